@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hmm-gpu core: the GPU, without QEMU.  This is the whole interface between
+ * the GPU and whoever hosts it (QEMU's glue, the unit tests, Python by cffi).
+ *
+ * Host threads: MMIO, start/stop, save/load, ram_add/remove, inject and reset
+ * are called by one host thread at a time (in QEMU: under the big lock).
+ * Engine threads belong to the core; it starts them in hg_start() and joins or
+ * parks them in hg_stop().  Host callbacks may come from any engine thread or
+ * from inside a host call; the core holds none of its locks across read/write/
+ * atomic callbacks.
+ */
+#ifndef HMM_GPU_CORE_H
+#define HMM_GPU_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "hmm_gpu_hw.h"
+
+typedef struct HgDev HgDev;
+
+typedef enum {
+    HG_ATOMIC_SWAP, HG_ATOMIC_ADD, HG_ATOMIC_XOR, HG_ATOMIC_AND, HG_ATOMIC_OR,
+    HG_ATOMIC_MIN, HG_ATOMIC_MAX, HG_ATOMIC_MINU, HG_ATOMIC_MAXU, HG_ATOMIC_CAS,
+} HgAtomicOp;
+
+/* Events for trace(): the host maps each to its own trace point. */
+typedef enum {
+    HG_EV_MMIO_READ,      /* a = offset, b = value */
+    HG_EV_MMIO_WRITE,     /* a = offset, b = value */
+    HG_EV_FAULT,          /* a = asid << 32 | source, b = address, c = info word */
+    HG_EV_FAULT_DROPPED,  /* same */
+    HG_EV_REPLAY,         /* a = type, b = sequence */
+    HG_EV_CANCEL,         /* a = asid << 32 | type, b = address, c = stalled accesses cancelled */
+    HG_EV_INVAL_START,    /* a = asid << 32 | type, b = start, c = length, d = sequence */
+    HG_EV_INVAL_DONE,     /* a = sequence */
+    HG_EV_LAUNCH,         /* a = context, b = entry, c = grid, d = block */
+    HG_EV_LAUNCH_DONE,    /* a = context, b = HG_ERR_*, c = instructions */
+    HG_EV_COPY,           /* a = context, b = src, c = dst, d = bytes */
+    HG_EV_COPY_DONE,      /* a = context, b = HG_ERR_* */
+    HG_EV_FENCE,          /* a = context, b = bus address, c = value */
+    HG_EV_PREEMPT,        /* a = old context, b = new context */
+    HG_EV_TLB_FILL,       /* a = asid << 32 | source, b = va, c = pte */
+    HG_EV_GUEST_ERROR,    /* a = HG_ERR_* or 0, b = offset or context, c = value */
+    HG_EV_IRQ,            /* a = vector */
+    HG_EV_INJECT,         /* a = rule number, b = event */
+    HG_EV_RESET,
+    HG_EV_COUNT
+} HgTraceEvent;
+
+/*
+ * What the host provides.  read/write/atomic work on bus addresses (RAM only:
+ * a target that is not RAM must fail), return 0 or -1 (bus error).  Atomics
+ * are host atomics on the same RAM that the guest CPUs use; size is 4 or 8,
+ * address naturally aligned; the old value is zero extended.
+ */
+typedef struct HgHostOps {
+    int (*read)(void *host, uint64_t addr, void *buf, uint32_t len);
+    int (*write)(void *host, uint64_t addr, const void *buf, uint32_t len);
+    int (*atomic)(void *host, uint64_t addr, uint32_t size, HgAtomicOp op,
+                  uint64_t operand, uint64_t expected, uint64_t *old);
+    /*
+     * The device wrote guest RAM through a pointer of hg_ram_add(): mark it
+     * dirty and drop translated code.  May be NULL.
+     */
+    void (*ram_written)(void *host, void *opaque, void *ptr, uint64_t addr, uint32_t len);
+    void (*vram_written)(void *host, uint64_t offset, uint32_t len); /* may be NULL */
+    void (*irq)(void *host, unsigned vector);       /* edge; any thread */
+    uint64_t (*now)(void *host);                    /* virtual nanoseconds */
+    void (*trace)(void *host, HgTraceEvent ev, uint64_t a, uint64_t b,
+                  uint64_t c, uint64_t d);          /* may be NULL */
+    void (*thread_enter)(void *host);               /* first in each engine thread; may be NULL */
+    void (*thread_exit)(void *host);
+    /* deterministic mode: there is work, call hg_step() soon; may be NULL */
+    void (*kick)(void *host);
+} HgHostOps;
+
+typedef struct HgConfig {
+    uint32_t sms;              /* 1..HG_MAX_SMS, default 2 */
+    uint32_t warps;            /* a SM, 1..HG_MAX_WARPS, default 8 */
+    uint32_t ces;              /* 2..HG_MAX_CES, default 2; engine 0 is for PRIV contexts */
+    uint32_t utlb_entries;     /* default 64 */
+    uint32_t utlb_misses;      /* default 56 */
+    uint32_t l2tlb_entries;    /* default 512 */
+    uint64_t vram_size;        /* bytes, multiple of 2 MiB */
+    uint64_t bar2_size;        /* bytes, power of two <= vram_size */
+    void *vram;                /* host memory of vram_size bytes, page aligned */
+    bool deterministic;        /* no threads: hg_step() runs the engines */
+    uint64_t seed;             /* of injection and of out-of-order VALID */
+} HgConfig;
+
+void hg_config_default(HgConfig *cfg);
+/* NULL and a message in err (size errlen) if cfg is bad. */
+HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host,
+              char *err, size_t errlen);
+void hg_free(HgDev *d);                /* stops first */
+
+/* size 4 or 8, naturally aligned; anything else reads 0 / is ignored and counts as guest error */
+uint64_t hg_mmio_read(HgDev *d, uint64_t off, unsigned size);
+void hg_mmio_write(HgDev *d, uint64_t off, uint64_t val, unsigned size);
+
+/* Let engines run / bring all of them to an instruction boundary and keep them there.  Idempotent. */
+void hg_start(HgDev *d);
+void hg_stop(HgDev *d);
+/* Bus mastering off: engines' bus accesses fail with a bus error. */
+void hg_set_bus_master(HgDev *d, bool on);
+void hg_reset(HgDev *d);               /* to power-on state; VRAM content stays */
+
+/* deterministic mode: run engines for about `budget` warp instructions or copy pieces; false = nothing to do */
+bool hg_step(HgDev *d, uint32_t budget);
+
+/*
+ * Directly reachable guest RAM.  remove returns only when no engine uses the
+ * pointer any more.  Ranges do not overlap.  `opaque` comes back in ram_written.
+ */
+void hg_ram_add(HgDev *d, uint64_t bus_addr, uint64_t size, void *ptr, bool readonly, void *opaque);
+void hg_ram_remove(HgDev *d, uint64_t bus_addr, uint64_t size);
+
+/*
+ * State, all of it but VRAM: a versioned byte string.  Only while stopped.
+ * load validates everything as hostile input: 0, or -1 with a message and the
+ * device reset.
+ */
+size_t hg_save_size(HgDev *d);
+size_t hg_save(HgDev *d, void *buf, size_t len);    /* bytes written, 0 if len is too small */
+int hg_load(HgDev *d, const void *buf, size_t len, char *err, size_t errlen);
+
+uint64_t hg_counter(HgDev *d, unsigned n);          /* HG_CNT_* */
+const char *hg_counter_name(unsigned n);            /* "faults", ... */
+
+/*
+ * Injection: replace the rule list.  One rule a line or ';':
+ *   EVENT [nth=N | prob=P | match=HEX[/MASK]] [count=N] ACTION[=ARG]
+ * docs/device.md has events and actions.  "" removes all.  -1 and a message
+ * for a bad rule (the old list stays).  hg_inject_get: the current text with
+ * hits, for the host to show.
+ */
+int hg_inject(HgDev *d, const char *rules, char *err, size_t errlen);
+size_t hg_inject_get(HgDev *d, char *buf, size_t len);
+
+#endif /* HMM_GPU_CORE_H */
