@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hmm-gpu: the bus as the core sees it.
+ *
+ * Two ways lead to guest RAM.  Fast: a memory listener on the device's
+ * bus-master address space hands each RAM section to the core, which then uses
+ * the host pointer and reports writes (ram_written).  Turning bus mastering off
+ * empties that address space and so takes the sections away again.  Slow, for
+ * addresses in no such section (behind an IOMMU): translate, access, piece by
+ * piece.  Both reach RAM only: registers of devices, this one included, give a
+ * bus error, so that DMA can neither re-enter a device nor need the BQL.
+ *
+ * Guest atomics are host atomics on the same memory under TCG and KVM, so the
+ * device's are, too.
+ */
+#include "qemu/osdep.h"
+#include "qemu/atomic.h"
+#include "qemu/bswap.h"
+#include "qemu/rcu.h"
+#include "exec/address-spaces.h"
+#include "hw/pci/pci.h"
+#include "hmm-gpu.h"
+#include "trace.h"
+
+#if HOST_BIG_ENDIAN
+#error "hmm-gpu: atomics and host pointers assume a little-endian host"
+#endif
+
+struct HmmGpuRam {
+    MemoryRegion *mr;       /* referenced */
+    hwaddr addr;            /* on the bus */
+    hwaddr size;
+    hwaddr offset;          /* of addr in mr */
+    uint8_t *ptr;           /* host address of addr */
+    QLIST_ENTRY(HmmGpuRam) next;
+};
+
+static bool hmm_gpu_is_plain_ram(MemoryRegion *mr)
+{
+    /* Not RAM devices (vfio BARs): a memcpy to them may be wrong. */
+    return memory_region_is_ram(mr) && !memory_region_is_ram_device(mr);
+}
+
+/*
+ * Translate @addr to plain RAM.  @len in: wanted, out: contiguous bytes.
+ * NULL if there is something else or it may not be written.  Inside an RCU
+ * read section, which keeps the region alive.
+ */
+static uint8_t *hmm_gpu_translate(HmmGpuState *s, uint64_t addr, hwaddr *len,
+                                  bool is_write, MemoryRegion **mr,
+                                  hwaddr *xlat)
+{
+    PCIDevice *pci = PCI_DEVICE(s);
+    MemTxAttrs attrs = {
+        .memory = 1,
+        .requester_id = pci_requester_id(pci),
+    };
+
+    *mr = address_space_translate(pci_get_address_space(pci), addr, xlat, len,
+                                  is_write, attrs);
+    if (!*len || !hmm_gpu_is_plain_ram(*mr) || (is_write && (*mr)->readonly)) {
+        trace_hmm_gpu_dma_refused(addr, *len, is_write);
+        return NULL;
+    }
+    return (uint8_t *)memory_region_get_ram_ptr(*mr) + *xlat;
+}
+
+static int hmm_gpu_read(void *host, uint64_t addr, void *buf, uint32_t len)
+{
+    HmmGpuState *s = host;
+    uint8_t *to = buf;
+
+    if (addr + len < addr) {
+        return -1;
+    }
+    RCU_READ_LOCK_GUARD();
+    while (len) {
+        hwaddr l = len, xlat;
+        MemoryRegion *mr;
+        uint8_t *ptr = hmm_gpu_translate(s, addr, &l, false, &mr, &xlat);
+
+        if (!ptr) {
+            return -1;
+        }
+        memcpy(to, ptr, l);
+        to += l;
+        addr += l;
+        len -= l;
+    }
+    return 0;
+}
+
+static int hmm_gpu_write(void *host, uint64_t addr, const void *buf,
+                         uint32_t len)
+{
+    HmmGpuState *s = host;
+    AddressSpace *as = pci_get_address_space(PCI_DEVICE(s));
+    const uint8_t *from = buf;
+
+    if (addr + len < addr) {
+        return -1;
+    }
+    RCU_READ_LOCK_GUARD();
+    while (len) {
+        hwaddr l = len, xlat;
+        MemoryRegion *mr;
+        uint8_t *ptr = hmm_gpu_translate(s, addr, &l, true, &mr, &xlat);
+
+        if (!ptr) {
+            return -1;
+        }
+        memcpy(ptr, from, l);
+        hmm_gpu_mark_written(as, mr, xlat, l);
+        from += l;
+        addr += l;
+        len -= l;
+    }
+    return 0;
+}
+
+#define HMM_GPU_ATOMIC(TYPE, STYPE)                                           \
+static uint64_t hmm_gpu_atomic_##TYPE(TYPE *p, HgAtomicOp op, TYPE v,         \
+                                      TYPE expected)                          \
+{                                                                             \
+    TYPE old;                                                                 \
+                                                                              \
+    switch (op) {                                                             \
+    case HG_ATOMIC_SWAP:                                                      \
+        return qatomic_xchg(p, v);                                            \
+    case HG_ATOMIC_ADD:                                                       \
+        return qatomic_fetch_add(p, v);                                       \
+    case HG_ATOMIC_XOR:                                                       \
+        return qatomic_fetch_xor(p, v);                                       \
+    case HG_ATOMIC_AND:                                                       \
+        return qatomic_fetch_and(p, v);                                       \
+    case HG_ATOMIC_OR:                                                        \
+        return qatomic_fetch_or(p, v);                                        \
+    case HG_ATOMIC_CAS:                                                       \
+        return qatomic_cmpxchg(p, expected, v);                               \
+    case HG_ATOMIC_MIN:                                                       \
+    case HG_ATOMIC_MAX:                                                       \
+    case HG_ATOMIC_MINU:                                                      \
+    case HG_ATOMIC_MAXU:                                                      \
+        break;                                                                \
+    }                                                                         \
+    old = qatomic_read(p);                                                    \
+    for (;;) {                                                                \
+        TYPE seen, val = op == HG_ATOMIC_MIN ? MIN((STYPE)old, (STYPE)v) :    \
+                         op == HG_ATOMIC_MAX ? MAX((STYPE)old, (STYPE)v) :    \
+                         op == HG_ATOMIC_MINU ? MIN(old, v) : MAX(old, v);    \
+        seen = qatomic_cmpxchg(p, old, val);                                  \
+        if (seen == old) {                                                    \
+            return old;                                                       \
+        }                                                                     \
+        old = seen;                                                           \
+    }                                                                         \
+}
+
+HMM_GPU_ATOMIC(uint32_t, int32_t)
+HMM_GPU_ATOMIC(uint64_t, int64_t)
+
+static int hmm_gpu_atomic(void *host, uint64_t addr, uint32_t size,
+                          HgAtomicOp op, uint64_t operand, uint64_t expected,
+                          uint64_t *old)
+{
+    HmmGpuState *s = host;
+    hwaddr len = size, xlat;
+    MemoryRegion *mr;
+    uint8_t *ptr;
+
+    if ((size != 4 && size != 8) || (addr & (size - 1))) {
+        return -1;
+    }
+    RCU_READ_LOCK_GUARD();
+    ptr = hmm_gpu_translate(s, addr, &len, true, &mr, &xlat);
+    /* A section may start at any byte; an atomic needs it aligned in RAM. */
+    if (!ptr || len < size || !QEMU_PTR_IS_ALIGNED(ptr, size)) {
+        return -1;
+    }
+    *old = size == 4
+        ? hmm_gpu_atomic_uint32_t((uint32_t *)ptr, op, operand, expected)
+        : hmm_gpu_atomic_uint64_t((uint64_t *)ptr, op, operand, expected);
+    hmm_gpu_mark_written(pci_get_address_space(PCI_DEVICE(s)), mr, xlat, size);
+    return 0;
+}
+
+static void hmm_gpu_ram_written(void *host, void *opaque, void *ptr,
+                                uint64_t addr, uint32_t len)
+{
+    HmmGpuState *s = host;
+    HmmGpuRam *ram = opaque;
+
+    hmm_gpu_mark_written(pci_get_address_space(PCI_DEVICE(s)), ram->mr,
+                         ram->offset + ((uint8_t *)ptr - ram->ptr), len);
+}
+
+static void hmm_gpu_vram_written(void *host, uint64_t offset, uint32_t len)
+{
+    HmmGpuState *s = host;
+
+    /* Like RAM: the guest may even execute from the aperture. */
+    hmm_gpu_mark_written(pci_get_address_space(PCI_DEVICE(s)), &s->vram,
+                         offset, len);
+}
+
+static void hmm_gpu_irq(void *host, unsigned vector)
+{
+    hmm_gpu_irq_raise(host, vector);
+}
+
+static uint64_t hmm_gpu_now(void *host)
+{
+    return qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL);
+}
+
+static void hmm_gpu_host_kick(void *host)
+{
+    hmm_gpu_kick(host);
+}
+
+static void hmm_gpu_thread_enter(void *host)
+{
+    sigset_t set;
+
+    /* Signals to the process belong to QEMU's own threads. */
+    sigfillset(&set);
+    sigdelset(&set, SIGSEGV);
+    sigdelset(&set, SIGFPE);
+    sigdelset(&set, SIGILL);
+    sigdelset(&set, SIGBUS);
+    pthread_sigmask(SIG_SETMASK, &set, NULL);
+
+    rcu_register_thread();
+}
+
+static void hmm_gpu_thread_exit(void *host)
+{
+    rcu_unregister_thread();
+}
+
+const HgHostOps hmm_gpu_host_ops = {
+    .read = hmm_gpu_read,
+    .write = hmm_gpu_write,
+    .atomic = hmm_gpu_atomic,
+    .ram_written = hmm_gpu_ram_written,
+    .vram_written = hmm_gpu_vram_written,
+    .irq = hmm_gpu_irq,
+    .now = hmm_gpu_now,
+    .trace = hmm_gpu_trace,
+    .thread_enter = hmm_gpu_thread_enter,
+    .thread_exit = hmm_gpu_thread_exit,
+    .kick = hmm_gpu_host_kick,
+};
+
+static void hmm_gpu_region_add(MemoryListener *listener,
+                               MemoryRegionSection *section)
+{
+    HmmGpuState *s = container_of(listener, HmmGpuState, listener);
+    HmmGpuRam *ram;
+    bool readonly;
+
+    if (!hmm_gpu_is_plain_ram(section->mr)) {
+        return;
+    }
+    ram = g_new0(HmmGpuRam, 1);
+    ram->mr = section->mr;
+    ram->addr = section->offset_within_address_space;
+    ram->size = int128_get64(section->size);
+    ram->offset = section->offset_within_region;
+    ram->ptr = (uint8_t *)memory_region_get_ram_ptr(ram->mr) + ram->offset;
+    memory_region_ref(ram->mr);
+    readonly = section->readonly || ram->mr->readonly;
+    QLIST_INSERT_HEAD(&s->ram, ram, next);
+    trace_hmm_gpu_ram_add(ram->addr, ram->size, memory_region_name(ram->mr),
+                          readonly);
+    hg_ram_add(s->gpu, ram->addr, ram->size, ram->ptr, readonly, ram);
+}
+
+static void hmm_gpu_region_del(MemoryListener *listener,
+                               MemoryRegionSection *section)
+{
+    HmmGpuState *s = container_of(listener, HmmGpuState, listener);
+    HmmGpuRam *ram;
+
+    QLIST_FOREACH(ram, &s->ram, next) {
+        if (ram->addr == section->offset_within_address_space) {
+            break;
+        }
+    }
+    if (!ram) {
+        return;     /* was not RAM */
+    }
+    trace_hmm_gpu_ram_remove(ram->addr, ram->size);
+    hg_ram_remove(s->gpu, ram->addr, ram->size);    /* waits for engines */
+    QLIST_REMOVE(ram, next);
+    memory_region_unref(ram->mr);
+    g_free(ram);
+}
+
+void hmm_gpu_dma_init(HmmGpuState *s)
+{
+    QLIST_INIT(&s->ram);
+    s->listener = (MemoryListener) {
+        .name = "hmm-gpu",
+        .priority = MEMORY_LISTENER_PRIORITY_DEV_BACKEND,
+        .region_add = hmm_gpu_region_add,
+        .region_del = hmm_gpu_region_del,
+    };
+    memory_listener_register(&s->listener,
+                             pci_get_address_space(PCI_DEVICE(s)));
+}
+
+void hmm_gpu_dma_exit(HmmGpuState *s)
+{
+    memory_listener_unregister(&s->listener);   /* calls region_del for each */
+    assert(QLIST_EMPTY(&s->ram));
+}

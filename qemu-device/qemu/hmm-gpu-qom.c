@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hmm-gpu: properties that work at run time (qom-set, qom-get).
+ *
+ *   inject    string; writing replaces all injection rules, reading gives them
+ *             with their hits.  "-device hmm-gpu,inject=..." before boot.
+ *   counters  read only; one object, name to value, as in HG_CNT_*.
+ */
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "qapi/visitor.h"
+#include "hmm-gpu.h"
+
+static char *hmm_gpu_get_inject(Object *obj, Error **errp)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+    size_t len;
+    char *text;
+
+    if (!s->gpu) {
+        return g_strdup(s->inject ? s->inject : "");
+    }
+    len = hg_inject_get(s->gpu, NULL, 0) + 1;
+    text = g_malloc0(len);
+    hg_inject_get(s->gpu, text, len);
+    return text;
+}
+
+static void hmm_gpu_set_inject(Object *obj, const char *value, Error **errp)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+    char err[256] = "";
+
+    if (!s->gpu) {      /* checked by realize */
+        g_free(s->inject);
+        s->inject = g_strdup(value);
+        return;
+    }
+    if (hg_inject(s->gpu, value, err, sizeof(err))) {
+        error_setg(errp, "inject: %s", err);
+    }
+}
+
+static void hmm_gpu_get_counters(Object *obj, Visitor *v, const char *name,
+                                 void *opaque, Error **errp)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+    unsigned i;
+
+    if (!visit_start_struct(v, name, NULL, 0, errp)) {
+        return;
+    }
+    for (i = 0; i < HG_NUM_COUNTERS; i++) {
+        uint64_t value = s->gpu ? hg_counter(s->gpu, i) : 0;
+
+        if (!visit_type_uint64(v, hg_counter_name(i), &value, errp)) {
+            goto out;
+        }
+    }
+    visit_check_struct(v, errp);
+out:
+    visit_end_struct(v, NULL);
+}
+
+void hmm_gpu_class_add_properties(ObjectClass *oc)
+{
+    object_class_property_add_str(oc, "inject", hmm_gpu_get_inject,
+                                  hmm_gpu_set_inject);
+    object_class_property_set_description(oc, "inject",
+        "injection rules, separated by ';' (docs/device.md)");
+    object_class_property_add(oc, "counters", "HmmGpuCounters",
+                              hmm_gpu_get_counters, NULL, NULL, NULL);
+    object_class_property_set_description(oc, "counters",
+        "all counters of the device (read only)");
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hmm-gpu: the core's trace callback as QEMU trace events and guest-error log.
+ */
+#include "qemu/osdep.h"
+#include "qemu/log.h"
+#include "hmm-gpu.h"
+#include "trace.h"
+
+void hmm_gpu_trace(void *host, HgTraceEvent ev, uint64_t a, uint64_t b,
+                   uint64_t c, uint64_t d)
+{
+    switch (ev) {
+    case HG_EV_MMIO_READ:
+        trace_hmm_gpu_mmio_read(a, b);
+        break;
+    case HG_EV_MMIO_WRITE:
+        trace_hmm_gpu_mmio_write(a, b);
+        break;
+    case HG_EV_FAULT:
+        trace_hmm_gpu_fault(a >> 32, a, b, c);
+        break;
+    case HG_EV_FAULT_DROPPED:
+        trace_hmm_gpu_fault_dropped(a >> 32, a, b, c);
+        break;
+    case HG_EV_REPLAY:
+        trace_hmm_gpu_replay(a, b);
+        break;
+    case HG_EV_CANCEL:
+        trace_hmm_gpu_cancel(a >> 32, a, b, c);
+        break;
+    case HG_EV_INVAL_START:
+        trace_hmm_gpu_inval_start(a >> 32, a, b, c, d);
+        break;
+    case HG_EV_INVAL_DONE:
+        trace_hmm_gpu_inval_done(a);
+        break;
+    case HG_EV_LAUNCH:
+        trace_hmm_gpu_launch(a, b, c, d);
+        break;
+    case HG_EV_LAUNCH_DONE:
+        trace_hmm_gpu_launch_done(a, b, c);
+        break;
+    case HG_EV_COPY:
+        trace_hmm_gpu_copy(a, b, c, d);
+        break;
+    case HG_EV_COPY_DONE:
+        trace_hmm_gpu_copy_done(a, b);
+        break;
+    case HG_EV_FENCE:
+        trace_hmm_gpu_fence(a, b, c);
+        break;
+    case HG_EV_PREEMPT:
+        trace_hmm_gpu_preempt(a, b);
+        break;
+    case HG_EV_TLB_FILL:
+        trace_hmm_gpu_tlb_fill(a >> 32, a, b, c);
+        break;
+    case HG_EV_GUEST_ERROR:
+        trace_hmm_gpu_guest_error(a, b, c);
+        qemu_log_mask(LOG_GUEST_ERROR,
+                      "hmm-gpu: guest error %" PRIu64 " at 0x%" PRIx64
+                      ", value 0x%" PRIx64 "\n", a, b, c);
+        break;
+    case HG_EV_IRQ:
+        trace_hmm_gpu_irq(a);
+        break;
+    case HG_EV_INJECT:
+        trace_hmm_gpu_inject(a, b);
+        break;
+    case HG_EV_RESET:
+        trace_hmm_gpu_core_reset();
+        break;
+    case HG_EV_COUNT:
+        g_assert_not_reached();
+    }
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hmm-gpu: migration and snapshots.
+ *
+ * VRAM travels as a RAM block; PCI configuration and MSI-X by their own
+ * descriptions; everything else is one byte string made and checked by the
+ * core.  A stream is hostile input: the length is bounded before memory is
+ * allocated, and what the core refuses fails the load with its message.
+ */
+#include "qemu/osdep.h"
+#include "qemu/error-report.h"
+#include "qemu/units.h"
+#include "qapi/error.h"
+#include "hw/pci/msix.h"
+#include "migration/qemu-file-types.h"
+#include "migration/vmstate.h"
+#include "hmm-gpu.h"
+#include "trace.h"
+
+/* Far above the largest configuration: 16 SMs x 32 warps x 32 lanes. */
+#define HMM_GPU_STATE_MAX (64 * MiB)
+
+static int hmm_gpu_put_core(QEMUFile *f, void *pv, size_t size,
+                            const VMStateField *field, JSONWriter *vmdesc)
+{
+    HmmGpuState *s = container_of(pv, HmmGpuState, gpu);
+    size_t len = hg_save_size(s->gpu);
+    g_autofree uint8_t *buf = g_malloc(len);
+
+    len = hg_save(s->gpu, buf, len);
+    if (!len || len > HMM_GPU_STATE_MAX) {
+        error_report("hmm-gpu: device state of %zu bytes cannot be saved",
+                     len);
+        return -EINVAL;
+    }
+    trace_hmm_gpu_save(len);
+    qemu_put_be32(f, len);
+    qemu_put_buffer(f, buf, len);
+    return 0;
+}
+
+static int hmm_gpu_get_core(QEMUFile *f, void *pv, size_t size,
+                            const VMStateField *field)
+{
+    HmmGpuState *s = container_of(pv, HmmGpuState, gpu);
+    uint32_t len = qemu_get_be32(f);
+    g_autofree uint8_t *buf = NULL;
+    char err[256] = "";
+    int ret;
+
+    if (!len || len > HMM_GPU_STATE_MAX) {
+        error_report("hmm-gpu: bad length %u of device state", len);
+        return -EINVAL;
+    }
+    buf = g_try_malloc(len);
+    if (!buf) {
+        return -ENOMEM;
+    }
+    if (qemu_get_buffer(f, buf, len) != len) {
+        error_report("hmm-gpu: device state is cut short");
+        return -EINVAL;
+    }
+    hg_stop(s->gpu);
+    ret = hg_load(s->gpu, buf, len, err, sizeof(err));
+    trace_hmm_gpu_load(len, ret);
+    if (ret) {
+        error_report("hmm-gpu: device state refused: %s", err);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static const VMStateInfo hmm_gpu_core_info = {
+    .name = "hmm-gpu core",
+    .get = hmm_gpu_get_core,
+    .put = hmm_gpu_put_core,
+};
+
+static int hmm_gpu_post_load(void *opaque, int version_id)
+{
+    HmmGpuState *s = opaque;
+
+    if (s->irq_pending & ~(uint32_t)MAKE_64BIT_MASK(0, HG_NUM_VECTORS)) {
+        error_report("hmm-gpu: bad pending vectors 0x%x", s->irq_pending);
+        s->irq_pending = 0;
+        return -EINVAL;
+    }
+    if (s->irq_pending) {
+        qemu_bh_schedule(s->irq_bh);
+    }
+    return 0;
+}
+
+static bool hmm_gpu_has_step_timer(void *opaque, int version_id)
+{
+    HmmGpuState *s = opaque;
+
+    return s->cfg.deterministic;
+}
+
+const VMStateDescription hmm_gpu_vmstate = {
+    .name = TYPE_HMM_GPU,
+    .version_id = 1,
+    .minimum_version_id = 1,
+    .post_load = hmm_gpu_post_load,
+    .fields = (const VMStateField[]) {
+        VMSTATE_PCI_DEVICE(parent_obj, HmmGpuState),
+        VMSTATE_MSIX(parent_obj, HmmGpuState),
+        VMSTATE_UINT32(irq_pending, HmmGpuState),
+        VMSTATE_TIMER_PTR_TEST(step_timer, HmmGpuState,
+                               hmm_gpu_has_step_timer),
+        {
+            .name = "core",
+            .info = &hmm_gpu_core_info,
+            .flags = VMS_SINGLE,
+            .offset = offsetof(HmmGpuState, gpu),
+        },
+        VMSTATE_END_OF_LIST()
+    }
+};

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hmm-gpu: PCIe endpoint around the GPU core.
+ *
+ * This file is the life of the device: properties, BARs, capabilities, reset,
+ * run and stop, interrupts.  GPU behaviour is in core/, the bus in
+ * hmm-gpu-dma.c, migration in hmm-gpu-vmstate.c.
+ *
+ * When engines run: from VM run (hg_start) to VM stop (hg_stop), except between
+ * the enter and exit phases of a reset.  They never run while the machine is
+ * stopped, so what is saved is at rest.
+ */
+#include "qemu/osdep.h"
+#include "qemu/main-loop.h"
+#include "qemu/module.h"
+#include "qemu/units.h"
+#include "qapi/error.h"
+#include "hw/pci/msix.h"
+#include "hw/pci/pci.h"
+#include "hw/pci/pcie.h"
+#include "hw/pci/pcie_aer.h"
+#include "hw/qdev-properties.h"
+#include "hw/resettable.h"
+#include "migration/vmstate.h"
+#include "system/runstate.h"
+#include "hmm-gpu.h"
+#include "trace.h"
+
+#define HMM_GPU_PM_CAP      0x40
+#define HMM_GPU_EXP_CAP     0x80
+#define HMM_GPU_AER_CAP     0x100
+
+/* Deterministic mode: this much work every this many virtual nanoseconds. */
+#define HMM_GPU_STEP_BUDGET 256
+#define HMM_GPU_STEP_NS     (10 * SCALE_US)
+
+/* -- interrupts -- */
+
+void hmm_gpu_irq_flush(HmmGpuState *s)
+{
+    PCIDevice *pci = PCI_DEVICE(s);
+    uint32_t pending = qatomic_xchg(&s->irq_pending, 0);
+
+    while (pending) {
+        unsigned vector = ctz32(pending);
+
+        pending &= pending - 1;
+        trace_hmm_gpu_msix(vector, msix_enabled(pci));
+        /* Not enabled: nothing to send; INTR_STATUS keeps the event. */
+        if (msix_enabled(pci)) {
+            msix_notify(pci, vector);
+        }
+    }
+}
+
+static void hmm_gpu_irq_bh(void *opaque)
+{
+    hmm_gpu_irq_flush(opaque);
+}
+
+void hmm_gpu_irq_raise(HmmGpuState *s, unsigned vector)
+{
+    assert(vector < HG_NUM_VECTORS);    /* the core's own constants */
+    qatomic_or(&s->irq_pending, 1u << vector);
+    /*
+     * Deterministic: the core only runs inside our calls, which flush when it
+     * returns.  A bottom half would add a delay in host time.
+     */
+    if (!s->cfg.deterministic) {
+        qemu_bh_schedule(s->irq_bh);
+    }
+}
+
+/* After a call into the core that may have run engines. */
+static void hmm_gpu_after_call(HmmGpuState *s)
+{
+    if (s->cfg.deterministic) {
+        hmm_gpu_irq_flush(s);
+    }
+}
+
+/* -- deterministic mode -- */
+
+void hmm_gpu_kick(HmmGpuState *s)
+{
+    if (s->step_timer && !timer_pending(s->step_timer)) {
+        timer_mod(s->step_timer,
+                  qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL) + HMM_GPU_STEP_NS);
+    }
+}
+
+static void hmm_gpu_step(void *opaque)
+{
+    HmmGpuState *s = opaque;
+    bool more = hg_step(s->gpu, HMM_GPU_STEP_BUDGET);
+
+    hmm_gpu_after_call(s);
+    if (more) {
+        hmm_gpu_kick(s);
+    }
+}
+
+/* -- registers -- */
+
+static uint64_t hmm_gpu_mmio_read(void *opaque, hwaddr addr, unsigned size)
+{
+    HmmGpuState *s = opaque;
+    uint64_t val;
+
+    /* A CPU may still hold the old memory map just after an unplug. */
+    if (!s->gpu) {
+        return UINT64_MAX;
+    }
+    val = hg_mmio_read(s->gpu, addr, size);
+    hmm_gpu_after_call(s);
+    return val;
+}
+
+static void hmm_gpu_mmio_write(void *opaque, hwaddr addr, uint64_t val,
+                               unsigned size)
+{
+    HmmGpuState *s = opaque;
+
+    if (s->gpu) {
+        hg_mmio_write(s->gpu, addr, val, size);
+        hmm_gpu_after_call(s);
+    }
+}
+
+/*
+ * Every size and alignment goes to the core, which refuses what the hardware
+ * interface does not have and counts it: software sees its own mistake.
+ */
+static const MemoryRegionOps hmm_gpu_mmio_ops = {
+    .read = hmm_gpu_mmio_read,
+    .write = hmm_gpu_mmio_write,
+    .endianness = DEVICE_LITTLE_ENDIAN,
+    .valid = { .min_access_size = 1, .max_access_size = 8, .unaligned = true },
+    .impl = { .min_access_size = 1, .max_access_size = 8, .unaligned = true },
+};
+
+/* -- configuration space -- */
+
+static void hmm_gpu_set_bus_master(HmmGpuState *s, bool on)
+{
+    if (on != s->bus_master) {
+        trace_hmm_gpu_bus_master(on);
+        s->bus_master = on;
+        hg_set_bus_master(s->gpu, on);
+    }
+}
+
+/* From the configuration: bus mastering enabled, and the device in D0. */
+static void hmm_gpu_update_bus_master(HmmGpuState *s)
+{
+    PCIDevice *pci = PCI_DEVICE(s);
+    uint16_t cmd = pci_get_word(pci->config + PCI_COMMAND);
+    uint16_t pm = pci_get_word(pci->config + pci->pm_cap + PCI_PM_CTRL);
+
+    hmm_gpu_set_bus_master(s, (cmd & PCI_COMMAND_MASTER) &&
+                              !(pm & PCI_PM_CTRL_STATE_MASK));
+}
+
+static void hmm_gpu_write_config(PCIDevice *pci, uint32_t addr, uint32_t val,
+                                 int len)
+{
+    HmmGpuState *s = HMM_GPU(pci);
+
+    pci_default_write_config(pci, addr, val, len);
+    pcie_cap_flr_write_config(pci, addr, val, len);     /* may reset us */
+    hmm_gpu_update_bus_master(s);
+}
+
+/* -- run, stop, reset -- */
+
+static void hmm_gpu_run(HmmGpuState *s)
+{
+    if (runstate_is_running() && !s->in_reset) {
+        hg_start(s->gpu);
+        hmm_gpu_after_call(s);
+    }
+}
+
+static void hmm_gpu_vm_state_change(void *opaque, bool running, RunState state)
+{
+    HmmGpuState *s = opaque;
+
+    trace_hmm_gpu_vm_state(running);
+    if (running) {
+        hmm_gpu_update_bus_master(s);   /* a snapshot may have been loaded */
+        hmm_gpu_run(s);
+    } else {
+        hg_stop(s->gpu);
+        /* CPUs are stopped already; send what engines raised last. */
+        hmm_gpu_irq_flush(s);
+    }
+}
+
+static void hmm_gpu_reset_enter(Object *obj, ResetType type)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+
+    trace_hmm_gpu_reset_phase("enter");
+    s->in_reset = true;
+    hg_stop(s->gpu);                    /* no DMA from here on */
+}
+
+static void hmm_gpu_reset_hold(Object *obj, ResetType type)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+
+    trace_hmm_gpu_reset_phase("hold");
+    hg_reset(s->gpu);
+    hg_stop(s->gpu);
+    /*
+     * PCI clears the command register too, but for some resets only after our
+     * exit phase; nobody tells us, so do it here.
+     */
+    s->bus_master = false;
+    hg_set_bus_master(s->gpu, false);
+    if (s->step_timer) {
+        timer_del(s->step_timer);
+    }
+    qatomic_set(&s->irq_pending, 0);
+}
+
+static void hmm_gpu_reset_exit(Object *obj, ResetType type)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+
+    trace_hmm_gpu_reset_phase("exit");
+    s->in_reset = false;
+    hmm_gpu_run(s);
+}
+
+/* -- creation and end -- */
+
+static bool hmm_gpu_check_sizes(HmmGpuState *s, Error **errp)
+{
+    uint64_t vram = s->cfg.vram_size, bar = s->cfg.bar2_size;
+
+    if (vram < 2 * MiB || vram % (2 * MiB) || vram > 1 * TiB) {
+        error_setg(errp, "vram-size must be a multiple of 2 MiB, at most "
+                   "1 TiB (is %" PRIu64 ")", vram);
+        return false;
+    }
+    if (bar < 64 * KiB || !is_power_of_2(bar) || bar > vram) {
+        error_setg(errp, "bar-size must be a power of two from 64 KiB to "
+                   "vram-size (is %" PRIu64 ")", bar);
+        return false;
+    }
+    return true;
+}
+
+static bool hmm_gpu_init_caps(PCIDevice *pci, Error **errp)
+{
+    int v;
+
+    if (pcie_endpoint_cap_init(pci, HMM_GPU_EXP_CAP) < 0) {
+        error_setg(errp, "PCI Express capability failed");
+        return false;
+    }
+    pcie_cap_deverr_init(pci);
+    pcie_cap_flr_init(pci);
+    if (pci_pm_init(pci, HMM_GPU_PM_CAP, errp) < 0) {
+        goto exp;
+    }
+    /* D0 and D3hot; state survives D3hot, as on discrete GPUs with power. */
+    pci_set_word(pci->config + pci->pm_cap + PCI_PM_PMC, 0x3);
+    pci_set_word(pci->config + pci->pm_cap + PCI_PM_CTRL,
+                 PCI_PM_CTRL_NO_SOFT_RESET);
+    pci_set_word(pci->wmask + pci->pm_cap + PCI_PM_CTRL,
+                 PCI_PM_CTRL_STATE_MASK);
+    if (pcie_aer_init(pci, PCI_ERR_VER, HMM_GPU_AER_CAP, PCI_ERR_SIZEOF,
+                      errp) < 0) {
+        goto exp;
+    }
+    if (msix_init_exclusive_bar(pci, HG_NUM_VECTORS, HG_BAR_MSIX, errp)) {
+        goto aer;
+    }
+    for (v = 0; v < HG_NUM_VECTORS; v++) {
+        msix_vector_use(pci, v);
+    }
+    return true;
+
+aer:
+    pcie_aer_exit(pci);
+exp:
+    pcie_cap_exit(pci);
+    return false;
+}
+
+static void hmm_gpu_exit_caps(PCIDevice *pci)
+{
+    msix_unuse_all_vectors(pci);
+    msix_uninit_exclusive_bar(pci);
+    pcie_aer_exit(pci);
+    pcie_cap_exit(pci);
+}
+
+static void hmm_gpu_realize(PCIDevice *pci, Error **errp)
+{
+    HmmGpuState *s = HMM_GPU(pci);
+    Object *obj = OBJECT(s);
+    char err[256] = "";
+
+    if (!pci_bus_is_express(pci_get_bus(pci))) {
+        error_setg(errp, TYPE_HMM_GPU " is a PCI Express device: plug it into "
+                   "a pcie-root-port");
+        return;
+    }
+    if (!hmm_gpu_check_sizes(s, errp)) {
+        return;
+    }
+    pci->config_write = hmm_gpu_write_config;
+    pci_config_set_interrupt_pin(pci->config, 0);       /* MSI-X only */
+
+    memory_region_init_io(&s->regs, obj, &hmm_gpu_mmio_ops, s, "hmm-gpu.regs",
+                          HG_BAR0_SIZE);
+    if (!memory_region_init_ram(&s->vram, obj, "hmm-gpu.vram",
+                                s->cfg.vram_size, errp)) {
+        return;
+    }
+    memory_region_init_alias(&s->bar2, obj, "hmm-gpu.bar2", &s->vram, 0,
+                             s->cfg.bar2_size);
+    pci_register_bar(pci, HG_BAR_REGS, PCI_BASE_ADDRESS_SPACE_MEMORY,
+                     &s->regs);
+    pci_register_bar(pci, HG_BAR_VRAM,
+                     PCI_BASE_ADDRESS_SPACE_MEMORY |
+                     PCI_BASE_ADDRESS_MEM_TYPE_64 |
+                     PCI_BASE_ADDRESS_MEM_PREFETCH, &s->bar2);
+    if (!hmm_gpu_init_caps(pci, errp)) {
+        return;
+    }
+
+    s->cfg.vram = memory_region_get_ram_ptr(&s->vram);
+    s->irq_bh = qemu_bh_new_guarded(hmm_gpu_irq_bh, s,
+                                    &DEVICE(s)->mem_reentrancy_guard);
+    if (s->cfg.deterministic) {
+        s->step_timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, hmm_gpu_step, s);
+    }
+    s->gpu = hg_new(&s->cfg, &hmm_gpu_host_ops, s, err, sizeof(err));
+    if (!s->gpu) {
+        error_setg(errp, "%s", err);
+        goto fail;
+    }
+    if (s->inject && hg_inject(s->gpu, s->inject, err, sizeof(err))) {
+        error_setg(errp, "inject: %s", err);
+        goto fail;
+    }
+    hmm_gpu_dma_init(s);
+    s->vmstate_entry =
+        qdev_add_vm_change_state_handler(DEVICE(s), hmm_gpu_vm_state_change, s);
+    trace_hmm_gpu_realize(s->cfg.vram_size, s->cfg.bar2_size,
+                          s->cfg.deterministic);
+    return;
+
+fail:
+    g_clear_pointer(&s->gpu, hg_free);
+    g_clear_pointer(&s->step_timer, timer_free);
+    g_clear_pointer(&s->irq_bh, qemu_bh_delete);
+    hmm_gpu_exit_caps(pci);
+}
+
+static void hmm_gpu_exit(PCIDevice *pci)
+{
+    HmmGpuState *s = HMM_GPU(pci);
+
+    trace_hmm_gpu_exit();
+    qemu_del_vm_change_state_handler(s->vmstate_entry);
+    hg_stop(s->gpu);
+    hmm_gpu_dma_exit(s);
+    g_clear_pointer(&s->gpu, hg_free);
+    g_clear_pointer(&s->step_timer, timer_free);
+    g_clear_pointer(&s->irq_bh, qemu_bh_delete);
+    hmm_gpu_exit_caps(pci);
+}
+
+static void hmm_gpu_finalize(Object *obj)
+{
+    g_free(HMM_GPU(obj)->inject);
+}
+
+static const Property hmm_gpu_properties[] = {
+    DEFINE_PROP_SIZE("vram-size", HmmGpuState, cfg.vram_size, 64 * MiB),
+    DEFINE_PROP_SIZE("bar-size", HmmGpuState, cfg.bar2_size, 16 * MiB),
+    DEFINE_PROP_UINT32("sms", HmmGpuState, cfg.sms, 2),
+    DEFINE_PROP_UINT32("warps", HmmGpuState, cfg.warps, 8),
+    DEFINE_PROP_UINT32("ces", HmmGpuState, cfg.ces, 2),
+    DEFINE_PROP_UINT32("utlb-entries", HmmGpuState, cfg.utlb_entries, 64),
+    DEFINE_PROP_UINT32("utlb-misses", HmmGpuState, cfg.utlb_misses, 56),
+    DEFINE_PROP_UINT32("l2tlb-entries", HmmGpuState, cfg.l2tlb_entries, 512),
+    DEFINE_PROP_BOOL("deterministic", HmmGpuState, cfg.deterministic, false),
+    DEFINE_PROP_UINT64("seed", HmmGpuState, cfg.seed, 0),
+};
+
+static void hmm_gpu_class_init(ObjectClass *oc, void *data)
+{
+    DeviceClass *dc = DEVICE_CLASS(oc);
+    PCIDeviceClass *pc = PCI_DEVICE_CLASS(oc);
+    ResettableClass *rc = RESETTABLE_CLASS(oc);
+
+    pc->realize = hmm_gpu_realize;
+    pc->exit = hmm_gpu_exit;
+    pc->vendor_id = HG_PCI_VENDOR_ID;
+    pc->device_id = HG_PCI_DEVICE_ID;
+    pc->class_id = HG_PCI_CLASS;
+    pc->revision = HG_VERSION;
+    rc->phases.enter = hmm_gpu_reset_enter;
+    rc->phases.hold = hmm_gpu_reset_hold;
+    rc->phases.exit = hmm_gpu_reset_exit;
+    dc->vmsd = &hmm_gpu_vmstate;
+    dc->desc = "GPU for testing Linux heterogeneous memory management";
+    set_bit(DEVICE_CATEGORY_MISC, dc->categories);
+    device_class_set_props(dc, hmm_gpu_properties);
+    hmm_gpu_class_add_properties(oc);
+}
+
+static const TypeInfo hmm_gpu_types[] = {
+    {
+        .name = TYPE_HMM_GPU,
+        .parent = TYPE_PCI_DEVICE,
+        .instance_size = sizeof(HmmGpuState),
+        .instance_finalize = hmm_gpu_finalize,
+        .class_init = hmm_gpu_class_init,
+        .interfaces = (InterfaceInfo[]) {
+            { INTERFACE_PCIE_DEVICE },
+            { },
+        },
+    },
+};
+
+DEFINE_TYPES(hmm_gpu_types)
