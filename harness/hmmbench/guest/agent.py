@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The agent in the guest, as an object: one method a message of agent/protocol.h."""
+
+from __future__ import annotations
+
+import json
+import signal
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from hmmbench.vm.channel import Channel, ProtocolError, protocol
+from hmmbench.vm.errors import VmError
+
+#: How much longer than the guest's own limit the bench waits for an answer (seconds). The
+#: guest's clock stands still while QEMU is not scheduled; the host's does not.
+GRACE = 15.0
+
+
+class AgentError(VmError):
+    """The agent refused a request and said why."""
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    """End of a command in the guest. status: exit status, or -signal if a signal ended it."""
+
+    status: int
+    output: str
+
+
+class Agent:
+    """Requests to the agent. Each raises AgentError, AgentTimeout, VmDied or ProtocolError."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def _ask(self, kind: int, payload: bytes, timeout: float) -> bytes:
+        proto = protocol()
+        answer, body = self._channel.request(kind, payload, timeout)
+        if answer == proto.HB_MSG_ERROR:
+            raise AgentError(f"the guest's agent: {body.decode('utf-8', 'replace').strip()}")
+        if answer != kind | proto.HB_MSG_REPLY:
+            raise ProtocolError(f"the agent answered a request of type {kind} with {answer:#x}")
+        return body
+
+    def hello(self, timeout: float = 30.0) -> dict[str, Any]:
+        """Who answers: protocol version, sizes of structs, kernel release, GPU parameters."""
+        proto = protocol()
+        answer = _json(self._ask(proto.HB_MSG_HELLO, b"", timeout))
+        if answer.get("protocol") != proto.HB_PROTOCOL_VERSION:
+            raise ProtocolError(
+                f"the agent speaks protocol {answer.get('protocol')},"
+                f" the bench {proto.HB_PROTOCOL_VERSION}",
+                "Run ./hmmbench build: agent and bench come from different sources.",
+            )
+        return answer
+
+    def program(self, payload: bytes, timeout: float) -> bytes:
+        """Run one example; both sides are encoded by hmmbench.guest.protocol."""
+        return self._ask(protocol().HB_MSG_PROGRAM, payload, timeout)
+
+    def execute(self, command: str, timeout: float = 30.0) -> ExecResult:
+        """Run a shell command to its end. The guest kills it after `timeout` seconds."""
+        payload = struct.pack("<I", int(timeout * 1000)) + command.encode()
+        body = self._ask(protocol().HB_MSG_EXEC, payload, timeout + GRACE)
+        if len(body) < 4:
+            raise ProtocolError("the agent's answer to EXEC is cut short")
+        (status,) = struct.unpack_from("<i", body)
+        return ExecResult(status, body[4:].decode("utf-8", "replace"))
+
+    def check(self, command: str, timeout: float = 30.0) -> str:
+        """As execute(), but a command that fails raises AgentError; its output."""
+        result = self.execute(command, timeout)
+        if result.status != 0:
+            raise AgentError(
+                f"the command {command!r} failed in the guest with status {result.status}:"
+                f" {result.output.strip()}"
+            )
+        return result.output
+
+    def read_file(self, path: str, timeout: float = 30.0) -> bytes:
+        """The content of a file of the guest, /proc and debugfs included."""
+        return self._ask(protocol().HB_MSG_READ_FILE, path.encode(), timeout)
+
+    def write_file(
+        self, path: str, content: bytes, mode: int = 0o644, timeout: float = 30.0
+    ) -> None:
+        """Create or replace a file. mode 0 writes into what exists (sysfs, debugfs, FIFOs)."""
+        name = path.encode()
+        payload = struct.pack("<II", mode, len(name)) + name + content
+        self._ask(protocol().HB_MSG_WRITE_FILE, payload, timeout)
+
+    def start(self, command: str, timeout: float = 10.0) -> int:
+        """Start a shell command and leave it running; its process group."""
+        body = self._ask(protocol().HB_MSG_START, struct.pack("<I", 0) + command.encode(), timeout)
+        if len(body) != 4:
+            raise ProtocolError("the agent's answer to START is no process id")
+        return int(struct.unpack("<I", body)[0])
+
+    def kill(self, pid: int, number: int = signal.SIGKILL, timeout: float = 30.0) -> None:
+        """Signal what start() began; with SIGKILL it is gone and reaped on return."""
+        self._ask(protocol().HB_MSG_KILL, struct.pack("<II", pid, number), timeout)
+
+    def bench(self, request: dict[str, Any], timeout: float = 120.0) -> dict[str, Any]:
+        """Run one measurement of agent/bench.c in the guest."""
+        return _json(self._ask(protocol().HB_MSG_BENCH, json.dumps(request).encode(), timeout))
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except ValueError as error:
+        raise ProtocolError(f"the agent sent no JSON: {body[:80]!r}") from error
+    if not isinstance(value, dict):
+        raise ProtocolError(f"the agent sent no JSON object: {body[:80]!r}")
+    return value

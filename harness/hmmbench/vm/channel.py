@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Frames between bench and agent, over any stream socket.
+
+One request is outstanding at a time, and its answer carries its id. So an answer that comes
+after its request was given up is recognised by its id and dropped, and the stream stays in
+step. Layout and constants come from guest-driver/agent/protocol.h.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Callable
+from functools import lru_cache
+
+from hmmbench import cheader, paths
+from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
+
+#: struct hb_header
+HEADER = struct.Struct("<IHHII")
+
+
+@lru_cache(maxsize=1)
+def protocol() -> cheader.Header:
+    """The constants of protocol.h."""
+    return cheader.load(paths.driver_sources() / "agent" / "protocol.h")
+
+
+class ProtocolError(VmError):
+    """What came over the channel is no frame: agent and bench are out of step for good."""
+
+
+class Channel:
+    """Request and answer over a connected stream socket.
+
+    Only one thread may have a request outstanding; wake() may be called from any thread.
+    `closed` makes the error for a peer that is gone: the machine knows why, the socket does not.
+    """
+
+    def __init__(self, sock: socket.socket, closed: Callable[[], Exception] | None = None) -> None:
+        self._sock = sock
+        self._closed = closed or (lambda: VmDied("the agent's channel was closed"))
+        self._id = 0
+        self._received = bytearray()
+        self._waiting = False
+
+    def request(self, kind: int, payload: bytes = b"", timeout: float = 30.0) -> tuple[int, bytes]:
+        """Send one request; the type and payload of its answer.
+
+        timeout in seconds for the whole exchange. Raises AgentTimeout, ProtocolError, and what
+        `closed` makes when the peer is gone.
+        """
+        proto = protocol()
+        if len(payload) > proto.HB_MAX_PAYLOAD:
+            raise ValueError(f"a message of {len(payload)} bytes is longer than HB_MAX_PAYLOAD")
+        if self._waiting:
+            raise RuntimeError("a request is already outstanding on this channel")
+        deadline = time.monotonic() + timeout
+        # 0 is never used, so that an all-zero frame cannot be an answer.
+        self._id = self._id % 0xFFFF + 1
+        self._waiting = True
+        try:
+            self._send(
+                HEADER.pack(proto.HB_MAGIC, kind, self._id, len(payload), 0), payload, deadline
+            )
+            while True:
+                answer, ident, body = self._receive(deadline)
+                if ident == self._id:
+                    return answer, body
+        except TimeoutError:
+            raise AgentTimeout(
+                f"the agent did not answer a request of type {kind} within {timeout:g} s"
+            ) from None
+        finally:
+            self._waiting = False
+
+    def wake(self) -> None:
+        """Make a request that waits fail now, as if the peer had closed (any thread)."""
+        # An error means already disconnected: the waiting side sees that by itself.
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def _arm(self, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+
+    def _send(self, header: bytes, payload: bytes, deadline: float) -> None:
+        # A request that is given up half sent would put the agent out of step, so this closes.
+        view = memoryview(header + payload)
+        sent = 0
+        try:
+            while sent < len(view):
+                self._arm(deadline)
+                sent += self._sock.send(view[sent:])
+        except TimeoutError:
+            if sent:
+                self._sock.close()
+            raise
+        except OSError as error:
+            raise self._closed() from error
+
+    def _receive(self, deadline: float) -> tuple[int, int, bytes]:
+        proto = protocol()
+        magic, kind, ident, length, _ = HEADER.unpack(self._read(HEADER.size, deadline))
+        if magic != proto.HB_MAGIC:
+            raise ProtocolError(f"no frame from the agent: magic {magic:#x}")
+        if length > proto.HB_MAX_PAYLOAD:
+            raise ProtocolError(f"a frame of {length} bytes from the agent")
+        # Header and payload are taken together: a timeout between them loses nothing.
+        try:
+            body = self._read(length, deadline)
+        except TimeoutError:
+            self._received[:0] = HEADER.pack(magic, kind, ident, length, 0)
+            raise
+        return kind, ident, body
+
+    def _read(self, count: int, deadline: float) -> bytes:
+        while len(self._received) < count:
+            self._arm(deadline)
+            try:
+                data = self._sock.recv(max(65536, count - len(self._received)))
+            except TimeoutError:
+                raise
+            except OSError as error:
+                raise self._closed() from error
+            if not data:
+                raise self._closed()
+            self._received += data
+        taken = bytes(self._received[:count])
+        del self._received[:count]
+        return taken

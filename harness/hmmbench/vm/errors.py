@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What can go wrong with a virtual machine, as errors that say what was seen."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hmmbench.errors import EnvironmentFailure
+
+
+class VmError(EnvironmentFailure):
+    """The virtual machine or the way to it failed."""
+
+
+class QmpFailure(VmError):
+    """QEMU refused a QMP command. `kind` is QEMU's error class."""
+
+    def __init__(self, command: str, kind: str, description: str) -> None:
+        super().__init__(f"QEMU refused {command}: {description}")
+        self.kind = kind
+        self.description = description
+
+
+class VmDied(VmError):
+    """QEMU ended, or the guest panicked or switched off, while it was needed.
+
+    exit_status -- of QEMU: negative is a signal, None if it still runs (guest gone, QEMU not)
+    panicked    -- the guest's kernel ended itself (panic, or the reboot that follows one)
+    console     -- the last lines of the guest's console
+    stderr      -- what QEMU itself said
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        exit_status: int | None = None,
+        panicked: bool = False,
+        console: str = "",
+        stderr: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, hint)
+        self.exit_status = exit_status
+        self.panicked = panicked
+        self.console = console
+        self.stderr = stderr
+
+    def __str__(self) -> str:
+        parts = [super().__str__()]
+        if self.stderr:
+            parts.append("QEMU said:\n" + _indent(self.stderr))
+        if self.console:
+            parts.append("Last lines of the console:\n" + _indent(self.console))
+        return "\n".join(parts)
+
+
+class AgentTimeout(VmError):
+    """The guest's agent gave no answer in time: the guest hangs, or is much too slow."""
+
+
+def _indent(text: str) -> str:
+    return "\n".join("    " + line for line in text.splitlines())
+
+
+def disk_full(path: Path) -> VmError:
+    """The sentence for ENOSPC and EDQUOT."""
+    return VmError(
+        f"the disk is full (writing {path})",
+        "Free some space, or point TMPDIR (files of the running VM), HMMBENCH_CACHE (builds and"
+        " snapshots) or --out (evidence) at a larger disk.",
+    )
+
+
+@contextmanager
+def guard_disk(path: Path) -> Iterator[None]:
+    """Turn ENOSPC, EDQUOT and a file size limit into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise disk_full(path) from error
+        raise

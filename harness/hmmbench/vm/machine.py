@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One virtual machine, from its start to its end.
+
+    with Machine(spec) as vm:
+        print(vm.hello["kernel"], vm.agent.execute("free").output)
+
+Three parties talk about one QEMU: the caller's thread (agent channel, QMP commands), the QMP
+loop's thread (events), and the kernel (death of QEMU closes both sockets). Whoever first sees
+the guest gone writes `_gone` and wakes the channel; the caller's thread alone makes the error
+out of it, so that every way to die is reported once and in full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hmmbench.guest.agent import Agent
+from hmmbench.vm import process
+from hmmbench.vm.channel import Channel
+from hmmbench.vm.console import Console
+from hmmbench.vm.errors import QmpFailure, VmDied, VmError, disk_full, guard_disk
+from hmmbench.vm.qmp import Event, Qmp
+from hmmbench.vm.spec import GPU_BUS, GPU_ID, GPU_PATH, MachineSpec, Wiring, arguments
+
+#: Seconds. A boot takes 3 s on an idle host; a loaded CI machine may need far longer.
+BOOT_TIMEOUT = 120.0
+RESTORE_TIMEOUT = 60.0
+
+
+class Machine:
+    """A running guest with the agent at work in it.
+
+    spec     -- what to start
+    state    -- a file written by save() of an equal spec: restored instead of booted
+    before   -- what the guest printed before it was saved, for evidence
+    console  -- an interactive console: a socket the guest's serial port is connected to
+    """
+
+    def __init__(
+        self,
+        spec: MachineSpec,
+        *,
+        state: Path | None = None,
+        before: str = "",
+        console: socket.socket | None = None,
+        boot_timeout: float = BOOT_TIMEOUT,
+    ) -> None:
+        self.spec = spec
+        #: The agent's answer to HELLO.
+        self.hello: dict[str, Any] = {}
+        #: Seconds from the start of QEMU to the first answer of the agent.
+        self.ready_s = 0.0
+        self._state = state
+        self._before = before
+        self._console_socket = console
+        self._boot_timeout = boot_timeout
+        self._stack = ExitStack()
+        self._events: list[Event] = []
+        # Guarded by _changed: written in the QMP loop's thread, read in the caller's.
+        self._changed = threading.Condition()
+        self._gone = ""
+        self._migration = ""
+        self._closing = False
+
+    # -- start and end
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+            if self._state is not None:
+                self._load(self._state)
+            self.hello = self.agent.hello(self._boot_timeout)
+            self.ready_s = time.monotonic() - self._started
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End QEMU and remove its folder. May be called again, and from an exception handler."""
+        self._closing = True
+        self._stack.close()
+
+    def _start(self) -> None:
+        self._started = time.monotonic()
+        work = process.WorkDir()
+        self._stack.callback(work.remove)
+        self.folder = work.path
+        ours = ExitStack()  # the ends that only QEMU keeps
+        with ours:
+            qmp, qmp_peer = _pair(self._stack, ours)
+            agent, agent_peer = _pair(self._stack, ours)
+            wiring = Wiring(
+                qmp_fd=qmp_peer.fileno(),
+                agent_fd=agent_peer.fileno(),
+                folder=self.folder,
+                console_fd=self._console_socket.fileno() if self._console_socket else None,
+                incoming=self._state is not None,
+            )
+            self.argv = arguments(self.spec, wiring)
+            fds = [qmp_peer.fileno(), agent_peer.fileno()]
+            if self._console_socket:
+                fds.append(self._console_socket.fileno())
+            with guard_disk(self.folder):
+                self.console = Console(wiring.console, self._before)
+            self._log = self.folder / "qemu.log"
+            self._process: subprocess.Popen[bytes] = process.start(self.argv, fds, self._log)
+            self._stack.callback(process.stop, self._process)
+        self._channel = Channel(agent, self._death)
+        self.agent = Agent(self._channel)
+        self._qmp = Qmp(qmp, self._on_event, self._on_closed, self._death)
+        self._stack.callback(self._qmp.close)
+        self._qmp.connect()
+
+    @property
+    def pid(self) -> int:
+        """Of QEMU."""
+        return self._process.pid
+
+    # -- death
+
+    def _on_event(self, event: Event) -> None:
+        """QMP loop's thread."""
+        name, data = event.get("event", ""), event.get("data", {})
+        gone = ""
+        with self._changed:
+            self._events.append(event)
+            if name == "GUEST_PANICKED":
+                gone = "the guest's kernel panicked"
+            elif name == "SHUTDOWN" and data.get("guest"):
+                # With panic=-1 this is what a panic without pvpanic looks like.
+                reset = data.get("reason") == "guest-reset"
+                gone = (
+                    "the guest's kernel restarted itself (a panic)"
+                    if reset
+                    else ("the guest switched itself off")
+                )
+            elif name == "MIGRATION":
+                self._migration = data.get("status", "")
+            if gone and not self._gone:
+                self._gone = gone
+            self._changed.notify_all()
+        if gone:
+            self._channel.wake()
+
+    def _on_closed(self) -> None:
+        """QMP loop's thread: QEMU closed the session, that is, it ends."""
+        with self._changed:
+            if not self._gone:
+                self._gone = "QEMU ended"
+            self._changed.notify_all()
+        self._channel.wake()
+
+    def _death(self) -> Exception:
+        """The error for a machine that is gone; caller's thread."""
+        status: int | None = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # The sockets close a moment before the process is gone.
+            status = self._process.wait(timeout=0.2 if self._gone_guest() else 3.0)
+        with contextlib.suppress(VmError):
+            tail = self.console.tail()
+        stderr = _text(self._log).strip()
+        if "No space left" in stderr:
+            return disk_full(self.folder)
+        if self._gone_guest():
+            message, panicked = self._gone, "panic" in self._gone
+        elif status is None:
+            message, panicked = "the channel to the guest was lost, though QEMU still runs", False
+        elif status < 0:
+            message, panicked = f"QEMU was ended by signal {-status}", False
+        else:
+            message, panicked = f"QEMU ended with exit status {status}", False
+        return VmDied(message, exit_status=status, panicked=panicked, console=tail, stderr=stderr)
+
+    def _gone_guest(self) -> bool:
+        with self._changed:
+            return bool(self._gone) and self._gone != "QEMU ended"
+
+    @property
+    def alive(self) -> bool:
+        """The guest can be worked with: QEMU runs, and neither panic nor power-off was seen."""
+        return not self._closing and not self._gone and self._process.poll() is None
+
+    def check(self) -> None:
+        """Raise VmDied if the machine is gone, VmError if its disk is full."""
+        if not self.alive:
+            raise self._death()
+        self.console.check_space()
+
+    def events(self, name: str = "") -> list[Event]:
+        """QMP events so far, all or of one name."""
+        with self._changed:
+            return [e for e in self._events if not name or e.get("event") == name]
+
+    # -- QEMU
+
+    def qmp(self, command: str, timeout: float = 60.0, **arguments: object) -> Any:
+        """Run a QMP command; "_" in argument names stands for "-" (qom_type is qom-type)."""
+        return self._qmp.execute(
+            command, {n.replace("_", "-"): v for n, v in arguments.items()}, timeout
+        )
+
+    def monitor(self, line: str) -> str:
+        """Run a line of the human monitor, for what QMP has no command for."""
+        return str(self._qmp.execute("human-monitor-command", {"command-line": line}))
+
+    def pause(self) -> None:
+        self.qmp("stop")
+
+    def resume(self) -> None:
+        self.qmp("cont")
+
+    def ssh_port(self) -> int:
+        """The port of 127.0.0.1 that leads to the guest's port 22."""
+        match = re.search(
+            r"TCP\[HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", self.monitor("info usernet")
+        )
+        if not match:
+            raise VmError("this machine has no network", "Start it with network=True.")
+        return int(match.group(1))
+
+    # -- the device
+
+    def inject(self, rules: str | Iterable[str] = "") -> None:
+        """Replace all injection rules (docs/device.md has the grammar); none ends injection.
+
+        Raises QmpFailure with the device's words for a rule it does not understand.
+        """
+        text = rules if isinstance(rules, str) else ";".join(rules)
+        self._qmp.execute("qom-set", {"path": GPU_PATH, "property": "inject", "value": text})
+
+    def injected(self) -> str:
+        """The rules in force, with their hits."""
+        return str(self._gpu("inject"))
+
+    def counters(self) -> dict[str, int]:
+        """All counters of the device (HG_CNT_*), by the device's names."""
+        return {str(n): int(v) for n, v in self._gpu("counters").items()}
+
+    def _gpu(self, name: str) -> Any:
+        return self._qmp.execute("qom-get", {"path": GPU_PATH, "property": name})
+
+    def unplug_gpu(self, timeout: float = 30.0) -> None:
+        """Ask the guest to give the device up (attention button) and wait until it has."""
+        self.qmp("device_del", id=GPU_ID)
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while not any(
+                e.get("event") == "DEVICE_DELETED" and e["data"].get("device") == GPU_ID
+                for e in self._events
+            ):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise VmError(f"the guest did not give the device up within {timeout:g} s")
+                if self._gone:
+                    break
+                self._changed.wait(left)
+        self.check()
+
+    def plug_gpu(self) -> None:
+        """Plug a device as in the spec into the empty port; the guest finds it by itself."""
+        with self._changed:
+            self._events = [e for e in self._events if e.get("event") != "DEVICE_DELETED"]
+        arguments = {"driver": "hmm-gpu", "id": GPU_ID, "bus": GPU_BUS, **dict(self.spec.gpu or ())}
+        self._qmp.execute("device_add", arguments)
+
+    def reset_gpu(self) -> None:
+        """Function-level reset, asked for in the guest through sysfs."""
+        self.agent.check(
+            'for d in /sys/bus/pci/devices/*; do if [ "$(cat $d/vendor)$(cat $d/device)" ='
+            " 0x12340x4d47 ]; then echo 1 >$d/reset; exit; fi; done; echo no hmm-gpu; exit 1"
+        )
+
+    # -- snapshots
+
+    def save(self, state: Path, resume: bool = False) -> None:
+        """Write the whole machine to a file, also in the middle of GPU work.
+
+        The guest is stopped for it; afterwards it goes on if `resume`, else stays stopped.
+        On failure (a full disk, say) the file is removed and VmError raised.
+        """
+        try:
+            self.pause()
+            self._capabilities()
+            with self._changed:
+                self._migration = ""
+            self._qmp.execute("migrate", {"uri": f"file:{state}"})
+            self._wait_migration("saving the virtual machine", state, 300.0)
+            if not state.is_file():
+                raise VmError(f"QEMU wrote no snapshot to {state}")
+        except BaseException:
+            with contextlib.suppress(OSError):
+                state.unlink()
+            raise
+        if resume:
+            self.resume()
+
+    def _load(self, state: Path) -> None:
+        self._capabilities()
+        self._qmp.execute("migrate-incoming", {"uri": f"file:{state}"})
+        self._wait_migration("restoring the virtual machine", state, RESTORE_TIMEOUT)
+        self.resume()
+
+    def _capabilities(self) -> None:
+        # mapped-ram: each page has its place in the file; zero pages take none. events: the end
+        # is told, not polled for.
+        names = ("mapped-ram", "events")
+        self._qmp.execute(
+            "migrate-set-capabilities",
+            {"capabilities": [{"capability": name, "state": True} for name in names]},
+        )
+
+    def _wait_migration(self, what: str, state: Path, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while self._migration not in ("completed", "failed", "cancelled"):
+                if self._gone:
+                    break
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise VmError(f"{what} took longer than {timeout:g} s")
+                self._changed.wait(left)
+            status = self._migration
+        if not status:
+            raise self._death()
+        if status != "completed":
+            reason = str(self.qmp("query-migrate").get("error-desc", status))
+            if re.search(r"No space left|File too large|quota", reason, re.I) or _full(state):
+                raise disk_full(state)
+            raise VmError(f"{what} failed: {reason}")
+
+    # -- evidence
+
+    def keep(self, folder: Path) -> None:
+        """Copy what this machine leaves (console, QEMU's words, trace, events) to a folder."""
+        with guard_disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "console.log").write_text(self.console.before + self.console.text())
+            for name in ("qemu.log", "trace.log"):
+                if (self.folder / name).exists():
+                    shutil.copyfile(self.folder / name, folder / name)
+            (folder / "qemu.cmdline").write_text("\n".join(self.argv) + "\n")
+            (folder / "events.json").write_text(
+                "".join(json.dumps(event) + "\n" for event in self.events())
+            )
+            with contextlib.suppress(VmError, QmpFailure):
+                (folder / "counters.json").write_text(json.dumps(self.counters(), indent=1))
+
+
+def _pair(ours: ExitStack, theirs: ExitStack) -> tuple[socket.socket, socket.socket]:
+    """A connected pair: our end lives as long as the machine, QEMU's copy in us only briefly."""
+    near, far = socket.socketpair()
+    ours.callback(near.close)
+    theirs.callback(far.close)
+    return near, far
+
+
+def _full(path: Path) -> bool:
+    try:
+        stat = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return stat.f_bavail * stat.f_frsize < 1 << 20
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

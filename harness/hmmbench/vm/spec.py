@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a virtual machine is made of, and the QEMU command line that makes it.
+
+A MachineSpec is a value: two equal specs make the same machine, which is what lets a snapshot
+of one be restored as the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+
+GPU_ID = "gpu0"
+GPU_BUS = "gpuport"
+#: QOM path of the device.
+GPU_PATH = f"/machine/peripheral/{GPU_ID}"
+AGENT_PORT = "org.hmmbench.agent"
+
+#: Every word is here for a reason: the boot under emulation is on the path of every command.
+_CMDLINE = (
+    "console=ttyS0",
+    # From the first line on, before the console proper is up; it stays silent after that.
+    "earlyprintk=serial,ttyS0,115200",
+    # Warnings and worse go to the console, which costs an exit a character under emulation.
+    "loglevel=5",
+    # An oops ends the guest at once, and a panic ends QEMU (-action reboot=shutdown).
+    "oops=panic",
+    "panic=-1",
+    # One timer source that works everywhere, without measuring it against another.
+    "tsc=reliable",
+    "no_timer_check",
+    "mitigations=off",
+    "nokaslr",
+    "random.trust_cpu=on",
+    "pci=lastbus=3",
+    "rcupdate.rcu_expedited=1",
+)
+
+
+@dataclass(frozen=True)
+class MachineSpec:
+    """One virtual machine.
+
+    firmware   -- folders for QEMU's -L
+    accel      -- "tcg" or "kvm" (see accel.probe)
+    gpu        -- properties of the hmm-gpu device as (name, value), None: no such device
+    cmdline    -- further words of the kernel command line
+    extra      -- further QEMU arguments
+    trace      -- patterns of trace events that go to trace.log in the machine's folder
+    icount     -- QEMU's -icount argument, for runs that repeat exactly; one vCPU thread then
+    """
+
+    qemu: Path
+    firmware: tuple[Path, ...]
+    kernel: Path
+    initramfs: Path | None = None
+    accel: str = "tcg"
+    cpus: int = 2
+    memory_mib: int = 1024
+    gpu: tuple[tuple[str, str], ...] | None = ()
+    cmdline: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    trace: tuple[str, ...] = ()
+    network: bool = True
+    icount: str = ""
+
+    def with_gpu(self, **properties: object) -> MachineSpec:
+        """A copy with device properties set: with_gpu(vram_size="16M", deterministic=True)."""
+        values = dict(self.gpu or ())
+        for name, value in properties.items():
+            values[name.replace("_", "-")] = _property(value)
+        return replace(self, gpu=tuple(sorted(values.items())))
+
+    def fingerprint(self, host: str = "") -> str:
+        """Hash of all that a snapshot depends on: contents of files, not their names.
+
+        `host` distinguishes what the spec cannot see (the processor, under KVM).
+        """
+        parts: dict[str, object] = {"format": 1, "host": host}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Path):
+                value = file_hash(value)
+            elif field.name == "firmware":
+                # QEMU takes the images by name; which one is decided by their contents.
+                value = [
+                    file_hash(file)
+                    for folder in self.firmware
+                    for file in sorted(folder.glob("*.bin"))
+                    if file.name in _FIRMWARE
+                ]
+            elif field.name == "trace":
+                continue
+            parts[field.name] = value
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+_FIRMWARE = frozenset(
+    {"bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin", "pvh.bin", "efi-virtio.rom"}
+)
+
+
+def _property(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file; remembered while the file is not touched."""
+    stat = path.stat()
+    return _hash(str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino)
+
+
+@lru_cache(maxsize=256)
+def _hash(path: str, size: int, mtime: int, inode: int) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What differs from start to start of one machine: descriptors and files.
+
+    The sockets are inherited descriptors, not paths: no name to clean up, no wait for QEMU to
+    listen, and the end of either side is seen by the other at once.
+    """
+
+    qmp_fd: int
+    agent_fd: int
+    folder: Path
+    console_fd: int | None = None
+    incoming: bool = False
+
+    @property
+    def console(self) -> Path:
+        return self.folder / "console.log"
+
+    @property
+    def trace(self) -> Path:
+        return self.folder / "trace.log"
+
+
+def _escape(path: Path) -> str:
+    """A file name in an option list of QEMU: a comma is doubled."""
+    return str(path).replace(",", ",,")
+
+
+def _options(kind: str, values: Mapping[str, str]) -> str:
+    return ",".join([kind, *(f"{n}={v.replace(',', ',,')}" for n, v in values.items())])
+
+
+def arguments(spec: MachineSpec, wiring: Wiring) -> list[str]:
+    """The command line of QEMU."""
+    argv = [str(spec.qemu), "-name", "hmmbench", "-nodefaults", "-no-user-config"]
+    argv += ["-display", "none"]
+    for folder in spec.firmware:
+        argv += ["-L", str(folder)]
+    argv += _machine(spec)
+    argv += ["-kernel", str(spec.kernel), "-append", " ".join(_cmdline(spec))]
+    if spec.initramfs is not None:
+        argv += ["-initrd", str(spec.initramfs)]
+    argv += _chardevs(wiring)
+    argv += _devices(spec)
+    # A guest that panics or reboots stops and is kept, so that the device can still be asked.
+    argv += ["-action", "reboot=shutdown,shutdown=pause,panic=pause,watchdog=pause"]
+    if spec.trace:
+        for pattern in spec.trace:
+            argv += ["-trace", f"enable={pattern}"]
+        argv += ["-D", str(wiring.trace)]
+    argv += spec.extra
+    if wiring.incoming:
+        argv += ["-incoming", "defer"]
+    return argv
+
+
+def _cmdline(spec: MachineSpec) -> Iterable[str]:
+    yield from _CMDLINE
+    if not spec.network:
+        yield "hmmbench.nonet"
+    yield from spec.cmdline
+
+
+def _machine(spec: MachineSpec) -> list[str]:
+    accel = spec.accel
+    if accel == "tcg":
+        accel = "tcg,thread=single" if spec.icount else "tcg,thread=multi"
+    argv = ["-machine", "q35,sata=off,smbus=off,usb=off,vmport=off,hpet=off,graphics=off"]
+    argv += ["-accel", accel, "-cpu", "host" if spec.accel == "kvm" else "max"]
+    argv += ["-smp", str(spec.cpus), "-m", f"{spec.memory_mib}M"]
+    # Hot-unplug by the port itself, as on hardware, not by ACPI.
+    argv += ["-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]
+    if spec.icount:
+        argv += ["-icount", spec.icount]
+    return argv
+
+
+def _chardevs(wiring: Wiring) -> list[str]:
+    if wiring.console_fd is None:
+        console = f"file,id=console,path={_escape(wiring.console)}"
+    else:
+        console = f"socket,id=console,fd={wiring.console_fd},logfile={_escape(wiring.console)}"
+    return [
+        *("-chardev", console, "-serial", "chardev:console"),
+        *("-chardev", f"socket,id=qmp,fd={wiring.qmp_fd}", "-mon", "chardev=qmp,mode=control"),
+        *("-chardev", f"socket,id=agent,fd={wiring.agent_fd}"),
+    ]
+
+
+def _devices(spec: MachineSpec) -> list[str]:
+    modern = "disable-legacy=on"
+    argv = [
+        *("-device", f"virtio-serial-pci,id=serial0,{modern},max_ports=2"),
+        *("-device", f"virtserialport,bus=serial0.0,nr=1,chardev=agent,name={AGENT_PORT}"),
+        *("-device", f"pcie-root-port,id={GPU_BUS},bus=pcie.0,chassis=1,slot=1"),
+    ]
+    if spec.gpu is not None:
+        gpu = {"id": GPU_ID, "bus": GPU_BUS, **dict(spec.gpu)}
+        argv += ["-device", _options("hmm-gpu", gpu)]
+    if spec.network:
+        # Port 0: the system picks a free one, and nobody can take it in between.
+        argv += [
+            *("-netdev", "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"),
+            *("-device", f"virtio-net-pci,netdev=net0,romfile=,{modern}"),
+        ]
+    return argv
