@@ -89,9 +89,11 @@ class Qmp:
     async def _watch(self) -> None:
         # The listener sees nothing when the session ends; the run state does.
         events = asyncio.ensure_future(self._forward_events())
-        while self._client.runstate.name == "RUNNING":
-            await self._client.runstate_changed()
-        events.cancel()
+        try:
+            while self._client.runstate.name == "RUNNING":
+                await self._client.runstate_changed()
+        finally:
+            events.cancel()
         self._on_closed()
 
     async def _forward_events(self) -> None:
@@ -125,5 +127,6 @@ class Qmp:
     async def _disconnect(self) -> None:
         if self._pump is not None:
             self._pump.cancel()
+            await asyncio.gather(self._pump, return_exceptions=True)
         with contextlib.suppress(Exception):
             await self._client.disconnect()
