@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Everything a virtual machine of the bench is made from: `ensure()` makes or finds it.
+
+QEMU and the kernel are built at the same time; driver and agent follow the kernel. What is in
+the cache is not built again, and a run with everything there needs neither network nor apt.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hmmbench import __version__
+from hmmbench.build import agent, cache, driver, initramfs, kernel, qemu_build, ssh
+from hmmbench.build.context import Context
+from hmmbench.errors import Cancelled, UsageError
+from hmmbench.ui import Ui
+
+__all__ = ["Artifacts", "BuildRequest", "ensure"]
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """What to build; the defaults are what `./hmmbench run` uses."""
+
+    #: "lts", "latest", or a folder: a built kernel tree, else a source tree
+    kernel: str = "lts"
+    kernel_build: Path | None = None
+    kernel_source: Path | None = None
+    #: lockdep, KASAN, kmemleak
+    kernel_debug: bool = False
+    qemu_source: Path | None = None
+    #: another folder than guest-driver/ for the module
+    driver_source: Path | None = None
+    #: applied (-p1, from the checkout's root) to the copy of the driver that is built
+    driver_patches: tuple[Path, ...] = ()
+    #: ask the archive for newer versions
+    update: bool = False
+    jobs: int | None = None
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """What a virtual machine is made from."""
+
+    qemu: Path
+    #: folders for QEMU's -L
+    qemu_data_dirs: tuple[Path, ...]
+    #: for -kernel
+    kernel_image: Path
+    #: for `make M=...`
+    kernel_build_dir: Path
+    kernel_source_dir: Path | None
+    kernel_release: str
+    #: folder with hmm_gpu.ko
+    module_dir: Path
+    agent: Path
+    #: for -initrd
+    initramfs: Path
+    #: private key for SSH into the guest, or None where the host has no dropbear
+    ssh_key: Path | None
+    #: for the report: what of which version
+    versions: dict[str, str]
+    #: seconds by stage, of this call
+    stages: dict[str, float]
+    #: changes when anything above does: names snapshots
+    key: str
+
+    def as_json(self) -> dict[str, Any]:
+        def plain(value: object) -> object:
+            if isinstance(value, Path):
+                return str(value)
+            if isinstance(value, tuple):
+                return [plain(item) for item in value]
+            return value
+
+        return {name: plain(value) for name, value in vars(self).items()}
+
+
+def ensure(request: BuildRequest | None = None, ui: Ui | None = None) -> Artifacts:
+    """Build what is missing and say where everything is."""
+    request = normalise(request or BuildRequest())
+    ctx = Context(ui or Ui(), update=request.update)
+    if request.jobs is not None:
+        ctx.jobs = request.jobs
+    before = dict(ctx.ui.seconds)
+    cache.remove_leftovers()
+    with _interruptible(), ThreadPoolExecutor(2, "build") as pool:
+        qemu_future = pool.submit(qemu_build.build, ctx, request.qemu_source)
+        guest_future = pool.submit(_guest, ctx, request)
+        _wait(ctx, [qemu_future, guest_future])
+        qemu, (built, module_dir, agent_dir, archive, keys) = (
+            qemu_future.result(),
+            guest_future.result(),
+        )
+    stages = {
+        name: round(seconds - before.get(name, 0.0), 3)
+        for name, seconds in ctx.ui.seconds.items()
+        if seconds != before.get(name)
+    }
+    return Artifacts(
+        qemu=qemu.binary,
+        qemu_data_dirs=qemu.data_dirs,
+        kernel_image=built.image,
+        kernel_build_dir=built.build_dir,
+        kernel_source_dir=built.source_dir,
+        kernel_release=built.release,
+        module_dir=module_dir,
+        agent=agent_dir / agent.PROGRAM,
+        initramfs=archive,
+        ssh_key=keys.client if keys else None,
+        versions={
+            "hmmbench": __version__,
+            "qemu": f"{qemu.version} from {qemu.origin}",
+            "kernel": f"{built.release} from {built.origin}",
+            "driver": module_dir.name,
+        },
+        stages=stages,
+        key=cache.digest(qemu.key, built.key, archive.parent.name),
+    )
+
+
+def normalise(request: BuildRequest) -> BuildRequest:
+    """Resolve `--kernel DIR` into a build or a source, and refuse contradictions."""
+    given = [
+        name
+        for name, value in (
+            ("--kernel-build", request.kernel_build),
+            ("--kernel-source", request.kernel_source),
+            (f"--kernel {request.kernel}", request.kernel != "lts"),
+        )
+        if value
+    ]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} contradict each other", "Give one of them.")
+    values = vars(request) | {
+        name: path.expanduser().resolve()
+        for name in ("kernel_build", "kernel_source", "qemu_source", "driver_source")
+        if (path := getattr(request, name)) is not None
+    }
+    if request.kernel not in ("lts", "latest"):
+        folder = Path(request.kernel).expanduser().resolve()
+        if not folder.is_dir():
+            raise UsageError(
+                f"--kernel {request.kernel}: neither lts nor latest, nor a folder",
+            )
+        built = (folder / "Module.symvers").is_file() or (folder / ".config").is_file()
+        values["kernel_build" if built else "kernel_source"] = folder
+        values["kernel"] = "lts"
+    if values["kernel_build"] is not None and request.kernel_debug:
+        raise UsageError(
+            "--kernel-debug configures a kernel, and --kernel-build is configured already"
+        )
+    request = BuildRequest(**values)
+    # Wrong folders are told before minutes of downloading, not after.
+    if request.kernel_build is not None:
+        kernel.from_build(request.kernel_build)
+    for patch in request.driver_patches:
+        if not patch.is_file():
+            raise UsageError(f"the driver patch {patch} does not exist")
+    return request
+
+
+def _guest(
+    ctx: Context, request: BuildRequest
+) -> tuple[kernel.Kernel, Path, Path, Path, ssh.Keys | None]:
+    """Kernel, then what runs in it."""
+    keys = ssh.keys(ctx)
+    if request.kernel_build is not None:
+        built = kernel.from_build(request.kernel_build)
+    elif request.kernel_source is not None:
+        built = kernel.from_source(
+            ctx,
+            request.kernel_source,
+            str(request.kernel_source),
+            request.kernel_debug,
+            label="own",
+            trusted=False,
+        )
+    else:
+        built = kernel.build(ctx, request.kernel, request.kernel_debug)
+    module_dir = driver.build(ctx, built, request.driver_source, request.driver_patches)
+    agent_dir = agent.build(ctx, built)
+    contents = initramfs.Contents(built, module_dir, agent_dir)
+    return built, module_dir, agent_dir, initramfs.build(ctx, contents, keys), keys
+
+
+def _wait(ctx: Context, futures: list[Future[Any]]) -> None:
+    """Wait for all; when one fails, or the user interrupts, stop the others' programs too."""
+    try:
+        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+    except BaseException:
+        ctx.runner.cancel()
+        wait(futures)
+        raise
+    failed = [error for future in done if (error := future.exception()) is not None]
+    if failed:
+        ctx.runner.cancel()
+        wait(futures)
+        # The cause, not the cancellation it brought to the other track.
+        raise next((error for error in failed if not isinstance(error, Cancelled)), failed[0])
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a build as Ctrl-C does: children stopped, nothing half-published."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

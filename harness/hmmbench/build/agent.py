@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The agent: one static program, with the GPU programs it launches inside."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from hmmbench import paths
+from hmmbench.build import cache, guest_tree
+from hmmbench.build.context import Context
+from hmmbench.build.kernel import Kernel
+from hmmbench.errors import EnvironmentFailure
+
+PROGRAM = "agent"
+PARTS = (
+    "guest-driver/agent",
+    "guest-driver/lib",
+    "guest-driver/kernels",
+    "guest-driver/include",
+    "qemu-device/include",
+)
+
+
+def build(ctx: Context, kernel: Kernel) -> Path:
+    """The folder with the agent.
+
+    The kernel matters for one thing: with its source at hand the agent can drive the kernel's
+    own HMM test module, whose interface is in no installed header.
+    """
+    files = guest_tree.only(guest_tree.sources(None), *PARTS)
+    uapi = kernel.source_dir / "lib/test_hmm_uapi.h" if kernel.source_dir else None
+    variant = cache.digest(uapi.read_bytes()) if uapi and uapi.is_file() else "plain"
+    key = cache.digest(guest_tree.files_digest(files), variant)
+    found = cache.find("agent", key)
+    if found is not None:
+        return found
+    work = paths.cache_dir("work", f"agent-{variant}")
+    with ctx.lock(work.name, "the agent"):
+        log = ctx.log("agent-build")
+        with ctx.ui.stage("agent: compiling", log):
+            guest_tree.lay_out(ctx, files, work / "src", ())
+            out = work / "out"
+            out.mkdir(exist_ok=True)
+            command: list[str | Path] = [
+                "make",
+                f"-j{ctx.jobs}",
+                "-C",
+                work / "src/guest-driver/agent",
+                "CC=gcc",
+                "CLANG=clang",
+                f"OUT={out}",
+            ]
+            if uapi is not None and uapi.is_file():
+                command.append(f"KERNEL_SOURCE={kernel.source_dir}")
+            ctx.runner.run(command, what="building the agent", log=log)
+        if not (out / PROGRAM).is_file():
+            raise EnvironmentFailure(f"the agent's build made no {out / PROGRAM}", f"Log: {log}")
+
+        def fill(folder: Path) -> None:
+            shutil.copy2(out / PROGRAM, folder / PROGRAM)
+
+        return cache.publish("agent", key, fill)

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The cache: artefacts named by the hash of what they were made from.
+
+Two kinds of folder. An *artefact* is made in a temporary folder and renamed into place when it
+is whole, so that what has the name is always whole. A *work tree* (QEMU's or the kernel's build
+folder) stays where it is, because build systems write absolute paths and are incremental; a
+stamp says which inputs it was finished for, and it is only used under a lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hmmbench import paths
+from hmmbench.build.proc import guard_disk
+
+#: Artefacts of one kind that are kept; older ones go when a new one is published.
+KEEP = 12
+
+#: No build step takes this long (seconds).
+LEFTOVER_AGE = 6 * 3600
+
+_SOURCE_SUFFIXES = {".c", ".h", ".S", ".build", ".py"}
+
+
+def digest(*parts: str | bytes) -> str:
+    """A short name for these inputs. Lengths are hashed too, so that no two lists collide."""
+    sha = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        sha.update(len(data).to_bytes(8, "little"))
+        sha.update(data)
+    return sha.hexdigest()[:20]
+
+
+def file_digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:20]
+
+
+def tree_files(root: Path, skip: Iterable[str] = ()) -> list[Path]:
+    """Source files below `root`, sorted; build products and editors' files left out."""
+    skipped = {".git", "__pycache__", *skip}
+    bad = (".o", ".ko", ".mod", ".mod.c", ".cmd", ".swp", ".orig", ".rej", "~")
+    found = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in skipped)
+        found += [Path(folder, name) for name in files if not name.endswith(bad)]
+    return sorted(found)
+
+
+def tree_digest(root: Path, skip: Iterable[str] = ()) -> str:
+    """Names, contents and execute bits of a source folder."""
+    parts: list[str | bytes] = []
+    for path in tree_files(root, skip):
+        parts += [str(path.relative_to(root)), path.read_bytes(), str(os.access(path, os.X_OK))]
+    return digest(*parts)
+
+
+@contextmanager
+def lock(
+    name: str,
+    waiting: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[None]:
+    """Only one process of this user works on `name`; the lock dies with its holder.
+
+    `waiting` is called once if another holds it, `check` all the while: it may raise to give up.
+    """
+    path = paths.cache_dir("locks") / name
+    with guard_disk(path), path.open("a+") as handle:
+        told = False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    waiting()
+                    told = True
+                check()
+                time.sleep(0.2)
+        yield
+
+
+def artefact(kind: str, key: str) -> Path:
+    return paths.cache_root() / "artefacts" / f"{kind}-{key}"
+
+
+def find(kind: str, key: str) -> Path | None:
+    """The artefact, if it was published."""
+    path = artefact(kind, key)
+    if not path.is_dir():
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # so that pruning knows it is in use
+    return path
+
+
+def publish(kind: str, key: str, fill: Callable[[Path], None]) -> Path:
+    """Make an artefact: `fill` gets an empty folder; it gets its name when `fill` is done."""
+    final = artefact(kind, key)
+    parent = paths.cache_dir("artefacts")
+    with guard_disk(final):
+        staging = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=parent))
+        try:
+            fill(staging)
+            staging.chmod(0o755)
+            try:
+                staging.rename(final)
+            except OSError:
+                # Another process was first: its artefact is the same by its name.
+                if not final.is_dir():
+                    raise
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    prune(kind)
+    return final
+
+
+def prune(kind: str, keep: int = KEEP) -> None:
+    """Remove the artefacts of this kind that were used longest ago."""
+    with contextlib.suppress(OSError):
+        entries = sorted(
+            paths.cache_dir("artefacts").glob(f"{kind}-*"),
+            key=lambda path: path.stat().st_mtime,
+            reverse=True,
+        )
+        for old in entries[keep:]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_leftovers() -> None:
+    """Temporary folders of processes that were killed. Young ones may still be in use."""
+    for folder in ("artefacts", "src"):
+        for path in paths.cache_dir(folder).glob(".*"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > LEFTOVER_AGE:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def stamp_read(path: Path) -> dict[str, Any]:
+    """What a work tree was finished for; empty if it was not, or the stamp is damaged."""
+    try:
+        data = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def write_atomically(path: Path, text: str) -> None:
+    with guard_disk(path):
+        fd, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with os.fdopen(fd, "w") as stream:
+                stream.write(text)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def stamp_write(path: Path, data: dict[str, Any]) -> None:
+    write_atomically(path, json.dumps(data, indent=1))
+
+
+def copy_changed(source: Path, target: Path) -> bool:
+    """Copy a file if its content differs, so that times change only where content did."""
+    data = source.read_bytes()
+    if target.is_file() and target.read_bytes() == data:
+        return False
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with guard_disk(target):
+        target.write_bytes(data)
+        target.chmod(source.stat().st_mode & 0o777 | 0o200)
+    return True
+
+
+def sync_files(wanted: Mapping[Path, Path], target: Path) -> tuple[bool, bool]:
+    """Make the sources below `target` those of `wanted` (name in it -> file to copy).
+
+    Build products in it stay. Returns whether anything changed, and whether the set of names did.
+    """
+    changed = renamed = False
+    for path in tree_files(target) if target.is_dir() else []:
+        # A source that is gone must not be compiled; products are told by their suffix.
+        if path.relative_to(target) not in wanted and path.suffix in _SOURCE_SUFFIXES:
+            path.unlink()
+            renamed = True
+    for name, source in wanted.items():
+        new = not (target / name).exists()
+        if copy_changed(source, target / name):
+            changed = True
+            renamed |= new
+    return changed or renamed, renamed
+
+
+def source_map(source: Path, below: str = ".", skip: Iterable[str] = ()) -> dict[Path, Path]:
+    """The files of a source folder as sync_files() wants them, placed in the folder `below`."""
+    return {Path(below) / path.relative_to(source): path for path in tree_files(source, skip)}

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""hmm_gpu.ko for one kernel build."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from hmmbench import paths
+from hmmbench.build import cache, guest_tree
+from hmmbench.build.context import Context
+from hmmbench.build.kernel import Kernel, read_config
+
+MODULE = "hmm_gpu.ko"
+
+#: Parts of guest-driver/ that are not the module.
+NOT_MODULE = ("guest-driver/agent", "guest-driver/lib", "guest-driver/kernels")
+
+
+def build(ctx: Context, kernel: Kernel, source: Path | None, patches: Sequence[Path]) -> Path:
+    """The folder with the module.
+
+    `patches` (-p1 from the root of the checkout) go onto the copy: this is how the tests make
+    drivers with one bug each.
+    """
+    files = guest_tree.only(guest_tree.sources(source), "", without=NOT_MODULE)
+    patched = cache.digest(*(patch.read_bytes() for patch in patches)) if patches else "plain"
+    key = cache.digest(kernel.key, guest_tree.files_digest(files), patched)
+    found = cache.find("driver", key)
+    if found is not None:
+        return found
+    # One work folder for each kernel and variant, so that make compiles what changed and no more.
+    work = paths.cache_dir("work", f"driver-{cache.digest(kernel.key, str(source), patched)}")
+    with ctx.lock(work.name, "the driver"):
+        log = ctx.log("driver-build")
+        with ctx.ui.stage(f"driver for {kernel.release}: compiling", log):
+            guest_tree.lay_out(ctx, files, work, patches)
+            clang = read_config(kernel.build_dir / ".config").get("CONFIG_CC_IS_CLANG") == "y"
+            ctx.runner.run(
+                [
+                    "make",
+                    f"-j{ctx.jobs}",
+                    "-C",
+                    kernel.build_dir,
+                    f"M={work / 'guest-driver'}",
+                    *(["LLVM=1"] if clang else []),
+                    "modules",
+                ],
+                what="building the driver",
+                log=log,
+            )
+        module = work / "guest-driver" / MODULE
+        return cache.publish("driver", key, lambda folder: _copy(module, folder / MODULE))
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copy2(source, target)

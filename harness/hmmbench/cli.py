@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The command line: one module of hmmbench.commands a command.
+
+A command module offers `main`, a function typer can read; its docstring is the help text.
+Only the module of the command in hand is imported, because the bench's libraries take
+longer to load than `doctor` takes to run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+import typer
+
+from hmmbench import __version__
+from hmmbench.errors import EXIT_INTERRUPTED, EXIT_OK, HmmbenchError
+
+COMMANDS = ("run", "test", "build", "boot", "replay", "bench", "doctor")
+
+HELP = """Property-test HMM mirroring and migration on an emulated GPU, in real VMs.
+
+Start with:  ./hmmbench run      then:  ./hmmbench test
+
+Exit codes: 0 sound, 1 a violation was found, 2 wrong use, 3 the environment failed.
+"""
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"hmmbench {__version__}")
+        raise typer.Exit
+
+
+def make_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
+    """An application with the named commands only."""
+    app = typer.Typer(
+        help=HELP, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown"
+    )
+
+    @app.callback()
+    def top(
+        version: bool = typer.Option(
+            False, "--version", callback=_version, is_eager=True, help="Print the version and end."
+        ),
+    ) -> None:
+        del version
+
+    for name in names:
+        module = f"hmmbench.commands.{name}"
+        if find_spec(module) is not None:
+            app.command(name)(importlib.import_module(module).main)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = list(sys.argv[1:] if argv is None else argv)
+    wanted = next((word for word in args if not word.startswith("-")), None)
+    app = make_app((wanted,) if wanted in COMMANDS else COMMANDS)
+    try:
+        # Not standalone: exit codes are ours, and an error must not become a traceback.
+        result = app(args=args, prog_name="hmmbench", standalone_mode=False)
+    except HmmbenchError as error:
+        print(f"hmmbench: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"  {error.hint}", file=sys.stderr)
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        print("hmmbench: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except typer.Exit as leave:
+        return leave.exit_code
+    except BrokenPipeError:
+        # The reader of our output went away (a pager, head): nothing is wrong.
+        sys.stderr.close()
+        return EXIT_OK
+    except Exception as error:
+        # typer's own usage errors, whose base class moved between its releases.
+        show = getattr(error, "show", None)
+        code = getattr(error, "exit_code", None)
+        if show is None or not isinstance(code, int):
+            raise
+        show()
+        return code
+    return result if isinstance(result, int) else EXIT_OK

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`hmmbench build`: make everything the other commands need, or show that it is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hmmbench.build import BuildRequest, ensure
+from hmmbench.ui import Ui
+
+
+def main(
+    kernel: Annotated[
+        str, typer.Option(help="lts, latest, or a folder with a kernel's source or build.")
+    ] = "lts",
+    kernel_build: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Your own built kernel tree.")
+    ] = None,
+    kernel_source: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Your own clean kernel source tree.")
+    ] = None,
+    kernel_debug: Annotated[
+        bool, typer.Option(help="Build the kernel with lockdep, KASAN and kmemleak (slow).")
+    ] = False,
+    qemu_source: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Your own QEMU source tree (10.0).")
+    ] = None,
+    update: Annotated[
+        bool, typer.Option(help="Ask the archive for newer versions, and build those.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Compile this many files at once (default: cores).")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write what was built to FILE.")
+    ] = None,
+) -> None:
+    """Build QEMU with the GPU, the guest kernel, the driver, the agent and the initramfs.
+
+    All of it is kept in the cache by content: a second run does nothing, a changed driver
+    rebuilds the driver in seconds. `run` and `test` do this by themselves.
+
+    Example:  ./hmmbench build --kernel latest --json built.json
+    """
+    request = BuildRequest(
+        kernel=kernel,
+        kernel_build=kernel_build,
+        kernel_source=kernel_source,
+        kernel_debug=kernel_debug,
+        qemu_source=qemu_source,
+        update=update,
+        jobs=jobs,
+    )
+    artifacts = ensure(request, Ui())
+    if json_file is not None:
+        json_file.write_text(json.dumps(artifacts.as_json(), indent=1) + "\n")
+    for name, value in artifacts.versions.items():
+        typer.echo(f"{name:<10} {value}")
+    typer.echo(f"{'qemu':<10} {artifacts.qemu}")
+    typer.echo(f"{'image':<10} {artifacts.kernel_image}")
+    typer.echo(f"{'initramfs':<10} {artifacts.initramfs}")
