@@ -24,7 +24,7 @@ AGENT_PORT = "org.hmmbench.agent"
 _CMDLINE = (
     "console=ttyS0",
     # From the first line on, before the console proper is up; it stays silent after that.
-    "earlyprintk=serial,ttyS0,115200",
+    "earlycon=uart8250,io,0x3f8",
     # Warnings and worse go to the console, which costs an exit a character under emulation.
     "loglevel=5",
     # An oops ends the guest at once, and a panic ends QEMU (-action reboot=shutdown).
@@ -37,6 +37,8 @@ _CMDLINE = (
     "nokaslr",
     "random.trust_cpu=on",
     "pci=lastbus=3",
+    # AER and hot-plug belong to the kernel even where its ACPI would not ask for them.
+    "pcie_ports=native",
     "rcupdate.rcu_expedited=1",
 )
 
