@@ -168,7 +168,8 @@ struct hb_result {		/* 64 bytes */
 	uint64_t elapsed_ns;
 	uint32_t died;		/* bit p: process p died from a signal that the program did not ask for */
 	uint32_t died_signal;	/* of the first of them */
-	uint64_t pad[2];
+	uint64_t stuck;		/* processes that even SIGKILL did not end in time */
+	uint64_t pad;
 };
 
 struct hb_op_result {		/* 64 bytes */

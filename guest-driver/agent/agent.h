@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The guest agent, inside.
+ *
+ *	main.c		start, request loop
+ *	chan.c		frames over the channel
+ *	exec.c		EXEC, START, KILL, READ_FILE, WRITE_FILE
+ *	hello.c		HELLO
+ *	program.c	PROGRAM: check, prepare, supervise, answer
+ *	proc.c		the processes of a program: actors, phases, dispatch
+ *	mm_ops.c	operations on memory by system call
+ *	gpu_ops.c	operations on the GPU
+ *	access.c	CPU accesses that survive SIGSEGV and SIGBUS
+ *	debugfs.c	the driver's counters and controls
+ *	child.c		functions run in a child with a time limit
+ *	bench.c		measurements
+ *
+ * The agent itself has one thread and serves one request at a time.  Whatever
+ * may crash or hang runs in a child.
+ */
+#ifndef HMMBENCH_AGENT_H
+#define HMMBENCH_AGENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "protocol.h"
+
+#define PAGE_SIZE	4096ull
+#define ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
+
+/* ---- chan.c ---- */
+
+/* A request.  The payload has a 0 byte after its end; it is valid until the next chan_recv(). */
+struct message {
+	struct hb_header header;
+	uint8_t *payload;
+};
+
+/*
+ * path: a character device; "-": standard input and output; else a Unix socket
+ * is made there and listened on.  -1 and a message on stderr.
+ */
+int chan_init(const char *path);
+/* The next request, waiting for the other side to connect if need be; -1 = the channel is over. */
+int chan_recv(struct message *m);
+/* Answers m; if the other side is gone the answer is dropped. */
+void chan_reply(const struct message *m, const struct iovec *parts, int nparts);
+void chan_reply_error(const struct message *m, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* In a child: gives up its copy of the channel. */
+void chan_forget(void);
+
+/* ---- exec.c ---- */
+void serve_exec(const struct message *m);
+void serve_start(const struct message *m);
+void serve_kill(const struct message *m);
+void serve_read_file(const struct message *m);
+void serve_write_file(const struct message *m);
+/* Takes in ended children that nobody waits for. */
+void reap_orphans(void);
+
+/* ---- hello.c, bench.c ---- */
+void serve_hello(const struct message *m);
+void serve_bench(const struct message *m);
+
+/* ---- program.c ---- */
+void program_init(void *stack_area);	/* HB_STACK_PAGES pages inside main()'s frame */
+void serve_program(const struct message *m);
+
+/* ---- debugfs.c ---- */
+
+/* The driver's debugfs directory, or NULL while there is none. */
+const char *debugfs_dir(void);
+/* A file in it, as text with a 0 byte; its length, or -errno. */
+ssize_t debugfs_read(const char *file, char *buf, size_t size);
+int debugfs_write(const char *file, const char *text);
+int write_text(const char *path, const char *text);
+/* True if a counter named live_* in this text is not 0. */
+bool counters_live(const char *text);
+
+/* ---- child.c ---- */
+
+/*
+ * Runs fn in a child; what fn writes to its descriptor `out` (at most size - 1
+ * bytes) goes to buf.  Returns the length; or -ETIMEDOUT, -ECHILD (it died) with
+ * buf holding what there is.  The child and its group are gone afterwards
+ * unless they cannot be killed.
+ */
+ssize_t run_in_child(void (*fn)(int out, void *arg), void *arg, unsigned timeout_ms,
+		     char *buf, size_t size);
+/* SIGKILL to the group of pid and reaping; false if something survives grace_ms. */
+bool kill_group(pid_t pgid, unsigned grace_ms);
+
+/* ---- main.c ---- */
+uint64_t now_ns(void);
+/* Where the GPU kernels are in every process, as launch entries; 0 if loading failed. */
+extern uint64_t kernel_accesses, kernel_spin, kernel_empty, kernel_touch, kernel_latency;
+/* Lets a child be the first to go when memory is short. */
+void set_expendable(void);
+
+#endif

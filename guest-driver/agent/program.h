@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * State of the program that runs, shared between the agent (its supervisor) and
+ * the program's processes.
+ *
+ * It is one MAP_SHARED mapping, made when the agent starts, at the same address
+ * in every process, far from the regions, so that no operation of a program can
+ * reach it; results in it survive whoever wrote them.  GPU kernels read their
+ * tables and write their results there too.
+ *
+ * Who writes what, and when:
+ *  - "constant": the supervisor, before process 0 is forked; then nobody.
+ *  - results of an operation or access: its executing actor (or GPU thread)
+ *    only, until its state is DONE; afterwards nobody, but for the job results
+ *    that WAIT_GPU adds to NOWAIT operations of the same process.
+ *  - state[i]: PENDING -> RUNNING -> DONE by the executing actor; by the
+ *    supervisor after the process is dead, so never by two at a time.
+ *  - first: see advance().
+ * All counters and states are accessed with sequentially consistent atomics.
+ */
+#ifndef HMMBENCH_PROGRAM_H
+#define HMMBENCH_PROGRAM_H
+
+#include <stdatomic.h>
+
+#include "accesses.h"
+#include "agent.h"
+
+#define SHARED_BASE	0x100000000000ull
+#define MAX_LANES	0x100000	/* of all launches of a program */
+#define MAX_DATA	0x1000000	/* bytes of QUERY results */
+#define NO_PROC		0xff
+
+enum { PENDING, RUNNING, DONE };
+
+enum slot_state {
+	SLOT_NONE,		/* not born */
+	SLOT_ALIVE,
+	SLOT_GONE,		/* dead, or will never be born */
+};
+
+struct slot {
+	_Atomic uint32_t state;		/* NONE -> ALIVE by the creator, the child or the supervisor, whoever is first; -> GONE by the supervisor, or by a creator that failed */
+	_Atomic int32_t pid;		/* valid from ALIVE on; not reaped, so not used again, until the program ends */
+	_Atomic uint32_t asked;		/* its end was asked for: EXIT or KILL */
+	_Atomic int32_t spawn;		/* futex: 0, SPAWN_ASKED, SPAWN_MADE, or -errno */
+};
+#define SPAWN_ASKED	1
+#define SPAWN_MADE	2
+
+struct shared {
+	/* constant */
+	struct hb_program prog;
+	uint64_t region_base[HB_MAX_REGIONS];
+	uint64_t region_size[HB_MAX_REGIONS];
+	uint8_t region_kind[HB_MAX_REGIONS];	/* HB_MAP_STACK, HB_MAP_GLOBAL, or 0 for an ordinary one */
+	uint8_t actors[HB_MAX_PROCS];		/* bit a: process has operations for actor a */
+	int32_t file_fd[HB_MAX_FILES];
+	int32_t kick_fd;			/* eventfd: wakes the supervisor */
+	uint32_t phase_start[HB_MAX_OPS];	/* by operation: first operation of its phase */
+	uint8_t phase_width[HB_MAX_OPS];	/* by first operation of a phase: (process, actor) pairs in it */
+
+	/* changing */
+	_Atomic uint32_t first;			/* futex: number of leading operations that are DONE */
+	_Atomic uint32_t waiters;		/* about how many sleep on it; too high after a kill */
+	_Atomic uint32_t data_used;
+	_Atomic uint8_t arrived[HB_MAX_OPS];	/* by first operation of a phase */
+	_Atomic uint8_t state[HB_MAX_OPS];
+	struct slot slot[HB_MAX_PROCS];
+
+	/* each on pages of its own */
+	struct hb_op ops[HB_MAX_OPS] __attribute__((aligned(4096)));	/* constant */
+	struct hb_access accesses[HB_MAX_ACCESSES];			/* constant */
+	struct hb_op_result op_results[HB_MAX_OPS] __attribute__((aligned(4096)));
+	/* what GPU kernels read: constant */
+	struct acc_args gpu_args[HB_MAX_OPS] __attribute__((aligned(4096)));	/* all 0 for GPU_SPIN: nothing to touch, no stop word */
+	struct acc_entry gpu_entries[HB_MAX_ACCESSES] __attribute__((aligned(4096)));
+	struct acc_lane gpu_lanes[MAX_LANES] __attribute__((aligned(4096)));
+	/* what they write */
+	struct hb_access_result results[HB_MAX_ACCESSES] __attribute__((aligned(4096)));
+	uint8_t data[MAX_DATA] __attribute__((aligned(4096)));
+};
+
+extern struct shared *const sh;
+
+/* ---- program.c ---- */
+void program_bases(uint64_t *stack, uint64_t *global);
+
+/* ---- proc.c ---- */
+
+/* The life of process `number`; called on the main thread of a fresh or forked child. */
+void process_run(unsigned number) __attribute__((noreturn));
+/* Moves `first` over what is DONE and wakes who waits for it.  Idempotent: may be called by anyone at any time. */
+void advance(void);
+long futex_wake_all(_Atomic uint32_t *word);
+
+/* ---- mm_ops.c, gpu_ops.c: return the operation's status ---- */
+int mm_op(const struct hb_op *op, struct hb_op_result *r);
+int gpu_op(unsigned index, const struct hb_op *op, struct hb_op_result *r);
+/* In a child of fork(): forgets the parent's GPU. */
+void gpu_after_fork(void);
+/* Address of [off, off + len) in a region, or 0 if it does not lie in it. */
+uint64_t region_addr(unsigned region, uint64_t off, uint64_t len);
+
+/* ---- access.c ---- */
+void access_init(void);
+/* One CPU access; what it yields goes to *value; HB_AST_DONE, _SIGSEGV or _SIGBUS, or 0 for an unknown kind. */
+uint32_t cpu_access(const struct hb_access *a, void *addr, uint64_t *value);
+
+#endif

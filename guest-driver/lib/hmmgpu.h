@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * libhmmgpu: the user library of the hmm-gpu driver.
+ *
+ * The GPU shares the address space of the process: every pointer the process
+ * may use, a kernel may use, whatever it came from - malloc, a stack, a global,
+ * mmap of a file.  Nothing is registered and nothing is copied by hand.  A page
+ * may live in system memory or in the GPU's; where it lives changes speed, not
+ * content.
+ *
+ *	struct hmmgpu *gpu;
+ *	struct hmmgpu_ctx *ctx;
+ *	struct hmmgpu_kernel *k;
+ *	struct hmmgpu_launch l = { .grid = 16, .block = 64 };
+ *
+ *	if (hmmgpu_open(&gpu, NULL) || hmmgpu_ctx_create(gpu, 0, &ctx) ||
+ *	    hmmgpu_kernel_load_file("sum.elf", &k) ||
+ *	    hmmgpu_kernel_symbol(k, "sum", &l.entry))
+ *		...
+ *	l.args = (uintptr_t)&args;
+ *	err = hmmgpu_run(ctx, &l, NULL);
+ *
+ * RETURN VALUES.  Every function that returns int returns 0 or -errno.  Out
+ * parameters are written only on success, unless said otherwise.
+ *
+ * ERRORS OF JOBS are apart from errors of calls: hmmgpu_wait() returns 0 when
+ * it has learnt how the job ended, and struct hmmgpu_result says how.  A job
+ * that fails does not harm the process, its memory or the context.
+ *
+ * THREADS.  All functions may be called from several threads at the same time,
+ * also on the same object, with one exception: an object must not be destroyed
+ * or freed while another call uses it.  Jobs of one context run in the order
+ * in which their launch or copy call took effect; jobs of different contexts
+ * run in any order, or at the same time, unless syncobjs order them.
+ *
+ * FORK.  The GPU's view belongs to the process that called hmmgpu_open().  A
+ * child of fork() may only call hmmgpu_ctx_destroy() and hmmgpu_close() on what
+ * it inherited (this releases the child's copies and leaves the parent's alone)
+ * and opens its own.  Kernels that were loaded before fork() are usable in the
+ * child.
+ *
+ * LINK with the C library only; no libdrm.
+ */
+#ifndef HMMGPU_H
+#define HMMGPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "hmm_gpu_drm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct hmmgpu;		/* an open device: one address space */
+struct hmmgpu_ctx;	/* a queue of jobs */
+struct hmmgpu_kernel;	/* a loaded GPU program */
+
+/* ------------------------------ device ------------------------------ */
+
+/*
+ * hmmgpu_open - open the GPU for the calling process
+ * @gpu:  out
+ * @node: path of a render node, or NULL to take the first one in /dev/dri whose
+ *        driver is hmm_gpu
+ *
+ * -ENODEV: no such device (the driver is not loaded, or nodes are missing),
+ * -EACCES: there are render nodes, and none may be opened; else as open(2).
+ */
+int hmmgpu_open(struct hmmgpu **gpu, const char *node);
+
+/* hmmgpu_close - close the device, after its contexts were destroyed; NULL is allowed */
+void hmmgpu_close(struct hmmgpu *gpu);
+
+/* The file descriptor, for poll(2), fdinfo and calls that the library has not. */
+int hmmgpu_fd(const struct hmmgpu *gpu);
+
+/* hmmgpu_get_param - one of HMM_GPU_PARAM_*; -EINVAL for an unknown one */
+int hmmgpu_get_param(struct hmmgpu *gpu, uint32_t param, uint64_t *value);
+
+/*
+ * hmmgpu_set_policy - what a GPU access to a page outside VRAM does from now on
+ * @policy: HMM_GPU_POLICY_MAP or HMM_GPU_POLICY_MIGRATE
+ */
+int hmmgpu_set_policy(struct hmmgpu *gpu, uint32_t policy);
+
+/* ----------------------------- contexts ----------------------------- */
+
+/*
+ * hmmgpu_ctx_create - make a queue of jobs
+ * @timeslice_us: how long its threads may keep the GPU when another context
+ *                waits; 0 = default
+ *
+ * -ENOSPC: the hardware has no context left.
+ */
+int hmmgpu_ctx_create(struct hmmgpu *gpu, uint32_t timeslice_us, struct hmmgpu_ctx **ctx);
+
+/* Ends what still runs with -ECANCELED, then frees the context; NULL is allowed. */
+void hmmgpu_ctx_destroy(struct hmmgpu_ctx *ctx);
+
+/* ----------------------------- kernels ------------------------------ */
+
+/*
+ * hmmgpu_kernel_load - place a GPU program in memory
+ * @elf:  a linked ELF64 file for RISC-V: position independent (ld -pie
+ *        --no-dynamic-linker; placed at any free address) or at fixed
+ *        addresses that are free in this process
+ * @size: its length in bytes; the buffer is not needed after the call
+ *
+ * Text and constants are read-only afterwards.  The file is checked as
+ * untrusted input.  -ENOEXEC: not such a file, or it needs a relocation other
+ * than R_RISCV_RELATIVE; -EEXIST: fixed addresses are in use; -ENOMEM.
+ */
+int hmmgpu_kernel_load(const void *elf, size_t size, struct hmmgpu_kernel **kernel);
+int hmmgpu_kernel_load_file(const char *path, struct hmmgpu_kernel **kernel);
+
+/* Unmaps it; no job may be running it.  NULL is allowed. */
+void hmmgpu_kernel_free(struct hmmgpu_kernel *kernel);
+
+/*
+ * hmmgpu_kernel_symbol - address of a symbol
+ * @name: NULL means the ELF entry point
+ *
+ * Functions for struct hmmgpu_launch.entry, and variables alike (the pointer
+ * may be dereferenced).  -ENOENT: no such symbol.
+ */
+int hmmgpu_kernel_symbol(const struct hmmgpu_kernel *kernel, const char *name, uint64_t *addr);
+
+/* ------------------------------- jobs ------------------------------- */
+
+struct hmmgpu_launch {
+	uint64_t entry;		/* first instruction */
+	uint64_t args;		/* pointer for the kernel; may be 0 */
+	uint32_t grid;		/* blocks, from 1 */
+	uint32_t block;		/* threads a block, from 1 */
+	uint32_t local_size;	/* bytes of stack a thread; 0: HMMGPU_DEFAULT_LOCAL */
+	uint32_t in_syncobj;	/* starts after its fence; 0: none */
+	uint32_t out_syncobj;	/* gets the fence of this job; 0: none */
+	uint32_t pad;		/* 0 */
+	uint64_t budget;	/* instructions a thread may take; 0: no limit */
+};
+
+#define HMMGPU_DEFAULT_LOCAL	4096
+
+struct hmmgpu_result {
+	int32_t error;		/* 0, or -EFAULT access, -EILSEQ illegal instruction, -ETIME budget,
+				   -ECANCELED context gone, -EIO anything else */
+	uint32_t status;	/* HG_ERR_* of the hardware */
+	uint32_t reason;	/* HG_REASON_* of an access fault */
+	uint32_t block;		/* of the failing thread */
+	uint32_t thread;	/* in its block */
+	uint32_t pad;
+	uint64_t addr;		/* that could not be accessed */
+	uint64_t pc;
+	uint64_t instrs;	/* instructions taken by all threads */
+};
+
+/*
+ * hmmgpu_launch - start a kernel, do not wait
+ * @job: out: its number in this context (NULL: not wanted)
+ *
+ * The stacks of the threads are allocated by the library for the context when
+ * first needed; untouched ones cost address space only.
+ * -EINVAL: sizes the hardware cannot do; -ENOMEM; -ENOENT: no such syncobj.
+ */
+int hmmgpu_launch(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *launch, uint64_t *job);
+
+/* hmmgpu_copy, hmmgpu_fill - as hmmgpu_launch, by the copy engine; fill: pattern repeated, dst and len multiples of 8 */
+int hmmgpu_copy(struct hmmgpu_ctx *ctx, void *dst, const void *src, uint64_t len,
+		uint32_t in_syncobj, uint32_t out_syncobj, uint64_t *job);
+int hmmgpu_fill(struct hmmgpu_ctx *ctx, void *dst, uint64_t pattern, uint64_t len,
+		uint32_t in_syncobj, uint32_t out_syncobj, uint64_t *job);
+
+/*
+ * hmmgpu_wait - wait until a job, and so every one before it, is done
+ * @timeout_ns: < 0: for ever, 0: only ask
+ * @result:     out (NULL: not wanted)
+ *
+ * 0: done (see result->error); -ETIME: not yet.  Signals do not end the wait.
+ */
+int hmmgpu_wait(struct hmmgpu_ctx *ctx, uint64_t job, int64_t timeout_ns,
+		struct hmmgpu_result *result);
+
+/* hmmgpu_run - launch and wait; the error of the call or else of the job.  @result is zeroed if the call failed. */
+int hmmgpu_run(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *launch,
+	       struct hmmgpu_result *result);
+
+/* ------------------------------ memory ------------------------------ */
+
+/*
+ * hmmgpu_migrate - move pages to VRAM or back, as far as they can move
+ * @addr, @len:       page aligned
+ * @dst:              HMM_GPU_MIGRATE_DEVICE or HMM_GPU_MIGRATE_SYSTEM
+ * @migrated, @failed: out, pages (NULL: not wanted)
+ *
+ * It is a hint: what cannot move stays where it is and works.  -EFAULT: nothing
+ * is mapped in the range.
+ */
+int hmmgpu_migrate(struct hmmgpu *gpu, void *addr, uint64_t len, uint32_t dst,
+		   uint64_t *migrated, uint64_t *failed);
+
+/* hmmgpu_prefetch - as hmmgpu_migrate, and map the range on the GPU, so that accesses do not fault */
+int hmmgpu_prefetch(struct hmmgpu *gpu, void *addr, uint64_t len, uint32_t dst,
+		    uint64_t *migrated, uint64_t *failed);
+
+/* hmmgpu_query - where pages are and how they are mapped: HMM_GPU_Q_* bits, one uint32_t a page; faults nothing in */
+int hmmgpu_query(struct hmmgpu *gpu, const void *addr, uint64_t npages, uint32_t *out);
+
+/* ----------------------------- syncobjs ----------------------------- */
+
+/* DRM syncobjs: fences between jobs of any context, process or driver. */
+int hmmgpu_syncobj_create(struct hmmgpu *gpu, int signaled, uint32_t *handle);
+int hmmgpu_syncobj_destroy(struct hmmgpu *gpu, uint32_t handle);
+/* 0: signalled; -ETIME: not within timeout_ns (relative; < 0: for ever).  Waits for a fence to appear, too. */
+int hmmgpu_syncobj_wait(struct hmmgpu *gpu, uint32_t handle, int64_t timeout_ns);
+
+/* ------------------------------- text ------------------------------- */
+
+/* Name of a HG_ERR_* or HG_REASON_* value; never NULL. */
+const char *hmmgpu_status_name(uint32_t status);
+const char *hmmgpu_reason_name(uint32_t reason);
+/* One line about how a job ended.  Always terminated; returns buf. */
+char *hmmgpu_result_text(const struct hmmgpu_result *result, char *buf, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
