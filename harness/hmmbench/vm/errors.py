@@ -27,6 +27,7 @@ class QmpFailure(VmError):
 class VmDied(VmError):
     """QEMU ended, or the guest panicked or switched off, while it was needed.
 
+    summary     -- what happened, in one line; `message` has console and QEMU's words too
     exit_status -- of QEMU: negative is a signal, None if it still runs (guest gone, QEMU not)
     panicked    -- the guest's kernel ended itself (panic, or the reboot that follows one)
     console     -- the last lines of the guest's console
@@ -35,27 +36,24 @@ class VmDied(VmError):
 
     def __init__(
         self,
-        message: str,
+        summary: str,
         *,
         exit_status: int | None = None,
         panicked: bool = False,
         console: str = "",
         stderr: str = "",
-        hint: str = "",
     ) -> None:
-        super().__init__(message, hint)
+        parts = [summary]
+        if stderr:
+            parts.append("QEMU said:\n" + _indent(stderr))
+        if console:
+            parts.append("Last lines of the console:\n" + _indent(console))
+        super().__init__("\n".join(parts))
+        self.summary = summary
         self.exit_status = exit_status
         self.panicked = panicked
         self.console = console
         self.stderr = stderr
-
-    def __str__(self) -> str:
-        parts = [super().__str__()]
-        if self.stderr:
-            parts.append("QEMU said:\n" + _indent(self.stderr))
-        if self.console:
-            parts.append("Last lines of the console:\n" + _indent(self.console))
-        return "\n".join(parts)
 
 
 class AgentTimeout(VmError):

@@ -74,6 +74,8 @@ class Machine:
         self._gone = ""
         self._migration = ""
         self._closing = False
+        # We stopped the guest: a STOP event is nobody's failure.
+        self._pausing = False
 
     # -- start and end
 
@@ -156,6 +158,9 @@ class Machine:
                     if reset
                     else ("the guest switched itself off")
                 )
+            elif name == "STOP" and not self._pausing:
+                # Nobody asked for it: KVM gave up, or QEMU cannot go on.
+                gone = "QEMU stopped the guest (internal error)"
             elif name == "MIGRATION":
                 self._migration = data.get("status", "")
             if gone and not self._gone:
@@ -226,10 +231,16 @@ class Machine:
         return str(self._qmp.execute("human-monitor-command", {"command-line": line}))
 
     def pause(self) -> None:
+        """Stop the guest's clock, processors and GPU; resume() lets them go on."""
+        with self._changed:
+            self._pausing = True
         self.qmp("stop")
 
     def resume(self) -> None:
         self.qmp("cont")
+        # Events come in order with answers: a STOP that is still to come is not ours any more.
+        with self._changed:
+            self._pausing = False
 
     def ssh_port(self) -> int:
         """The port of 127.0.0.1 that leads to the guest's port 22."""

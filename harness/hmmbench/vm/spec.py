@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -78,32 +78,31 @@ class MachineSpec:
         return replace(self, gpu=tuple(sorted(values.items())))
 
     def fingerprint(self, host: str = "") -> str:
-        """Hash of all that a snapshot depends on: contents of files, not their names.
+        """Hash of all that a snapshot depends on: the command line, and contents of files.
 
         `host` distinguishes what the spec cannot see (the processor, under KVM).
         """
-        parts: dict[str, object] = {"format": 1, "host": host}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, Path):
-                value = file_hash(value)
-            elif field.name == "firmware":
-                # QEMU takes the images by name; which one is decided by their contents.
-                value = [
-                    file_hash(file)
-                    for folder in self.firmware
-                    for file in sorted(folder.glob("*.bin"))
-                    if file.name in _FIRMWARE
-                ]
-            elif field.name == "trace":
-                continue
-            parts[field.name] = value
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+        # QEMU takes firmware images by name; which one that is is decided by their contents.
+        firmware = [
+            file_hash(file)
+            for folder in self.firmware
+            for file in sorted(folder.glob("*"))
+            if file.name in _FIRMWARE
+        ]
+        nameless = replace(
+            self, qemu=Path("qemu"), kernel=Path("kernel"), initramfs=None, firmware=(), trace=()
+        )
+        files = [self.qemu, self.kernel, *([self.initramfs] if self.initramfs else [])]
+        parts = [
+            host,
+            arguments(nameless, Wiring(qmp_fd=0, agent_fd=0, folder=Path("/"))),
+            [file_hash(file) for file in files],
+            firmware,
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 
-_FIRMWARE = frozenset(
-    {"bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin", "pvh.bin", "efi-virtio.rom"}
-)
+_FIRMWARE = frozenset({"bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin", "pvh.bin"})
 
 
 def _property(value: object) -> str:
