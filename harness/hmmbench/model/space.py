@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Processes and their address spaces, and what each operation does to them.
+
+Addresses are global page numbers: ``gp = region << 14 | page of the region``.  A VMA here
+is never larger than the kernel's (the kernel may merge neighbours, the model does not), so
+whatever is inside one VMA of the model is inside one VMA of the kernel.
+
+The same class serves the generator (which tracks structure only, contents stay empty) and
+the checker (which also fills the pages).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from hmmbench.guest.protocol import (
+    GLOBAL_PAGES,
+    HUGE,
+    MAX_FILES,
+    PAGE,
+    PROT_RW,
+    REGION_SIZE,
+    STACK_PAGES,
+    Advice,
+    MapKind,
+    Op,
+    OpKind,
+)
+from hmmbench.model.page import Page
+
+REGION_SHIFT = 14
+REGION_PAGES = REGION_SIZE // PAGE
+assert REGION_PAGES == 1 << REGION_SHIFT
+HUGE_PAGES = HUGE // PAGE
+
+SHARED = frozenset({MapKind.ANON_SHARED, MapKind.FILE_SHARED, MapKind.HUGETLB_SHARED})
+HUGETLB = frozenset({MapKind.HUGETLB_PRIVATE, MapKind.HUGETLB_SHARED})
+ANON = frozenset({MapKind.ANON_PRIVATE, MapKind.STACK, MapKind.GLOBAL})
+FIXED = frozenset({MapKind.STACK, MapKind.GLOBAL})
+FILE = frozenset({MapKind.FILE_PRIVATE, MapKind.FILE_SHARED})
+
+
+def gp_of(region: int, off: int) -> int:
+    """Global page number of an offset (bytes) in a region."""
+    return region << REGION_SHIFT | off // PAGE
+
+
+def place(gp: int) -> str:
+    """A page for a message: r3+0x2000."""
+    return f"r{gp >> REGION_SHIFT}+{(gp & (REGION_PAGES - 1)) * PAGE:#x}"
+
+
+class SharedObject:
+    """What several mappings may share: a file, or the memory behind a shared mapping."""
+
+    __slots__ = ("name", "npages", "pages")
+
+    def __init__(self, name: str, npages: int) -> None:
+        self.name = name
+        self.npages = npages
+        self.pages: dict[int, Page] = {}
+
+    def page(self, index: int) -> Page:
+        p = self.pages.get(index)
+        if p is None:
+            p = self.pages[index] = Page()
+        return p
+
+
+class Vma:
+    """A range of pages [start, end) with one kind and one protection.
+
+    Page gp of it is page gp + delta of `obj`, if there is one.
+    """
+
+    __slots__ = ("delta", "end", "kind", "obj", "prot", "start")
+
+    def __init__(
+        self, start: int, end: int, kind: MapKind, prot: int, obj: SharedObject | None, delta: int
+    ) -> None:
+        self.start = start
+        self.end = end
+        self.kind = kind
+        self.prot = prot
+        self.obj = obj
+        self.delta = delta
+
+    def sub(self, start: int, end: int) -> Vma:
+        return Vma(start, end, self.kind, self.prot, self.obj, self.delta)
+
+
+class Process:
+    """One address space.
+
+    `private` holds the contents of private pages (absent: zeros, or the file).
+    `unsettled` holds private pages whose content depends on more than one word's history
+    (MADV_FREE, a copy that may or may not have happened): only one thread a phase may touch
+    such a page.
+    """
+
+    __slots__ = ("alive", "number", "private", "starts", "unsettled", "vmas")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.alive = True
+        self.vmas: list[Vma] = []
+        self.starts: list[int] = []
+        self.private: dict[int, Page] = {}
+        self.unsettled: set[int] = set()
+
+    def fork(self, number: int) -> Process:
+        child = Process(number)
+        child.vmas = [v.sub(v.start, v.end) for v in self.vmas]
+        child.starts = list(self.starts)
+        child.private = {gp: p.copy() for gp, p in self.private.items()}
+        child.unsettled = set(self.unsettled)
+        return child
+
+    def find(self, gp: int) -> Vma | None:
+        i = bisect_right(self.starts, gp) - 1
+        if i >= 0:
+            v = self.vmas[i]
+            if gp < v.end:
+                return v
+        return None
+
+    def overlapping(self, start: int, end: int) -> list[Vma]:
+        i = max(bisect_right(self.starts, start) - 1, 0)
+        out = []
+        for v in self.vmas[i:]:
+            if v.start >= end:
+                break
+            if v.end > start:
+                out.append(v)
+        return out
+
+    def covered(self, start: int, end: int) -> bool:
+        """No hole in [start, end)?"""
+        return sum(
+            min(v.end, end) - max(v.start, start) for v in self.overlapping(start, end)
+        ) == (end - start)
+
+    def _set(self, vmas: list[Vma]) -> None:
+        vmas.sort(key=lambda v: v.start)
+        self.vmas = vmas
+        self.starts = [v.start for v in vmas]
+
+    def split(self, start: int, end: int) -> list[Vma]:
+        """Cut VMAs at both borders; the VMAs inside."""
+        out: list[Vma] = []
+        inside: list[Vma] = []
+        for v in self.vmas:
+            if v.end <= start or v.start >= end:
+                out.append(v)
+                continue
+            if v.start < start:
+                out.append(v.sub(v.start, start))
+            if v.end > end:
+                out.append(v.sub(end, v.end))
+            mid = v.sub(max(v.start, start), min(v.end, end))
+            out.append(mid)
+            inside.append(mid)
+        self._set(out)
+        return inside
+
+    def drop_pages(self, start: int, end: int) -> None:
+        """Private pages of the range lose their content."""
+        if self.private:
+            for gp in [g for g in self.private if start <= g < end]:
+                del self.private[gp]
+        if self.unsettled:
+            self.unsettled = {g for g in self.unsettled if not start <= g < end}
+
+    def unmap(self, start: int, end: int) -> None:
+        gone = {id(v) for v in self.split(start, end)}
+        if gone:
+            self._set([v for v in self.vmas if id(v) not in gone])
+        self.drop_pages(start, end)
+
+    def add(self, vma: Vma) -> None:
+        self._set([*self.vmas, vma])
+
+    def page(self, gp: int, vma: Vma) -> Page:
+        """The page behind gp, which lies in `vma`."""
+        if vma.kind in SHARED:
+            assert vma.obj is not None
+            return vma.obj.page(gp + vma.delta)
+        p = self.private.get(gp)
+        if p is None:
+            if vma.kind == MapKind.FILE_PRIVATE:
+                assert vma.obj is not None
+                p = Page.following(vma.obj.page(gp + vma.delta))
+            else:
+                p = Page()
+            self.private[gp] = p
+        return p
+
+
+class Space:
+    """All processes and files of one program."""
+
+    def __init__(self, file_pages: tuple[int, int, int, int]) -> None:
+        self.files = [SharedObject(f"file{i}", file_pages[i]) for i in range(MAX_FILES)]
+        self.procs: dict[int, Process] = {0: Process(0)}
+
+    def alive(self) -> list[Process]:
+        return [p for p in self.procs.values() if p.alive]
+
+    def resolve(self, proc: int, region: int, off: int) -> tuple[Process, int, Vma | None]:
+        p = self.procs[proc]
+        gp = region << REGION_SHIFT | off // PAGE
+        return p, gp, p.find(gp)
+
+    def apply(self, op: Op) -> None:
+        """What the operation does when it succeeds, apart from accesses and copies."""
+        handler = _APPLY.get(op.op)
+        if handler is not None:
+            handler(self, self.procs[op.proc], op)
+
+
+def _range(op: Op) -> tuple[int, int]:
+    start = gp_of(op.region, op.off)
+    return start, start + op.len // PAGE
+
+
+def _mmap(space: Space, p: Process, op: Op) -> None:
+    kind = MapKind(op.arg)
+    npages = op.len // PAGE
+    start = gp_of(op.region, op.off)
+    prot = op.a
+    if kind in FIXED:
+        npages = STACK_PAGES if kind == MapKind.STACK else GLOBAL_PAGES
+        start, prot = gp_of(op.region, 0), PROT_RW
+    p.unmap(start, start + npages)
+    obj: SharedObject | None = None
+    delta = 0
+    if kind in FILE:
+        obj, delta = space.files[op.b], op.c // PAGE - start
+    elif kind in SHARED:
+        obj, delta = SharedObject(f"shared@{place(start)}", npages), -start
+    p.add(Vma(start, start + npages, kind, prot, obj, delta))
+
+
+def _munmap(space: Space, p: Process, op: Op) -> None:
+    p.unmap(*_range(op))
+
+
+def _mprotect(space: Space, p: Process, op: Op) -> None:
+    for v in p.split(*_range(op)):
+        v.prot = op.a
+
+
+def _mremap(space: Space, p: Process, op: Op) -> None:
+    start, end = _range(op)
+    to = gp_of(op.arg, op.a)
+    count = op.b // PAGE
+    p.unmap(to, to + count)
+    (old,) = p.split(start, end)
+    move = min(count, end - start)
+    shift = to - start
+    contents = {gp + shift: pg for gp, pg in p.private.items() if start <= gp < start + move}
+    marks = {gp + shift for gp in p.unsettled if start <= gp < start + move}
+    kind, prot, obj, delta = old.kind, old.prot, old.obj, old.delta
+    if op.c:
+        p.drop_pages(start, end)
+    else:
+        p.unmap(start, end)
+    p.add(Vma(to, to + count, kind, prot, obj, delta - shift))
+    p.private.update(contents)
+    p.unsettled |= marks
+
+
+def _madvise(space: Space, p: Process, op: Op) -> None:
+    start, end = _range(op)
+    if op.a == Advice.DONTNEED:
+        for v in p.overlapping(start, end):
+            if v.kind not in SHARED:
+                p.drop_pages(max(v.start, start), min(v.end, end))
+    elif op.a == Advice.FREE:
+        for v in p.overlapping(start, end):
+            if v.kind in ANON:
+                lo, hi = max(v.start, start), min(v.end, end)
+                p.unsettled.update(range(lo, hi))
+                for gp, page in p.private.items():
+                    if lo <= gp < hi:
+                        page.free()
+    elif op.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
+        p.split(start, end)
+
+
+def _fork(space: Space, p: Process, op: Op) -> None:
+    space.procs[op.arg] = p.fork(op.arg)
+
+
+def _spawn(space: Space, p: Process, op: Op) -> None:
+    space.procs[op.arg] = Process(op.arg)
+
+
+def _end(p: Process) -> None:
+    p.alive = False
+    p._set([])
+    p.private.clear()
+    p.unsettled.clear()
+
+
+def _exit(space: Space, p: Process, op: Op) -> None:
+    _end(p)
+
+
+def _kill(space: Space, p: Process, op: Op) -> None:
+    _end(space.procs[op.arg])
+
+
+_APPLY = {
+    OpKind.MMAP: _mmap,
+    OpKind.MUNMAP: _munmap,
+    OpKind.MPROTECT: _mprotect,
+    OpKind.MREMAP: _mremap,
+    OpKind.MADVISE: _madvise,
+    OpKind.FORK: _fork,
+    OpKind.SPAWN: _spawn,
+    OpKind.EXIT: _exit,
+    OpKind.KILL: _kill,
+}

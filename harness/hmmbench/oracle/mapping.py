@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The mapping oracle: what QUERY says about each page must fit the VMAs and itself.
+
+Only called when nothing else runs, so the driver's and the CPU's view are of one moment.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from hmmbench.guest.protocol import (
+    PAGE,
+    Q_CPU_DEVICE,
+    Q_CPU_WRITE,
+    Q_GPU_VALID,
+    Q_GPU_VRAM,
+    Q_GPU_WRITE,
+    Op,
+    OpResult,
+)
+from hmmbench.model.space import SHARED, Space, gp_of, place
+
+
+def check(space: Space, o: Op, r: OpResult) -> str:
+    """What is wrong with the answer to a QUERY, or an empty string."""
+    if r.status != 0:
+        return ""
+    npages = o.len // PAGE
+    if len(r.data) != 4 * npages:
+        return f"query of {npages} pages answered {len(r.data)} bytes"
+    proc = space.procs[o.proc]
+    start = gp_of(o.region, o.off)
+    for k, q in enumerate(struct.unpack(f"<{npages}I", r.data)):
+        gp = start + k
+        vma = proc.find(gp)
+        prot = vma.prot if vma else 0
+        problem = ""
+        if q & Q_GPU_VALID:
+            if vma is None:
+                problem = "the GPU maps a page that is not mapped any more"
+            elif not prot:
+                problem = "the GPU maps a PROT_NONE page"
+            elif q & Q_GPU_WRITE and not prot & 2:
+                problem = "the GPU may write a page of a read-only mapping"
+            elif q & Q_GPU_WRITE and not q & Q_CPU_WRITE:
+                problem = "the GPU may write a page that the CPU may only read"
+            elif q & Q_GPU_VRAM and not q & Q_CPU_DEVICE:
+                problem = "the GPU maps VRAM, but the page does not live there"
+            elif q & Q_CPU_DEVICE and not q & Q_GPU_VRAM:
+                problem = "the GPU maps system memory, but the page lives in VRAM"
+        if not problem and q & Q_CPU_DEVICE and vma is not None and vma.kind in SHARED:
+            problem = "a shared page lives in VRAM"
+        if problem:
+            return f"{problem}: {place(gp)} of process {o.proc} (query {q:#x})"
+    return ""

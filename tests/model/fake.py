@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A machine in a few lines of Python that runs programs: frames, page tables, a GPU with stale
+translations if asked for.  Written the way a kernel works (frames, PTEs, copy on write), unlike
+the model, so that agreeing with it means something.  `bug` breaks it in one way.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from hmmbench.guest import protocol as P
+from hmmbench.guest.protocol import Acc, Advice, MapKind, Op, OpKind, OpResult, Program, Result
+
+SHIFT = 14
+M64 = (1 << 64) - 1
+
+BUGS = (
+    "stale_tlb",  # the GPU keeps translations after munmap, DONTNEED, mremap, fork
+    "stale_after_migrate",  # ... after a migration
+    "ro_writable",  # the GPU maps every page writable
+    "cow_shared",  # a GPU write goes to the page shared with a child
+    "lost_update",  # GPU atomics are two steps
+    "mremap_loses",  # a moved page arrives empty
+    "wrong_fault",  # a failed job reports another page
+    "silent_fault",  # a refused GPU write is ignored and the job succeeds
+    "leak",
+)
+
+
+@dataclass(eq=False)
+class Frame:
+    words: dict[int, int] = field(default_factory=dict)
+    base: int = 0
+    lazy: bool = False
+
+    def get(self, w: int) -> int:
+        return self.words.get(w, self.base)
+
+    def copy(self) -> Frame:
+        return Frame(dict(self.words), self.base)
+
+
+@dataclass
+class Mapping:
+    kind: int
+    prot: int
+    obj: dict[int, Frame] | None
+    index: int
+
+
+class Proc:
+    def __init__(self) -> None:
+        self.vma: dict[int, Mapping] = {}
+        self.cpu: dict[int, tuple[Frame, bool]] = {}
+        self.gpu: dict[int, tuple[Frame, bool]] = {}
+
+
+SHARED = (MapKind.ANON_SHARED, MapKind.FILE_SHARED, MapKind.HUGETLB_SHARED)
+ANON = (MapKind.ANON_PRIVATE, MapKind.STACK, MapKind.GLOBAL)
+
+
+class Fault(Exception):
+    pass
+
+
+class Fake:
+    """Executor.run() of the fake machine; `calls` counts programs."""
+
+    def __init__(self, bug: str = "", seed: int = 0) -> None:
+        assert bug == "" or bug in BUGS
+        self.bug = bug
+        self.rng = Random(seed)
+        self.calls = 0
+
+    def run(self, payload: bytes) -> bytes:
+        self.calls += 1
+        program = Program.decode(payload)
+        self.procs: dict[int, Proc] = {0: Proc()}
+        self.files: list[dict[int, Frame]] = [{} for _ in range(4)]
+        results = [
+            OpResult(acc=[(0, 0, 0)] * len(o.acc)) for o in program.ops
+        ]
+        i = 0
+        ops = program.ops
+        while i < len(ops):
+            j = i
+            actors: dict[tuple[int, int], list[int]] = {}
+            while j < len(ops) and ops[j].phase == ops[i].phase:
+                actors.setdefault((ops[j].proc, ops[j].actor), []).append(j)
+                j += 1
+            self._interleave([self._actor(ops, results, idx) for idx in actors.values()])
+            i = j
+        return Result(results, live_nonzero=self.bug == "leak").encode()
+
+    def _interleave(self, threads: list[Iterator[None]]) -> None:
+        while threads:
+            t = self.rng.choice(threads)
+            try:
+                next(t)
+            except StopIteration:
+                threads.remove(t)
+
+    def _actor(self, ops: list[Op], results: list[OpResult], idx: list[int]) -> Iterator[None]:
+        for i in idx:
+            o, r = ops[i], results[i]
+            if o.proc not in self.procs:
+                r.status = P.RES_SKIPPED
+                continue
+            yield from self._op(o, r)
+
+    # -- memory --
+
+    def _invalidate(self, p: Proc, gp: int, why: str = "stale_tlb") -> None:
+        if self.bug != why:
+            p.gpu.pop(gp, None)
+
+    def _users(self, frame: Frame) -> int:
+        return sum(1 for p in self.procs.values() for f, _ in p.cpu.values() if f is frame)
+
+    def _fault(self, p: Proc, gp: int, write: bool) -> tuple[Frame, bool]:
+        """What a page fault does; the resulting PTE."""
+        m = p.vma.get(gp)
+        if m is None or not m.prot & (2 if write else 1):
+            raise Fault
+        pte = p.cpu.get(gp)
+        if m.kind in SHARED:
+            assert m.obj is not None
+            pte = (m.obj.setdefault(m.index, Frame()), bool(m.prot & 2))
+        elif pte is None:
+            if m.kind == MapKind.FILE_PRIVATE:
+                assert m.obj is not None
+                file_frame = m.obj.setdefault(m.index, Frame())
+                pte = (file_frame.copy(), True) if write else (file_frame, False)
+                if write:
+                    self._invalidate(p, gp)
+            else:
+                pte = (Frame(), bool(m.prot & 2))
+        elif write and not pte[1]:
+            frame = pte[0]
+            is_file = m.kind == MapKind.FILE_PRIVATE and any(
+                frame is f for f in (m.obj or {}).values()
+            )
+            if is_file or self._users(frame) > 1:
+                frame = frame.copy()
+                self._invalidate(p, gp)
+            pte = (frame, True)
+        p.cpu[gp] = pte
+        return pte
+
+    def _cpu_pte(self, p: Proc, gp: int, write: bool) -> Frame:
+        pte = p.cpu.get(gp)
+        m = p.vma.get(gp)
+        if m is None or not m.prot & (2 if write else 1):
+            raise Fault
+        if pte is None or (write and not pte[1]):
+            pte = self._fault(p, gp, write)
+        return pte[0]
+
+    def _gpu_pte(self, p: Proc, gp: int, write: bool) -> Frame:
+        pte = p.gpu.get(gp)
+        if pte is None or (write and not pte[1]):
+            if self.bug == "cow_shared" and write and gp in p.cpu and p.vma[gp].prot & 2:
+                f = p.cpu[gp][0]
+                pte = (f, True)
+            else:
+                f, w = self._fault(p, gp, write)
+                pte = (f, w or self.bug == "ro_writable")
+            p.gpu[gp] = pte
+        return pte[0]
+
+    def _touch(self, frame: Frame, a: P.Access, split: bool) -> Iterator[int]:
+        kind, _, _, off, value, expect = a
+        w = off >> 3 & 511
+        old = frame.get(w)
+        if kind == Acc.READ:
+            yield old
+            return
+        if kind == Acc.READ32:
+            yield old >> 32 if off & 4 else old & 0xFFFFFFFF
+            return
+        new = value
+        if kind == Acc.ADD:
+            new = (old + value) & M64
+        elif kind == Acc.CAS:
+            new = value if old == expect else old
+        elif kind == Acc.WRITE32:
+            new = (
+                (old & 0xFFFFFFFF) | value << 32 if off & 4 else (old & ~0xFFFFFFFF) | value
+            ) & M64
+        if split and kind in (Acc.ADD, Acc.XCHG, Acc.CAS):
+            yield -1
+        frame.lazy = False
+        frame.words[w] = new
+        yield 0 if kind in (Acc.WRITE, Acc.WRITE32) else old
+
+    def _drop_lazy(self) -> None:
+        for p in self.procs.values():
+            for gp in list(p.cpu):
+                if p.cpu[gp][0].lazy and self.rng.random() < 0.3:
+                    del p.cpu[gp]
+                    self._invalidate(p, gp, "")
+
+    # -- operations --
+
+    def _op(self, o: Op, r: OpResult) -> Iterator[None]:
+        p = self.procs[o.proc]
+        start = o.region << SHIFT | o.off // P.PAGE
+        end = start + o.len // P.PAGE
+        self._drop_lazy()
+        if o.op == OpKind.CPU_ACCESS:
+            for k, a in enumerate(o.acc):
+                yield
+                if a[0] == Acc.DELAY:
+                    r.acc[k] = (0, 1, k)
+                    continue
+                gp = a[1] << SHIFT | a[3] >> 12
+                try:
+                    f = self._cpu_pte(p, gp, a[0] not in (Acc.READ, Acc.READ32))
+                    (v,) = self._touch(f, a, False)
+                    r.acc[k] = (v, 1, k)
+                except Fault:
+                    r.acc[k] = (0, 2, k)
+        elif o.op == OpKind.GPU_ACCESS:
+            yield from self._gpu(p, o, r)
+        elif o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):
+            yield from self._copy(p, o, r)
+        elif o.op == OpKind.MMAP:
+            self._mmap(p, o, start, end)
+        elif o.op == OpKind.MUNMAP:
+            self._unmap(p, start, end)
+        elif o.op == OpKind.MPROTECT:
+            for gp in range(start, end):
+                p.vma[gp].prot = o.a
+                if gp in p.cpu:
+                    p.cpu[gp] = (p.cpu[gp][0], False)
+                self._invalidate(p, gp)
+        elif o.op == OpKind.MREMAP:
+            self._mremap(p, o, start, end)
+        elif o.op == OpKind.MADVISE:
+            yield
+            r.status = self._madvise(p, o, start, end)
+        elif o.op == OpKind.MIGRATE:
+            if not any(gp in p.vma for gp in range(start, end)):
+                r.status = -errno.EFAULT
+            for gp in range(start, end):
+                m = p.vma.get(gp)
+                if m is None or m.kind in SHARED or gp not in p.cpu:
+                    continue
+                old, writable = p.cpu[gp]
+                if self._users(old) > 1 or m.kind == MapKind.FILE_PRIVATE:
+                    continue
+                p.cpu[gp] = (old.copy(), writable)
+                self._invalidate(p, gp, "stale_after_migrate")
+                r.aux0 += 1
+        elif o.op == OpKind.FORK:
+            self.procs[o.arg] = c = Proc()
+            for gp, m in p.vma.items():
+                c.vma[gp] = Mapping(m.kind, m.prot, m.obj, m.index)
+            for gp, (f, _) in list(p.cpu.items()):
+                c.cpu[gp] = p.cpu[gp] = (f, False)
+                self._invalidate(p, gp)
+        elif o.op == OpKind.SPAWN:
+            self.procs[o.arg] = Proc()
+        elif o.op == OpKind.EXIT:
+            del self.procs[o.proc]
+        elif o.op == OpKind.KILL:
+            del self.procs[o.arg]
+        elif o.op == OpKind.QUERY:
+            out = []
+            for gp in range(start, end):
+                q = 0
+                if gp in p.gpu:
+                    q |= P.Q_GPU_VALID | (P.Q_GPU_WRITE if p.gpu[gp][1] else 0)
+                if gp in p.cpu:
+                    q |= P.Q_CPU_READ | (P.Q_CPU_WRITE if p.cpu[gp][1] else 0)
+                out.append(q.to_bytes(4, "little"))
+            r.data = b"".join(out)
+
+    def _gpu(self, p: Proc, o: Op, r: OpResult) -> Iterator[None]:
+        lanes: dict[int, list[int]] = {}
+        for k, a in enumerate(o.acc):
+            lanes.setdefault(a[2], []).append(k)
+        failed: list[int] = []
+
+        def lane(ks: list[int]) -> Iterator[None]:
+            for k in ks:
+                yield
+                a = o.acc[k]
+                gp = a[1] << SHIFT | a[3] >> 12
+                write = a[0] not in (Acc.READ, Acc.READ32)
+                if a[0] == Acc.DELAY:
+                    r.acc[k] = (0, 1, 0)
+                    continue
+                try:
+                    f = self._gpu_pte(p, gp, write)
+                except Fault:
+                    if self.bug == "silent_fault":
+                        r.acc[k] = (0, 1, 0)
+                        continue
+                    failed.append(gp)
+                    return
+                for v in self._touch(f, a, self.bug == "lost_update"):
+                    if v < 0:
+                        yield
+                    else:
+                        value = v
+                if self.rng.random() < 0.9 or not failed:
+                    r.acc[k] = (value, 1, 0)
+
+        threads = [lane(ks) for ks in lanes.values()]
+        while threads and not failed:
+            t = self.rng.choice(threads)
+            yield
+            try:
+                next(t)
+            except StopIteration:
+                threads.remove(t)
+        if failed:
+            self._fail(r, failed[0])
+
+    def _fail(self, r: OpResult, gp: int) -> None:
+        if self.bug == "wrong_fault":
+            gp += 100
+        r.status, r.gpu_status = -errno.EFAULT, P.ERR_FAULT
+        r.fault_region, r.fault_addr = gp >> SHIFT, (gp & ((1 << SHIFT) - 1)) * P.PAGE
+
+    def _copy(self, p: Proc, o: Op, r: OpResult) -> Iterator[None]:
+        fill = o.op == OpKind.GPU_FILL
+        to_region, to = (o.region, o.off) if fill else (o.arg, o.a)
+        for at in range(0, o.len, 8):
+            if at % 256 == 0:
+                yield
+            sgp = o.region << SHIFT | (o.off + at) >> 12
+            dgp = to_region << SHIFT | (to + at) >> 12
+            where = sgp
+            try:
+                v = o.a
+                if not fill:
+                    v = self._gpu_pte(p, sgp, False).get((o.off + at) >> 3 & 511)
+                where = dgp
+                f = self._gpu_pte(p, dgp, True)
+            except Fault:
+                self._fail(r, where)
+                return
+            f.lazy = False
+            f.words[(to + at) >> 3 & 511] = v
+
+    def _mmap(self, p: Proc, o: Op, start: int, end: int) -> None:
+        obj: dict[int, Frame] | None = None
+        first = 0
+        if o.arg in (MapKind.FILE_PRIVATE, MapKind.FILE_SHARED):
+            obj, first = self.files[o.b], o.c // P.PAGE
+        elif o.arg in SHARED:
+            obj = {}
+        for gp in range(start, end):
+            p.vma[gp] = Mapping(o.arg, o.a, obj, first + gp - start)
+            assert gp not in p.cpu
+
+    def _unmap(self, p: Proc, start: int, end: int) -> None:
+        for gp in range(start, end):
+            p.vma.pop(gp, None)
+            p.cpu.pop(gp, None)
+            self._invalidate(p, gp)
+
+    def _mremap(self, p: Proc, o: Op, start: int, end: int) -> None:
+        to = o.arg << SHIFT | o.a // P.PAGE
+        count = o.b // P.PAGE
+        self._unmap(p, to, to + count)
+        kind, prot, obj, index = (
+            p.vma[start].kind, p.vma[start].prot, p.vma[start].obj, p.vma[start].index,
+        )  # fmt: skip
+        for k in range(count):
+            p.vma[to + k] = Mapping(kind, prot, obj, index + k)
+            if start + k < end and start + k in p.cpu and self.bug != "mremap_loses":
+                p.cpu[to + k] = p.cpu[start + k]
+        for gp in range(start, end):
+            p.cpu.pop(gp, None)
+            self._invalidate(p, gp)
+            if not o.c:
+                del p.vma[gp]
+
+    def _madvise(self, p: Proc, o: Op, start: int, end: int) -> int:
+        hole = False
+        for gp in range(start, end):
+            m = p.vma.get(gp)
+            if m is None:
+                hole = True
+                continue
+            if o.a in (Advice.COLD, Advice.PAGEOUT) and m.kind in (
+                MapKind.HUGETLB_PRIVATE, MapKind.HUGETLB_SHARED,
+            ):  # fmt: skip
+                return -errno.EINVAL
+            if o.a == Advice.DONTNEED and m.kind not in SHARED:
+                p.cpu.pop(gp, None)
+                self._invalidate(p, gp)
+            elif o.a == Advice.FREE:
+                if m.kind not in ANON:
+                    return -errno.EINVAL
+                if gp in p.cpu:
+                    f, w = p.cpu[gp]
+                    if self._users(f) == 1:
+                        f.lazy = True
+                    self._invalidate(p, gp)
+            elif o.a == Advice.PAGEOUT:
+                self._invalidate(p, gp, "")
+        return -errno.ENOMEM if hole else 0
