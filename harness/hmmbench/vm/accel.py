@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from hmmbench import paths
-from hmmbench.vm.errors import VmDied, VmError
+from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.spec import MachineSpec, file_hash
 
 KVM = Path("/dev/kvm")
 #: Seconds. With working KVM the boot takes one or two.
-PROBE_TIMEOUT = 20.0
+PROBE_TIMEOUT = 12.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ def _try_kvm(spec: MachineSpec, timeout: float) -> Accel:
     try:
         with Machine(plain, boot_timeout=timeout) as machine:
             return Accel("kvm", f"KVM booted the guest kernel in {machine.ready_s:.1f} s")
+    except AgentTimeout:
+        why = f"no answer from it within {timeout:g} s"
     except VmDied as error:
         why = error.stderr.splitlines()[0] if error.stderr else error.summary
     except VmError as error:

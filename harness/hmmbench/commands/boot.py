@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`hmmbench boot`: the guest with the driver loaded, for a person or for one command."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hmmbench.build import Artifacts, BuildRequest, ensure
+from hmmbench.errors import UsageError
+from hmmbench.ui import Ui
+from hmmbench.vm.errors import guard_disk
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.ssh import Ssh, keys
+from hmmbench.vm.standard import best_spec
+
+
+def main(
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--exec", metavar="CMD", help="Run this in the guest and end with its status."
+        ),
+    ] = None,
+    kernel: Annotated[
+        str, typer.Option(help="lts, latest, or a folder with a kernel's source or build.")
+    ] = "lts",
+    kernel_build: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Your own built kernel tree.")
+    ] = None,
+    kernel_debug: Annotated[
+        bool, typer.Option(help="The kernel with lockdep, KASAN and kmemleak.")
+    ] = False,
+    vram: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Memory of the GPU (such as 16M).")
+    ] = None,
+    append: Annotated[
+        str, typer.Option(metavar="WORDS", help="More words for the kernel's command line.")
+    ] = "",
+    inject: Annotated[
+        str | None, typer.Option(metavar="RULES", help="Faults to inject (docs/device.md).")
+    ] = None,
+    console: Annotated[
+        bool, typer.Option(help="The serial console instead of SSH; Ctrl-] leaves.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds that --exec may take.")] = 600.0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the console and logs in DIR.")
+    ] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Write status, output and times to FILE."),
+    ] = None,
+) -> None:
+    """Boot the guest with the GPU and its driver: a shell in it, or one command.
+
+    Example:  ./hmmbench boot --exec 'cat /sys/kernel/debug/dri/*/name'
+    """
+    if command is not None and console:
+        raise UsageError("--exec and --console exclude each other")
+    artifacts = ensure(
+        BuildRequest(kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug), Ui()
+    )
+    spec, accel = best_spec(artifacts)
+    if vram is not None:
+        spec = spec.with_gpu(vram_size=vram)
+    words = tuple(append.split()) + (("hmmbench.shell",) if console else ())
+    spec = replace(spec, cmdline=spec.cmdline + words)
+    with ExitStack() as stack:
+        terminal = stack.enter_context(SerialTerminal()) if console else None
+        machine = stack.enter_context(Machine(spec, console=terminal.far if terminal else None))
+        if out is not None:
+            stack.callback(machine.keep, out)
+        if inject is not None:
+            machine.inject(inject)
+        if command is None:
+            status = _interactive(machine, artifacts, terminal)
+            answer = ""
+        else:
+            result = machine.agent.execute(command, timeout)
+            status, answer = result.status, result.output
+            sys.stdout.write(answer)
+            sys.stdout.flush()
+        if json_file is not None:
+            report = {
+                "status": status,
+                "output": answer,
+                "boot_s": round(machine.ready_s, 3),
+                "accel": accel.name,
+                "accel_reason": accel.reason,
+                "kernel": artifacts.kernel_release,
+                "qemu": artifacts.versions["qemu"],
+                "console": machine.console.text(),
+            }
+            with guard_disk(json_file):
+                json_file.write_text(json.dumps(report, indent=1) + "\n")
+    # As a shell does it: a command that a signal ended has no exit status of its own.
+    raise typer.Exit(128 - status if status < 0 else status)
+
+
+def _interactive(machine: Machine, artifacts: Artifacts, terminal: SerialTerminal | None) -> int:
+    told = f"The guest is up ({machine.ready_s:.1f} s, {machine.spec.accel})."
+    if terminal is not None:
+        print(f"{told} Console: Ctrl-] leaves and ends it.", file=sys.stderr)
+        terminal.talk(machine)
+        return 0
+    if artifacts.ssh_key is None:
+        raise UsageError(
+            "this guest has no SSH server: dropbear was missing when it was built",
+            "Use --console or --exec, or install dropbear-bin and run ./hmmbench build.",
+        )
+    print(
+        f"{told} `exit` or Ctrl-D leaves and ends it. From elsewhere:\n"
+        f"  ssh -p {machine.ssh_port()} -i {artifacts.ssh_key} -o StrictHostKeyChecking=no"
+        " -o UserKnownHostsFile=/dev/null root@127.0.0.1",
+        file=sys.stderr,
+    )
+    with Ssh(machine, artifacts.ssh_key) as ssh:
+        return ssh.shell()
+
+
+class SerialTerminal:
+    """The guest's serial port on this terminal.
+
+    A thread reads from the start on: QEMU stops the guest's output when nobody takes it.
+    """
+
+    LEAVE = 0x1D  # Ctrl-]
+
+    def __init__(self) -> None:
+        self.near, self.far = socket.socketpair()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> SerialTerminal:
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.near.close()
+        self.far.close()
+
+    def _read(self) -> None:
+        try:
+            while data := self.near.recv(65536):
+                sys.stdout.buffer.write(data)
+                sys.stdout.buffer.flush()
+        except OSError:
+            return  # closed by __exit__
+
+    def talk(self, machine: Machine) -> None:
+        """Keys to the guest until the user leaves or the machine ends."""
+        with keys() as read:
+            while machine.alive:
+                typed = read(0.5)
+                if typed is None:
+                    time.sleep(0.5)
+                elif self.LEAVE in typed:
+                    return
+                elif typed:
+                    self.near.sendall(typed)
