@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The only place that knows kernel versions.  The code is written for the
+ * newest kernel supported; what older ones call differently is named here.
+ */
+#ifndef HMM_GPU_COMPAT_H
+#define HMM_GPU_COMPAT_H
+
+#include <linux/version.h>
+#include <linux/dma-fence.h>
+#include <linux/memremap.h>
+#include <linux/migrate.h>
+#include <linux/mm.h>
+
+/*
+ * 6.19: device-private folios may be large: the free hook takes a folio and
+ * zone_device_page_init() the page map and an order.
+ */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 19, 0)
+#define HG_HAVE_LARGE_DEVICE_FOLIOS	1
+#define HG_PAGEMAP_FREE_OP(fn)		.folio_free = fn
+#define HG_DEFINE_PAGE_FREE(fn)						\
+	static void fn(struct folio *folio)				\
+	{								\
+		fn##_page(folio_page(folio, 0), folio_order(folio));	\
+	}
+static inline void hg_zone_page_init(struct page *page, struct dev_pagemap *map,
+				     unsigned int order)
+{
+	zone_device_page_init(page, map, order);
+}
+#else
+#define HG_PAGEMAP_FREE_OP(fn)		.page_free = fn
+#define HG_DEFINE_PAGE_FREE(fn)						\
+	static void fn(struct page *page)				\
+	{								\
+		fn##_page(page, 0);					\
+	}
+static inline void hg_zone_page_init(struct page *page, struct dev_pagemap *map,
+				     unsigned int order)
+{
+	zone_device_page_init(page);
+}
+#endif
+
+/*
+ * Without large device folios the "compound" bits do not exist: 0 makes every
+ * test of them false and every selection of them a no-op.
+ */
+#ifdef HG_HAVE_LARGE_DEVICE_FOLIOS
+#define HG_SELECT_COMPOUND		MIGRATE_VMA_SELECT_COMPOUND
+#define HG_PFN_COMPOUND			MIGRATE_PFN_COMPOUND
+#else
+#define HG_SELECT_COMPOUND		0
+#define HG_PFN_COMPOUND			0UL
+#endif
+
+/* page->pgmap moved into the folio in 6.15 */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+#define hg_page_pgmap(page)		page_pgmap(page)
+#else
+#define hg_page_pgmap(page)		((page)->pgmap)
+#endif
+
+/*
+ * Since 6.15 do_swap_page() locks the faulting device page before it calls
+ * migrate_to_ram(), so that of several CPUs faulting on it one wins and the
+ * others wait.  Before, each of them arrives with a reference that makes the
+ * others' migration fail; the driver has to give way itself.
+ */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+static inline bool hg_fault_page_contended(struct page *page)
+{
+	return false;
+}
+#else
+static inline bool hg_fault_page_contended(struct page *page)
+{
+	return folio_test_locked(page_folio(page));
+}
+#endif
+
+/* drm_driver.date went away in 6.14 */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 14, 0)
+#define HG_DRM_DATE
+#else
+#define HG_DRM_DATE			.date = "20261121",
+#endif
+
+#endif

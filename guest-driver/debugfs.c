@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /sys/kernel/debug/dri/N/: counters, evict, vram_limit, delays.
+ */
+#include <linux/debugfs.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include <drm/drm_drv.h>
+
+#include "hmm_gpu.h"
+
+static int counters_show(struct seq_file *m, void *unused)
+{
+	struct hg_device *hdev = m->private;
+	unsigned int i;
+
+	for (i = 0; i < HG_NUM_STATS; i++)
+		seq_printf(m, "%s %lld\n", hg_counter_names[i],
+			   atomic64_read(&hdev->stats.count[i]));
+	for (i = 0; i < HG_NUM_LIVE; i++)
+		seq_printf(m, "live_%s %ld\n", hg_gauge_names[i],
+			   atomic_long_read(&hdev->stats.live[i]));
+	seq_printf(m, "live_fences %ld\n", atomic_long_read(&hg_live_fences));
+
+	down_read(&hdev->hw_sem);
+	if (READ_ONCE(hdev->hw_live))
+		for (i = 0; i < HG_NUM_COUNTERS; i++)
+			seq_printf(m, "dev_%s %llu\n", hg_device_counter_name(i),
+				   hg_read64(hdev, HG_REG_COUNTER + i * 8));
+	up_read(&hdev->hw_sem);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(counters);
+
+static ssize_t evict_write(struct file *file, const char __user *ubuf, size_t len, loff_t *pos)
+{
+	struct hg_device *hdev = file->private_data;
+	unsigned long n;
+	char buf[32];
+	int ret;
+
+	if (!len || len >= sizeof(buf))
+		return -EINVAL;
+	if (copy_from_user(buf, ubuf, len))
+		return -EFAULT;
+	buf[len] = 0;
+	if (sysfs_streq(buf, "all")) {
+		n = ULONG_MAX;
+	} else {
+		ret = kstrtoul(strim(buf), 0, &n);
+		if (ret)
+			return ret;
+	}
+	hg_vram_evict(hdev, n);
+	return len;
+}
+
+static const struct file_operations evict_fops = {
+	.owner = THIS_MODULE,
+	.open = simple_open,
+	.write = evict_write,
+	.llseek = noop_llseek,
+};
+
+static int vram_limit_get(void *data, u64 *val)
+{
+	struct hg_device *hdev = data;
+
+	*val = READ_ONCE(hdev->vram.limit);
+	return 0;
+}
+
+/* Pages above a new limit stay until the next allocation evicts them. */
+static int vram_limit_set(void *data, u64 val)
+{
+	struct hg_device *hdev = data;
+	struct hg_vram *vram = &hdev->vram;
+
+	spin_lock_irq(&vram->lock);
+	vram->limit = min_t(u64, val, (u64)vram->nr_chunks * HG_CHUNK_PAGES);
+	spin_unlock_irq(&vram->lock);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(vram_limit_fops, vram_limit_get, vram_limit_set, "%llu\n");
+
+static int delays_show(struct seq_file *m, void *unused)
+{
+	hg_delay_show(m);
+	return 0;
+}
+
+static int delays_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, delays_show, inode->i_private);
+}
+
+static ssize_t delays_write(struct file *file, const char __user *ubuf, size_t len, loff_t *pos)
+{
+	char *buf, *at, *line;
+	int ret = 0;
+
+	if (len > PAGE_SIZE)
+		return -EINVAL;
+	buf = memdup_user_nul(ubuf, len);
+	if (IS_ERR(buf))
+		return PTR_ERR(buf);
+	at = buf;
+	while (!ret && (line = strsep(&at, "\n;")))
+		ret = hg_delay_set(line);
+	kfree(buf);
+	return ret ? ret : len;
+}
+
+static const struct file_operations delays_fops = {
+	.owner = THIS_MODULE,
+	.open = delays_open,
+	.read = seq_read,
+	.write = delays_write,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
+void hg_debugfs_init(struct drm_minor *minor)
+{
+	struct hg_device *hdev = to_hg(minor->dev);
+	struct dentry *root = minor->debugfs_root;
+
+	debugfs_create_file("counters", 0444, root, hdev, &counters_fops);
+	debugfs_create_file("evict", 0200, root, hdev, &evict_fops);
+	debugfs_create_file("vram_limit", 0600, root, hdev, &vram_limit_fops);
+	debugfs_create_file("delays", 0600, root, hdev, &delays_fops);
+}

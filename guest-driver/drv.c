@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * hmm_gpu: driver of the emulated GPU "hmm-gpu".  PCI and DRM glue: bringing
+ * the device up and down, opening and closing files.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/module.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include <drm/drm_drv.h>
+#include <drm/drm_file.h>
+#include <drm/drm_ioctl.h>
+
+#define CREATE_TRACE_POINTS
+#include "hmm_gpu.h"
+#include "hmm_gpu_trace.h"
+
+unsigned int hg_fault_batch = 256;
+module_param_named(fault_batch, hg_fault_batch, uint, 0644);
+MODULE_PARM_DESC(fault_batch, "GPU faults served before a replay (1..1024)");
+
+unsigned int hg_faultaround_pages = 16;
+module_param_named(faultaround_pages, hg_faultaround_pages, uint, 0644);
+MODULE_PARM_DESC(faultaround_pages,
+		 "pages that one CPU fault brings back from VRAM (1..512, a power of two)");
+
+/* A removed device whose VRAM pages could not be moved is looked at so often. */
+#define HG_REAP_INTERVAL	HZ
+
+/* The address space of a file is that of the process that opened it. */
+int hg_check_mm(struct hg_file *hf)
+{
+	return current->mm == hf->svm->mm ? 0 : -EPERM;
+}
+
+static int hg_get_param_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
+{
+	struct drm_hmm_gpu_get_param *args = data;
+	struct hg_device *hdev = to_hg(drm);
+	unsigned long limit, used;
+
+	if (args->pad)
+		return -EINVAL;
+	limit = READ_ONCE(hdev->vram.limit);
+	used = READ_ONCE(hdev->vram.used);
+	switch (args->param) {
+	case HMM_GPU_PARAM_VERSION:
+		args->value = 1;
+		break;
+	case HMM_GPU_PARAM_SMS:
+		args->value = hdev->sms;
+		break;
+	case HMM_GPU_PARAM_WARPS:
+		args->value = hdev->warps;
+		break;
+	case HMM_GPU_PARAM_LANES:
+		args->value = HG_LANES;
+		break;
+	case HMM_GPU_PARAM_VRAM_PAGES:
+		args->value = limit;
+		break;
+	case HMM_GPU_PARAM_VRAM_FREE:
+		args->value = limit > used ? limit - used : 0;
+		break;
+	case HMM_GPU_PARAM_THREAD_SLOTS:
+		args->value = (u64)hdev->sms * hdev->warps * HG_LANES;
+		break;
+	case HMM_GPU_PARAM_THP_MIGRATION:
+		args->value = !!HG_SELECT_COMPOUND;
+		break;
+	default:
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int hg_policy_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
+{
+	struct drm_hmm_gpu_policy *args = data;
+	struct hg_file *hf = file->driver_priv;
+	int ret;
+
+	if (args->pad || args->policy > HMM_GPU_POLICY_MIGRATE)
+		return -EINVAL;
+	ret = hg_check_mm(hf);
+	if (!ret)
+		WRITE_ONCE(hf->svm->policy, args->policy);
+	return ret;
+}
+
+static int hg_open(struct drm_device *drm, struct drm_file *file)
+{
+	struct hg_device *hdev = to_hg(drm);
+	struct hg_file *hf;
+	int ret = -ENODEV, idx;
+
+	if (!drm_dev_enter(drm, &idx))
+		return -ENODEV;
+	if (READ_ONCE(hdev->stopping))
+		goto out;
+	hf = kzalloc(sizeof(*hf), GFP_KERNEL);
+	if (!hf) {
+		ret = -ENOMEM;
+		goto out;
+	}
+	mutex_init(&hf->lock);
+	xa_init(&hf->ctxs);
+	hf->svm = hg_svm_create(hdev);
+	ret = PTR_ERR_OR_ZERO(hf->svm);
+	if (ret)
+		kfree(hf);
+	else
+		file->driver_priv = hf;
+out:
+	drm_dev_exit(idx);
+	return ret;
+}
+
+static void hg_postclose(struct drm_device *drm, struct drm_file *file)
+{
+	struct hg_file *hf = file->driver_priv;
+
+	hg_delay(release_begin);
+	hg_ctx_destroy_all(hf);
+	hg_svm_destroy(hf->svm);
+	xa_destroy(&hf->ctxs);
+	kfree(hf);
+}
+
+/* A removed device waits for our own ioctls; those of the core look after themselves. */
+static long hg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
+{
+	struct drm_file *file = filp->private_data;
+	unsigned int nr = DRM_IOCTL_NR(cmd);
+	long ret;
+	int idx;
+
+	if (nr < DRM_COMMAND_BASE || nr >= DRM_COMMAND_END)
+		return drm_ioctl(filp, cmd, arg);
+	if (!drm_dev_enter(file->minor->dev, &idx))
+		return -ENODEV;
+	ret = drm_ioctl(filp, cmd, arg);
+	drm_dev_exit(idx);
+	return ret;
+}
+
+#ifdef CONFIG_COMPAT
+/* the structures are the same on 32 and 64 bit */
+static long hg_compat_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
+{
+	unsigned int nr = DRM_IOCTL_NR(cmd);
+
+	if (nr < DRM_COMMAND_BASE || nr >= DRM_COMMAND_END)
+		return drm_compat_ioctl(filp, cmd, arg);
+	return hg_ioctl(filp, cmd, (unsigned long)compat_ptr(arg));
+}
+#endif
+
+static const struct drm_ioctl_desc hg_ioctls[] = {
+	DRM_IOCTL_DEF_DRV(HMM_GPU_GET_PARAM, hg_get_param_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_POLICY, hg_policy_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_CTX_CREATE, hg_ctx_create_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_CTX_DESTROY, hg_ctx_destroy_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_LAUNCH, hg_launch_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_COPY, hg_copy_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_WAIT, hg_wait_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_MIGRATE, hg_migrate_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_QUERY, hg_query_ioctl, DRM_RENDER_ALLOW),
+};
+
+static const struct file_operations hg_fops = {
+	.owner = THIS_MODULE,
+	.open = drm_open,
+	.release = drm_release,
+	.unlocked_ioctl = hg_ioctl,
+#ifdef CONFIG_COMPAT
+	.compat_ioctl = hg_compat_ioctl,
+#endif
+	.poll = drm_poll,
+	.read = drm_read,
+	.llseek = noop_llseek,
+	.show_fdinfo = drm_show_fdinfo,
+	.fop_flags = FOP_UNSIGNED_OFFSET,
+};
+
+static void hg_release(struct drm_device *drm)
+{
+	struct hg_device *hdev = to_hg(drm);
+
+	xa_destroy(&hdev->svms);
+	ida_destroy(&hdev->ctx_ida);
+}
+
+static const struct drm_driver hg_drm_driver = {
+	.driver_features = DRIVER_RENDER | DRIVER_SYNCOBJ,
+	.open = hg_open,
+	.postclose = hg_postclose,
+	.release = hg_release,
+	.debugfs_init = hg_debugfs_init,
+	.show_fdinfo = hg_show_fdinfo,
+	.ioctls = hg_ioctls,
+	.num_ioctls = ARRAY_SIZE(hg_ioctls),
+	.fops = &hg_fops,
+	.name = "hmm_gpu",
+	.desc = "emulated GPU with shared virtual memory",
+	HG_DRM_DATE
+	.major = 1,
+	.minor = 0,
+};
+
+/*
+ * The device is gone and took VRAM pages with it that some process still has:
+ * their struct pages must stay until the last of them is unmapped.  (A CPU that
+ * touches one gets SIGBUS.)
+ */
+static void hg_reap(struct work_struct *work)
+{
+	struct hg_device *hdev = container_of(to_delayed_work(work), struct hg_device, reaper);
+
+	if (READ_ONCE(hdev->vram.used)) {
+		schedule_delayed_work(&hdev->reaper, HG_REAP_INTERVAL);
+		return;
+	}
+	hg_vram_fini(hdev);
+	drm_dev_put(&hdev->drm);
+	module_put(THIS_MODULE);
+}
+
+/* Takes the device out of use; the software stays for those who have it open. */
+static void hg_quiesce(struct hg_device *hdev)
+{
+	struct hg_svm *svm;
+	unsigned long asid;
+
+	xa_for_each(&hdev->svms, asid, svm) {
+		svm = hg_svm_get(hdev, asid);
+		if (!svm)
+			continue;
+		hg_mmu_fini(svm);
+		hg_svm_put(svm);
+	}
+	hg_irq_fini(hdev);
+	cancel_work_sync(&hdev->fault.work);
+	cancel_work_sync(&hdev->error_work);
+	down_write(&hdev->hw_sem);
+	if (hdev->hw_live) {
+		hg_write(hdev, HG_REG_INTR_ENABLE, 0);
+		hg_write(hdev, HG_REG_CTRL, HG_CTRL_RESET);
+	}
+	hdev->hw_live = false;
+	up_write(&hdev->hw_sem);
+	pci_clear_master(hdev->pdev);
+}
+
+static void hg_free_hw(struct hg_device *hdev)
+{
+	hg_ce_fini(hdev);
+	hg_fault_fini(hdev);
+	dma_pool_destroy(hdev->pt_pool);
+	destroy_workqueue(hdev->wq);
+}
+
+static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	struct hg_device *hdev;
+	int ret;
+
+	hdev = devm_drm_dev_alloc(&pdev->dev, &hg_drm_driver, struct hg_device, drm);
+	if (IS_ERR(hdev))
+		return PTR_ERR(hdev);
+	hdev->pdev = pdev;
+	init_rwsem(&hdev->hw_sem);
+	spin_lock_init(&hdev->inval_lock);
+	spin_lock_init(&hdev->ctx_lock);
+	xa_init_flags(&hdev->svms, XA_FLAGS_ALLOC);
+	ida_init(&hdev->ctx_ida);
+	INIT_WORK(&hdev->error_work, hg_sched_error_work);
+	INIT_DELAYED_WORK(&hdev->reaper, hg_reap);
+	pci_set_drvdata(pdev, hdev);
+
+	ret = pcim_enable_device(pdev);
+	if (ret)
+		return ret;
+	ret = dma_set_mask_and_coherent(&pdev->dev, DMA_BIT_MASK(52));
+	if (ret)
+		return dev_err_probe(&pdev->dev, ret, "no usable DMA mask\n");
+	if (pci_resource_len(pdev, HG_BAR_REGS) < HG_BAR0_SIZE)
+		return dev_err_probe(&pdev->dev, -ENODEV, "BAR %d too small\n", HG_BAR_REGS);
+	hdev->regs = pcim_iomap(pdev, HG_BAR_REGS, HG_BAR0_SIZE);
+	if (!hdev->regs)
+		return -ENOMEM;
+	ret = hg_hw_init(hdev);
+	if (ret)
+		return ret;
+
+	hdev->wq = alloc_workqueue("hmm_gpu", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	if (!hdev->wq)
+		return -ENOMEM;
+	hdev->pt_pool = dma_pool_create("hmm_gpu-pt", &pdev->dev, PAGE_SIZE, PAGE_SIZE, 0);
+	if (!hdev->pt_pool) {
+		destroy_workqueue(hdev->wq);
+		return -ENOMEM;
+	}
+	ret = hg_fault_init(hdev);
+	if (ret)
+		goto err_hw;
+	ret = hg_ce_init(hdev);
+	if (ret)
+		goto err_hw;
+	pci_set_master(pdev);
+	ret = hg_irq_init(hdev);
+	if (ret)
+		goto err_master;
+	hg_write(hdev, HG_REG_CTRL, HG_CTRL_RESET);
+	hdev->hw_live = true;
+	hg_hw_program(hdev);
+	ret = hg_vram_init(hdev);
+	if (ret) {
+		dev_err(&pdev->dev, "no device-private memory: %d\n", ret);
+		goto err_quiesce;
+	}
+	ret = drm_dev_register(&hdev->drm, 0);
+	if (ret)
+		goto err_vram;
+	dev_info(&pdev->dev, "%u SMs of %u warps, %u copy engines, %llu MiB VRAM, %lu pages used\n",
+		 hdev->sms, hdev->warps, hdev->ces, hdev->vram_size >> 20, hdev->vram.limit);
+	return 0;
+
+err_vram:
+	hg_vram_fini(hdev);
+err_quiesce:
+	hg_quiesce(hdev);
+	goto err_hw;
+err_master:
+	pci_clear_master(pdev);
+err_hw:
+	hg_free_hw(hdev);
+	return ret;
+}
+
+static void hg_remove(struct pci_dev *pdev)
+{
+	struct hg_device *hdev = pci_get_drvdata(pdev);
+	unsigned long left;
+
+	WRITE_ONCE(hdev->stopping, true);
+	if (!pci_device_is_present(pdev))
+		hg_wedge(hdev, "removed");
+	hg_sched_stop_all(hdev, -ENODEV);
+	left = hg_vram_stop(hdev);
+	/* from here on no ioctl of ours runs */
+	drm_dev_unplug(&hdev->drm);
+	hg_sched_stop_all(hdev, -ENODEV);
+	if (left)
+		left = hg_vram_stop(hdev);
+	hg_quiesce(hdev);
+	hg_free_hw(hdev);
+	if (!left) {
+		hg_vram_fini(hdev);
+		return;
+	}
+	dev_err(&pdev->dev, "%lu pages of VRAM lost\n", left);
+	__module_get(THIS_MODULE);
+	drm_dev_get(&hdev->drm);
+	schedule_delayed_work(&hdev->reaper, HG_REAP_INTERVAL);
+}
+
+/*
+ * Reset of the function (FLR, AER recovery, sysfs).  Jobs end with an error and
+ * contexts are lost; the mirrors stay, and so does VRAM's content.
+ */
+static void hg_reset_prepare(struct pci_dev *pdev)
+{
+	struct hg_device *hdev = pci_get_drvdata(pdev);
+	int i;
+
+	hg_sched_stop_all(hdev, -EIO);
+	for (i = 0; i <= HG_VEC_ERROR; i++)
+		disable_irq(pci_irq_vector(pdev, i));
+	cancel_work_sync(&hdev->fault.work);
+	cancel_work_sync(&hdev->error_work);
+	/* held over the reset: whoever wants the registers waits */
+	down_write(&hdev->hw_sem);
+	hg_inc(hdev, resets);
+}
+
+static void hg_reset_done(struct pci_dev *pdev)
+{
+	struct hg_device *hdev = pci_get_drvdata(pdev);
+	struct hg_svm *svm;
+	unsigned long asid;
+	int i;
+
+	if (hdev->hw_live) {
+		pci_set_master(pdev);
+		hg_hw_program(hdev);
+		xa_lock(&hdev->svms);
+		xa_for_each(&hdev->svms, asid, svm)
+			hg_mmu_program(svm);
+		xa_unlock(&hdev->svms);
+	}
+	up_write(&hdev->hw_sem);
+	for (i = 0; i <= HG_VEC_ERROR; i++)
+		enable_irq(pci_irq_vector(pdev, i));
+}
+
+static pci_ers_result_t hg_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
+{
+	struct hg_device *hdev = pci_get_drvdata(pdev);
+
+	if (state == pci_channel_io_perm_failure) {
+		hg_wedge(hdev, "PCI failure");
+		return PCI_ERS_RESULT_DISCONNECT;
+	}
+	hg_reset_prepare(pdev);
+	return PCI_ERS_RESULT_NEED_RESET;
+}
+
+static pci_ers_result_t hg_slot_reset(struct pci_dev *pdev)
+{
+	pci_restore_state(pdev);
+	return PCI_ERS_RESULT_RECOVERED;
+}
+
+static const struct pci_error_handlers hg_err_handlers = {
+	.error_detected = hg_error_detected,
+	.slot_reset = hg_slot_reset,
+	.resume = hg_reset_done,
+	.reset_prepare = hg_reset_prepare,
+	.reset_done = hg_reset_done,
+};
+
+static const struct pci_device_id hg_ids[] = {
+	{ PCI_DEVICE(HG_PCI_VENDOR_ID, HG_PCI_DEVICE_ID) },
+	{}
+};
+MODULE_DEVICE_TABLE(pci, hg_ids);
+
+static struct pci_driver hg_pci_driver = {
+	.name = "hmm_gpu",
+	.id_table = hg_ids,
+	.probe = hg_probe,
+	.remove = hg_remove,
+	.err_handler = &hg_err_handlers,
+};
+module_pci_driver(hg_pci_driver);
+
+MODULE_DESCRIPTION("hmm-gpu: emulated GPU with shared virtual memory");
+MODULE_LICENSE("GPL");

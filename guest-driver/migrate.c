@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Migration to VRAM, and back on request.
+ *
+ * Pages are moved, not mapped: mapping goes through hg_svm_map_window() as
+ * everywhere.  An entry written between migrate_vma_pages() and
+ * migrate_vma_finalize() would have to be protected against MADV_DONTNEED,
+ * which needs the mmap lock only for reading and may drop a migration entry
+ * after migrate_vma_setup() invalidated; no sequence number read after setup
+ * can tell.
+ */
+#include <linux/highmem.h>
+#include <linux/hmm.h>
+#include <linux/migrate.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "hmm_gpu.h"
+#include "hmm_gpu_trace.h"
+
+/* Pages that a passing reference kept from moving get so many tries. */
+#define HG_MIGRATE_TRIES	4
+
+static void drop_page(struct page *page)
+{
+	unlock_page(page);
+	put_page(page);
+}
+
+/* VRAM pages for the pages that setup has unmapped, and their content. */
+static void fill_device_pages(struct hg_device *hdev, struct hg_migrate_buf *buf,
+			      unsigned long n)
+{
+	unsigned long i, wanted = 0, got, used = 0;
+
+	for (i = 0; i < n; i++)
+		wanted += !!(buf->src[i] & MIGRATE_PFN_MIGRATE);
+	got = hg_vram_alloc(hdev, wanted, buf->pages);
+	for (i = 0; i < n && used < got; i++) {
+		struct hg_copy_op *op = &buf->ops[used];
+
+		if (!(buf->src[i] & MIGRATE_PFN_MIGRATE))
+			continue;
+		op->vram = hg_page_vram(hdev, buf->pages[used]);
+		op->sys = migrate_pfn_to_page(buf->src[i]);
+		op->index = i;
+		op->huge = false;
+		used++;
+	}
+
+	hg_delay(migrate_before_copy);
+	hg_copy_pages(hdev, buf->ops, used, true);
+	hg_delay(migrate_after_copy);
+
+	for (i = 0; i < used; i++) {
+		/* nobody may ever see what an unfinished copy left in VRAM */
+		if (buf->ops[i].failed)
+			drop_page(buf->pages[i]);
+		else
+			buf->dst[buf->ops[i].index] =
+				migrate_pfn(page_to_pfn(buf->pages[i]));
+	}
+}
+
+/**
+ * hg_migrate_chunk() - move the pages of a range that can be moved
+ * @svm: mirror
+ * @vma: area that has the whole range; its mmap lock is held for reading
+ * @start: first address
+ * @end: end, at most HG_WINDOW_PAGES pages
+ * @to_device: to VRAM, else to system memory
+ * @res: migrated is increased by the pages moved
+ *
+ * Return: 0, also if nothing moved; -EINVAL: an area whose pages never move;
+ * -ENOMEM.
+ */
+int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
+		     unsigned long start, unsigned long end, bool to_device,
+		     struct hg_migrate_result *res)
+{
+	unsigned long n = (end - start) >> PAGE_SHIFT, i, moved = 0;
+	struct hg_device *hdev = svm->hdev;
+	struct hg_migrate_buf *buf;
+	struct migrate_vma args = {
+		.vma = vma,
+		.start = start,
+		.end = end,
+		.pgmap_owner = hdev,
+		.flags = to_device ? MIGRATE_VMA_SELECT_SYSTEM :
+				     MIGRATE_VMA_SELECT_DEVICE_PRIVATE,
+	};
+	int ret;
+
+	/* before anything is locked: eviction may have to wait for others */
+	if (to_device)
+		hg_vram_reserve(hdev, n);
+	buf = hg_migrate_buf_alloc(n);
+	if (!buf)
+		return -ENOMEM;
+	args.src = buf->src;
+	args.dst = buf->dst;
+	ret = migrate_vma_setup(&args);
+	if (ret)
+		goto out;
+	hg_delay(migrate_after_setup);
+	if (args.cpages) {
+		if (to_device)
+			fill_device_pages(hdev, buf, args.npages);
+		else
+			hg_copy_to_system(hdev, vma, start, buf, args.npages, ULONG_MAX);
+		migrate_vma_pages(&args);
+		for (i = 0; i < args.npages; i++)
+			moved += !!(buf->src[i] & MIGRATE_PFN_MIGRATE);
+		hg_delay(migrate_before_finalize);
+	}
+	migrate_vma_finalize(&args);
+	if (to_device) {
+		hg_add(hdev, pages_to_device, moved);
+		trace_hmm_gpu_to_device(svm->asid, start, end, moved);
+	} else {
+		hg_add(hdev, pages_to_system, moved);
+		trace_hmm_gpu_to_system(svm->asid, start, end, moved);
+	}
+	res->migrated += moved;
+out:
+	hg_migrate_buf_free(buf);
+	return ret;
+}
+
+/* Moves one chunk of the ioctl's range, with retries, and counts what is left. */
+static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *end,
+			bool to_device, unsigned long *pfns,
+			struct hg_migrate_result *res, bool *mapped)
+{
+	unsigned long limit = *end, n, device;
+	struct hg_migrate_result now = {};
+	struct vm_area_struct *vma;
+	unsigned int tries;
+	int ret;
+
+	for (tries = 0; ; tries++) {
+		bool movable;
+
+		ret = mmap_read_lock_killable(svm->mm);
+		if (ret)
+			return ret;
+		vma = find_vma_intersection(svm->mm, start, limit);
+		if (!vma || vma->vm_start > start) {
+			/* a hole: up to the next area */
+			*end = vma ? vma->vm_start : limit;
+			mmap_read_unlock(svm->mm);
+			if (to_device)
+				res->failed += (*end - start) >> PAGE_SHIFT;
+			return 0;
+		}
+		*mapped = true;
+		*end = min(limit, vma->vm_end);
+		n = (*end - start) >> PAGE_SHIFT;
+		movable = !is_vm_hugetlb_page(vma) &&
+			  !(vma->vm_flags & (VM_SPECIAL | VM_SHARED));
+		now.migrated = 0;
+		ret = hg_migrate_chunk(svm, vma, start, *end, to_device, &now);
+		mmap_read_unlock(svm->mm);
+		if (ret == -EINVAL) {
+			if (to_device)
+				res->failed += n;
+			return 0;
+		}
+		if (ret)
+			return ret;
+		res->migrated += now.migrated;
+		if (to_device && now.migrated == n)
+			return 0;
+		ret = hg_svm_count_device(svm, start, *end, pfns, &device);
+		if (ret)
+			return ret;
+		if (device == (to_device ? n : 0))
+			return 0;
+		if (!movable || tries == HG_MIGRATE_TRIES || (tries && !now.migrated) ||
+		    signal_pending(current))
+			break;
+	}
+	if (to_device) {
+		res->failed += n - device;
+		hg_add(svm->hdev, pages_to_device_failed, n - device);
+	} else {
+		res->failed += device;
+		hg_add(svm->hdev, pages_to_system_failed, device);
+	}
+	return 0;
+}
+
+int hg_migrate_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
+{
+	struct drm_hmm_gpu_migrate *args = data;
+	struct hg_file *hf = file->driver_priv;
+	struct hg_migrate_result res = {};
+	struct hg_svm *svm = hf->svm;
+	unsigned long addr, end, next, *pfns;
+	bool to_device = args->dst == HMM_GPU_MIGRATE_DEVICE;
+	bool mapped = false;
+	int ret;
+
+	ret = hg_check_mm(hf);
+	if (ret)
+		return ret;
+	if (args->dst > HMM_GPU_MIGRATE_DEVICE || args->flags & ~HMM_GPU_MIGRATE_MAP)
+		return -EINVAL;
+	if (!PAGE_ALIGNED(args->addr) || !PAGE_ALIGNED(args->len) || !args->len ||
+	    args->addr + args->len < args->addr || args->addr + args->len > TASK_SIZE)
+		return -EINVAL;
+	if (to_device && READ_ONCE(svm->hdev->stopping))
+		return -ENODEV;
+	pfns = kvmalloc_array(HG_WINDOW_PAGES, sizeof(*pfns), GFP_KERNEL);
+	if (!pfns)
+		return -ENOMEM;
+
+	end = args->addr + args->len;
+	for (addr = args->addr; addr < end; addr = next) {
+		if (signal_pending(current)) {
+			ret = -EINTR;
+			break;
+		}
+		next = min(end, ALIGN(addr + 1, HG_WINDOW_PAGES << PAGE_SHIFT));
+		ret = migrate_step(svm, addr, &next, to_device, pfns, &res, &mapped);
+		if (ret)
+			break;
+		if (args->flags & HMM_GPU_MIGRATE_MAP) {
+			hg_delay(migrate_before_map);
+			/* best effort: what changes too fast the GPU faults in */
+			ret = hg_svm_map_window(svm, addr, next, NULL, pfns);
+			if (ret && ret != -EBUSY)
+				break;
+			ret = 0;
+		}
+		cond_resched();
+	}
+	kvfree(pfns);
+	args->migrated = res.migrated;
+	args->failed = res.failed;
+	if (!ret && !mapped)
+		ret = -EFAULT;
+	return ret;
+}

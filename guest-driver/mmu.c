@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * GPU page tables.
+ *
+ * They live in system memory.  The device may walk them at any time; it reads
+ * an entry with one 64-bit load.  An entry goes from 0 to valid without further
+ * ado (TLBs do not hold what is not there).  An entry that was valid is cleared
+ * in three steps: write 0; invalidate the TLBs and wait; give the page back.
+ * struct hg_gather holds what waits for the third step.
+ *
+ * Everything here runs under hg_svm.pt_lock.
+ */
+#include <linux/backing-dev.h>
+#include <linux/dma-mapping.h>
+#include <linux/slab.h>
+
+#include "hmm_gpu.h"
+#include "hmm_gpu_trace.h"
+
+#define HG_HUGE_SIZE	(1UL << HG_HUGE_SHIFT)
+
+static unsigned int pt_index(unsigned long va, unsigned int level)
+{
+	return (va >> (HG_PAGE_SHIFT + 9 * level)) & (HG_PT_ENTRIES - 1);
+}
+
+/* bytes of address space that one entry of a level covers */
+static unsigned long pt_span(unsigned int level)
+{
+	return 1UL << (HG_PAGE_SHIFT + 9 * level);
+}
+
+static struct hg_pt *pt_alloc(struct hg_device *hdev, unsigned int level)
+{
+	struct hg_pt *pt;
+
+	pt = kzalloc(struct_size(pt, child, level ? HG_PT_ENTRIES : 0), GFP_KERNEL);
+	if (!pt)
+		return NULL;
+	pt->cpu = dma_pool_zalloc(hdev->pt_pool, GFP_KERNEL, &pt->dma);
+	if (!pt->cpu) {
+		kfree(pt);
+		return NULL;
+	}
+	pt->level = level;
+	hg_live_add(hdev, pt_pages, 1);
+	return pt;
+}
+
+static void pt_free(struct hg_device *hdev, struct hg_pt *pt)
+{
+	dma_pool_free(hdev->pt_pool, pt->cpu, pt->dma);
+	kfree(pt);
+	hg_live_add(hdev, pt_pages, -1);
+}
+
+/**
+ * hg_pt_cache_fill() - have a table of each level ready
+ * @hdev: device
+ * @cache: zeroed by the caller before its first use
+ *
+ * Return: 0 or -ENOMEM.  Sleeps; not under pt_lock.
+ */
+int hg_pt_cache_fill(struct hg_device *hdev, struct hg_pt_cache *cache)
+{
+	unsigned int level;
+
+	for (level = 0; level < HG_PT_LEVELS - 1; level++) {
+		if (!cache->free[level])
+			cache->free[level] = pt_alloc(hdev, level);
+		if (!cache->free[level])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+void hg_pt_cache_drain(struct hg_device *hdev, struct hg_pt_cache *cache)
+{
+	unsigned int level;
+
+	for (level = 0; level < HG_PT_LEVELS - 1; level++) {
+		if (cache->free[level])
+			pt_free(hdev, cache->free[level]);
+		cache->free[level] = NULL;
+	}
+}
+
+static void pt_write(struct hg_pt *pt, unsigned int i, u64 pte)
+{
+	WRITE_ONCE(pt->cpu[i], cpu_to_le64(pte));
+}
+
+static u64 pt_read(struct hg_pt *pt, unsigned int i)
+{
+	return le64_to_cpu(READ_ONCE(pt->cpu[i]));
+}
+
+/* The table of @level that covers @va, or NULL. */
+static struct hg_pt *pt_find(struct hg_svm *svm, unsigned long va, unsigned int level)
+{
+	struct hg_pt *pt = svm->root;
+
+	while (pt && pt->level > level)
+		pt = pt->child[pt_index(va, pt->level)];
+	return pt;
+}
+
+/* Same, adding tables from the cache; NULL: the cache does not have it. */
+static struct hg_pt *pt_find_or_add(struct hg_svm *svm, struct hg_pt_cache *cache,
+				    unsigned long va, unsigned int level)
+{
+	struct hg_pt *pt = svm->root;
+
+	while (pt->level > level) {
+		unsigned int i = pt_index(va, pt->level);
+		struct hg_pt *next = pt->child[i];
+
+		if (!next) {
+			next = cache->free[pt->level - 1];
+			if (!next)
+				return NULL;
+			cache->free[pt->level - 1] = NULL;
+			pt->child[i] = next;
+			pt->used++;
+			/* the zeroes of the table before the pointer to it */
+			dma_wmb();
+			pt_write(pt, i, next->dma | HG_PTE_VALID | HG_PTE_APER_SYS);
+		}
+		pt = next;
+	}
+	return pt;
+}
+
+/**
+ * hg_mmu_lookup() - the leaf that maps an address
+ * @svm: mirror; its pt_lock is held
+ * @va: address
+ *
+ * Return: the entry, with HG_PTE_HUGE for a 2 MiB leaf; 0: not mapped.
+ */
+u64 hg_mmu_lookup(struct hg_svm *svm, unsigned long va)
+{
+	struct hg_pt *pt;
+
+	lockdep_assert_held(&svm->pt_lock);
+	pt = pt_find(svm, va, 1);
+	if (!pt)
+		return 0;
+	if (pt->child[pt_index(va, 1)])
+		return pt_read(pt->child[pt_index(va, 1)], pt_index(va, 0));
+	return pt_read(pt, pt_index(va, 1));
+}
+
+static void gather_range(struct hg_gather *g, unsigned long start, unsigned long last)
+{
+	if (!g->dirty) {
+		g->start = start;
+		g->last = last;
+		g->dirty = true;
+		return;
+	}
+	g->start = min(g->start, start);
+	g->last = max(g->last, last);
+}
+
+static void gather_table(struct hg_gather *g, struct hg_pt *pt, unsigned long va)
+{
+	unsigned long span = pt_span(pt->level + 1);
+
+	pt->next = g->tables;
+	g->tables = pt;
+	gather_range(g, va & ~(span - 1), va | (span - 1));
+}
+
+/**
+ * hg_mmu_flush() - finish what was cleared
+ * @svm: mirror; pt_lock and hw_sem (read) are held
+ * @may_sleep: false in a non-blockable notifier
+ *
+ * When it returns the device does not use the cleared entries any more.
+ */
+void hg_mmu_flush(struct hg_svm *svm, bool may_sleep)
+{
+	struct hg_device *hdev = svm->hdev;
+	struct hg_gather *g = &svm->gather;
+	unsigned long pages = 0;
+	unsigned int i;
+
+	lockdep_assert_held(&svm->pt_lock);
+	if (!g->dirty)
+		return;
+	hg_tlb_invalidate(hdev, svm->asid, g->start, g->last, may_sleep);
+	for (i = 0; i < g->n; i++) {
+		size_t size = g->dma[i] & 1 ? HG_HUGE_SIZE : PAGE_SIZE;
+
+		dma_unmap_page(&hdev->pdev->dev, g->dma[i] & ~1ULL, size, DMA_BIDIRECTIONAL);
+		pages += size >> PAGE_SHIFT;
+	}
+	hg_live_add(hdev, sys_pages_held, -(long)pages);
+	while (g->tables) {
+		struct hg_pt *pt = g->tables;
+
+		g->tables = pt->next;
+		pt_free(hdev, pt);
+	}
+	g->n = 0;
+	g->dirty = false;
+}
+
+/* Takes note of a leaf that was just cleared. */
+static void gather_leaf(struct hg_svm *svm, u64 pte, unsigned long va, bool may_sleep)
+{
+	struct hg_gather *g = &svm->gather;
+	bool huge = pte & HG_PTE_HUGE;
+	unsigned long size = huge ? HG_HUGE_SIZE : PAGE_SIZE;
+
+	va &= ~(size - 1);
+	gather_range(g, va, va + size - 1);
+	if ((pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS) {
+		svm->gpu_sys -= size >> PAGE_SHIFT;
+		g->dma[g->n++] = (pte & HG_PTE_FRAME_MASK) | huge;
+		if (g->n == HG_GATHER_MAX)
+			hg_mmu_flush(svm, may_sleep);
+	} else {
+		svm->gpu_vram -= size >> PAGE_SHIFT;
+	}
+}
+
+struct zap {
+	struct hg_svm *svm;
+	unsigned long start, last;
+	unsigned long cleared;
+	bool free_tables;
+	bool may_sleep;
+};
+
+/* Clears what overlaps [start, last] below @pt, which covers from @base. */
+static void zap_table(struct zap *z, struct hg_pt *pt, unsigned long base)
+{
+	unsigned long span = pt_span(pt->level);
+	unsigned long va = max(z->start, base);
+	unsigned long end = min(z->last, base + (span << 9) - 1);
+	unsigned int i = pt_index(va, pt->level);
+	unsigned int to = pt_index(end, pt->level);
+
+	for (; i <= to && pt->used; i++) {
+		struct hg_pt *child = pt->level ? pt->child[i] : NULL;
+		unsigned long at = base + i * span;
+		u64 pte;
+
+		if (child) {
+			zap_table(z, child, at);
+			if (z->free_tables && !child->used) {
+				pt->child[i] = NULL;
+				pt->used--;
+				pt_write(pt, i, 0);
+				gather_table(&z->svm->gather, child, at);
+			}
+			continue;
+		}
+		pte = pt_read(pt, i);
+		if (!pte)
+			continue;
+		pt_write(pt, i, 0);
+		pt->used--;
+		z->cleared += pte & HG_PTE_HUGE ? HG_HUGE_SIZE >> PAGE_SHIFT : 1;
+		gather_leaf(z->svm, pte, at, z->may_sleep);
+	}
+}
+
+/**
+ * hg_mmu_zap() - clear all entries of a range and wait until none is in use
+ * @svm: mirror; pt_lock and hw_sem (read) are held
+ * @start: first address
+ * @last: last address
+ * @free_tables: the address space is gone, give empty tables back too
+ * @may_sleep: false in a non-blockable notifier
+ *
+ * A 2 MiB entry that overlaps goes as a whole; the GPU faults again where it
+ * still may.  The caller ends with hg_mmu_flush().
+ *
+ * Return: whether anything was mapped.
+ */
+bool hg_mmu_zap(struct hg_svm *svm, unsigned long start, unsigned long last,
+		bool free_tables, bool may_sleep)
+{
+	struct zap z = {
+		.svm = svm,
+		.start = start,
+		.last = min(last, (1UL << HG_VA_BITS) - 1),
+		.free_tables = free_tables,
+		.may_sleep = may_sleep,
+	};
+
+	lockdep_assert_held(&svm->pt_lock);
+	if (start >> HG_VA_BITS || !svm->root)
+		return false;
+	zap_table(&z, svm->root, 0);
+	if (z.cleared) {
+		hg_add(svm->hdev, unmaps, z.cleared);
+		trace_hmm_gpu_unmap(svm->asid, start, last, z.cleared);
+	}
+	return z.cleared;
+}
+
+/*
+ * A 2 MiB leaf may replace a level 0 table only if that is empty; then the
+ * table is taken out, and freed after the invalidation.
+ */
+static bool make_room_for_huge(struct hg_svm *svm, struct hg_pt *pt, unsigned long va)
+{
+	unsigned int i = pt_index(va, 1);
+	struct hg_pt *child = pt->child[i];
+
+	if (!child)
+		return true;
+	if (child->used)
+		return false;
+	pt_write(pt, i, 0);
+	pt->child[i] = NULL;
+	pt->used--;
+	gather_table(&svm->gather, child, va);
+	hg_mmu_flush(svm, true);
+	return true;
+}
+
+/* The entry's value for @page; DMA-maps a system page.  0 on failure. */
+static u64 make_pte(struct hg_svm *svm, struct page *page, bool huge, bool write)
+{
+	struct hg_device *hdev = svm->hdev;
+	size_t size = huge ? HG_HUGE_SIZE : PAGE_SIZE;
+	u64 pte = HG_PTE_VALID;
+	dma_addr_t dma;
+
+	if (write)
+		pte |= HG_PTE_WRITE | HG_PTE_ATOMIC;
+	if (huge)
+		pte |= HG_PTE_HUGE;
+	if (is_device_private_page(page)) {
+		svm->gpu_vram += size >> PAGE_SHIFT;
+		return pte | HG_PTE_APER_VRAM | hg_page_vram(hdev, page);
+	}
+	dma = dma_map_page(&hdev->pdev->dev, page, 0, size, DMA_BIDIRECTIONAL);
+	if (dma_mapping_error(&hdev->pdev->dev, dma))
+		return 0;
+	if (dma & (size - 1) || dma & ~HG_PTE_FRAME_MASK) {
+		dma_unmap_page(&hdev->pdev->dev, dma, size, DMA_BIDIRECTIONAL);
+		return 0;
+	}
+	svm->gpu_sys += size >> PAGE_SHIFT;
+	hg_live_add(hdev, sys_pages_held, size >> PAGE_SHIFT);
+	return pte | HG_PTE_APER_SYS | dma;
+}
+
+/*
+ * The CPU may reach a page by a writable but clean entry (shared memory, or
+ * MADV_FREE): reclaim would drop what the GPU writes there.  So a page becomes
+ * dirty when it becomes writable for the GPU.  Not for file systems that track
+ * dirty pages: there a writable CPU entry means that it is known, and cleaning
+ * takes the CPU entry's write permission, and through the notifier ours.
+ * The page cannot go away meanwhile: that needs an invalidation, hence pt_lock.
+ */
+static void mark_dirty(struct page *page)
+{
+	struct folio *folio = page_folio(page);
+
+	if (folio_test_dirty(folio) || folio_is_zone_device(folio))
+		return;
+	if (!folio_test_anon(folio)) {
+		struct address_space *mapping = READ_ONCE(folio->mapping);
+
+		if (!mapping || mapping_can_writeback(mapping))
+			return;
+	}
+	folio_mark_dirty(folio);
+}
+
+/**
+ * hg_mmu_map() - write one leaf
+ * @svm: mirror; pt_lock and hw_sem (read) are held
+ * @cache: tables
+ * @va: page or 2 MiB aligned address
+ * @page: first page, of system memory or of this device's VRAM
+ * @huge: 2 MiB
+ * @write: also permits writes and atomics
+ *
+ * Return: 0; -EAGAIN: @cache must be filled; -E2BIG: not possible as one 2 MiB
+ * entry; -ENOMEM: the page cannot be DMA-mapped.
+ */
+int hg_mmu_map(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+	       struct page *page, bool huge, bool write)
+{
+	struct hg_device *hdev = svm->hdev;
+	unsigned int level = huge ? 1 : 0;
+	struct hg_pt *pt;
+	unsigned int i;
+	u64 old, pte;
+
+	lockdep_assert_held(&svm->pt_lock);
+	if (!huge) {
+		/* under a 2 MiB leaf the page is there, perhaps without write */
+		struct hg_pt *l1 = pt_find(svm, va, 1);
+
+		if (l1 && !l1->child[pt_index(va, 1)]) {
+			old = pt_read(l1, pt_index(va, 1));
+			if (old & HG_PTE_VALID) {
+				if (!write || old & HG_PTE_WRITE)
+					return 0;
+				hg_mmu_zap(svm, va, va, false, true);
+				hg_mmu_flush(svm, true);
+			}
+		}
+	}
+	pt = pt_find_or_add(svm, cache, va, level);
+	if (!pt)
+		return -EAGAIN;
+	if (huge && !make_room_for_huge(svm, pt, va))
+		return -E2BIG;
+	i = pt_index(va, level);
+	old = pt_read(pt, i);
+	if (old) {
+		/*
+		 * Something else cannot be here: it would have been invalidated.
+		 * So this only adds or keeps permissions.
+		 */
+		if (!write || old & HG_PTE_WRITE)
+			return 0;
+		pt_write(pt, i, 0);
+		pt->used--;
+		gather_leaf(svm, old, va, true);
+		hg_mmu_flush(svm, true);
+	}
+	pte = make_pte(svm, page, huge, write);
+	if (!pte)
+		return huge ? -E2BIG : -ENOMEM;
+	if (write)
+		mark_dirty(page);
+	pt->used++;
+	pt_write(pt, i, pte);
+	hg_inc(hdev, maps);
+	if (huge)
+		hg_inc(hdev, maps_huge);
+	trace_hmm_gpu_map(svm->asid, va, pte);
+	return 0;
+}
+
+/**
+ * hg_mmu_program() - tell the device about an address space
+ * @svm: mirror; hw_sem is held and the device is there
+ */
+void hg_mmu_program(struct hg_svm *svm)
+{
+	u32 reg = HG_REG_ASID + svm->asid * HG_ASID_STRIDE;
+
+	if (!svm->root)
+		return;
+	hg_write(svm->hdev, reg + HG_ASID_CTRL, HG_ASID_MODE_REPLAY);
+	hg_write64(svm->hdev, reg + HG_ASID_ROOT, svm->root->dma | HG_ROOT_ENABLE);
+}
+
+/**
+ * hg_mmu_init() - make the root table and enable the address space
+ * @svm: mirror, not yet visible to anybody
+ *
+ * Return: 0 or -errno.
+ */
+int hg_mmu_init(struct hg_svm *svm)
+{
+	struct hg_device *hdev = svm->hdev;
+
+	svm->root = pt_alloc(hdev, HG_PT_LEVELS - 1);
+	if (!svm->root)
+		return -ENOMEM;
+	down_read(&hdev->hw_sem);
+	if (READ_ONCE(hdev->hw_live))
+		hg_mmu_program(svm);
+	up_read(&hdev->hw_sem);
+	return 0;
+}
+
+/**
+ * hg_mmu_fini() - disable the address space, give all pages and tables back
+ * @svm: mirror
+ *
+ * Nothing can be mapped afterwards.  Again is harmless: both the removal of the
+ * device and the close of the file end here.
+ */
+void hg_mmu_fini(struct hg_svm *svm)
+{
+	struct hg_device *hdev = svm->hdev;
+	u32 reg = HG_REG_ASID + svm->asid * HG_ASID_STRIDE;
+
+	mutex_lock(&svm->pt_lock);
+	svm->dead = true;
+	if (!svm->root) {
+		mutex_unlock(&svm->pt_lock);
+		return;
+	}
+	down_read(&hdev->hw_sem);
+	if (READ_ONCE(hdev->hw_live))
+		hg_write64(hdev, reg + HG_ASID_ROOT, 0);
+	hg_mmu_zap(svm, 0, ULONG_MAX, true, true);
+	gather_range(&svm->gather, 0, ULONG_MAX);
+	hg_mmu_flush(svm, true);
+	up_read(&hdev->hw_sem);
+	pt_free(hdev, svm->root);
+	svm->root = NULL;
+	mutex_unlock(&svm->pt_lock);
+}

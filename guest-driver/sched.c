@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Contexts: their life, and what happens when the device stops one.
+ */
+#include <linux/delay.h>
+#include <linux/dma-mapping.h>
+#include <linux/slab.h>
+
+#include "hmm_gpu_trace.h"
+#include "sched.h"
+
+/* Time a context has to come to rest after it was disabled. */
+#define HG_QUIESCE_MS	10000
+
+static u32 ctx_reg(struct hg_ctx *ctx, u32 reg)
+{
+	return HG_REG_CTX + ctx->id * HG_CTX_STRIDE + reg;
+}
+
+static void ctx_free(struct kref *ref)
+{
+	struct hg_ctx *ctx = container_of(ref, struct hg_ctx, ref);
+
+	kvfree(ctx->history);
+	kfree(ctx);
+}
+
+struct hg_ctx *hg_ctx_get(struct hg_file *hf, u32 id)
+{
+	struct hg_ctx *ctx;
+
+	xa_lock(&hf->ctxs);
+	ctx = xa_load(&hf->ctxs, id);
+	if (ctx)
+		kref_get(&ctx->ref);
+	xa_unlock(&hf->ctxs);
+	return ctx;
+}
+
+void hg_ctx_put(struct hg_ctx *ctx)
+{
+	kref_put(&ctx->ref, ctx_free);
+}
+
+/* Tells the device about the context, empty.  hw_sem is held. */
+void hg_ctx_program(struct hg_ctx *ctx)
+{
+	struct hg_device *hdev = ctx->hdev;
+
+	ctx->put = 0;
+	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), 0);
+	hg_write64(hdev, ctx_reg(ctx, HG_CTX_RING_BASE), ctx->dma);
+	hg_write(hdev, ctx_reg(ctx, HG_CTX_RING_SIZE), HG_CTX_RING);
+	hg_write(hdev, ctx_reg(ctx, HG_CTX_ASID), ctx->hf->svm->asid);
+	hg_write(hdev, ctx_reg(ctx, HG_CTX_TIMESLICE), ctx->timeslice);
+	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), HG_CTX_ENABLE);
+}
+
+/*
+ * Disables the context and waits until no engine has anything to do with it.
+ * Accesses that are stalled on a fault are dropped by the device, so this does
+ * not depend on the fault worker.  hw_sem is held for reading.
+ */
+static void ctx_quiesce(struct hg_ctx *ctx)
+{
+	unsigned long end = jiffies + msecs_to_jiffies(HG_QUIESCE_MS);
+	struct hg_device *hdev = ctx->hdev;
+	unsigned int spins = 0;
+
+	if (!READ_ONCE(hdev->hw_live))
+		return;
+	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), 0);
+	while (hg_read(hdev, ctx_reg(ctx, HG_CTX_STATUS)) & HG_CTX_ACTIVE) {
+		if (!READ_ONCE(hdev->hw_live))
+			return;
+		if (time_after(jiffies, end)) {
+			hg_wedge(hdev, "disable context");
+			return;
+		}
+		if (spins++ < 20)
+			cpu_relax();
+		else
+			usleep_range(50, 100);
+	}
+}
+
+static void ctx_pump_work(struct work_struct *work)
+{
+	struct hg_ctx *ctx = container_of(work, struct hg_ctx, pump);
+
+	mutex_lock(&ctx->submit_lock);
+	hg_ctx_pump(ctx);
+	mutex_unlock(&ctx->submit_lock);
+}
+
+int hg_ctx_create_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
+{
+	struct drm_hmm_gpu_ctx_create *args = data;
+	struct hg_device *hdev = to_hg(drm);
+	struct hg_file *hf = file->driver_priv;
+	struct hg_ctx *ctx;
+	int ret, id;
+
+	if (args->flags || args->pad)
+		return -EINVAL;
+	ret = hg_check_mm(hf);
+	if (ret)
+		return ret;
+	if (READ_ONCE(hdev->stopping))
+		return -ENODEV;
+	ctx = kzalloc(sizeof(*ctx), GFP_KERNEL);
+	if (!ctx)
+		return -ENOMEM;
+	kref_init(&ctx->ref);
+	ctx->hdev = hdev;
+	ctx->hf = hf;
+	ctx->timeslice = args->timeslice_us;
+	mutex_init(&ctx->submit_lock);
+	spin_lock_init(&ctx->lock);
+	INIT_LIST_HEAD(&ctx->pending);
+	INIT_LIST_HEAD(&ctx->running);
+	INIT_WORK(&ctx->pump, ctx_pump_work);
+	init_waitqueue_head(&ctx->wait);
+	ctx->fence_context = dma_fence_context_alloc(1);
+	ctx->history = kvcalloc(HG_HISTORY, sizeof(*ctx->history), GFP_KERNEL);
+	ctx->mem = dma_alloc_coherent(&hdev->pdev->dev, HG_CTX_MEM, &ctx->dma, GFP_KERNEL);
+	if (!ctx->history || !ctx->mem) {
+		ret = -ENOMEM;
+		goto err_free;
+	}
+	id = ida_alloc_range(&hdev->ctx_ida, 1, hdev->num_ctxs - 1, GFP_KERNEL);
+	if (id < 0) {
+		ret = id;
+		goto err_free;
+	}
+	ctx->id = id;
+
+	mutex_lock(&hf->lock);
+	ret = xa_reserve(&hf->ctxs, id, GFP_KERNEL);
+	if (ret)
+		goto err_id;
+	down_read(&hdev->hw_sem);
+	if (READ_ONCE(hdev->hw_live) && !READ_ONCE(hdev->stopping)) {
+		hg_ctx_program(ctx);
+		spin_lock_irq(&hdev->ctx_lock);
+		hdev->ctxs[id] = ctx;
+		spin_unlock_irq(&hdev->ctx_lock);
+	} else {
+		ret = -ENODEV;
+	}
+	up_read(&hdev->hw_sem);
+	if (ret) {
+		xa_release(&hf->ctxs, id);
+		goto err_id;
+	}
+	hg_live_add(hdev, contexts, 1);
+	args->ctx_id = id;
+	xa_store(&hf->ctxs, id, ctx, GFP_KERNEL);
+	mutex_unlock(&hf->lock);
+	return 0;
+
+err_id:
+	mutex_unlock(&hf->lock);
+	ida_free(&hdev->ctx_ida, id);
+err_free:
+	if (ctx->mem)
+		dma_free_coherent(&hdev->pdev->dev, HG_CTX_MEM, ctx->mem, ctx->dma);
+	ctx_free(&ctx->ref);
+	return ret;
+}
+
+/*
+ * Ends a context: the device stops to know it, its jobs get @error.  Again is
+ * harmless: a reset or the removal of the device, and later the close of the
+ * file end here.  Ioctls may hold references; they find it dead.
+ */
+static void ctx_kill(struct hg_ctx *ctx, int error)
+{
+	struct hg_device *hdev = ctx->hdev;
+
+	mutex_lock(&ctx->submit_lock);
+	if (!ctx->mem) {
+		mutex_unlock(&ctx->submit_lock);
+		return;
+	}
+	spin_lock_irq(&ctx->lock);
+	ctx->dead = true;
+	ctx->dead_error = error;
+	spin_unlock_irq(&ctx->lock);
+	down_read(&hdev->hw_sem);
+	ctx_quiesce(ctx);
+	up_read(&hdev->hw_sem);
+
+	/* the interrupt handler does not look at it from here on */
+	spin_lock_irq(&hdev->ctx_lock);
+	hdev->ctxs[ctx->id] = NULL;
+	spin_unlock_irq(&hdev->ctx_lock);
+	hg_ctx_retire(ctx);
+	hg_jobs_fail(ctx, true, error);
+	dma_free_coherent(&hdev->pdev->dev, HG_CTX_MEM, ctx->mem, ctx->dma);
+	ctx->mem = NULL;
+	mutex_unlock(&ctx->submit_lock);
+}
+
+/* The file does not have the context any more.  The number may be used again. */
+static void ctx_destroy(struct hg_ctx *ctx)
+{
+	struct hg_device *hdev = ctx->hdev;
+
+	ctx_kill(ctx, -ECANCELED);
+	cancel_work_sync(&ctx->pump);
+	ida_free(&hdev->ctx_ida, ctx->id);
+	hg_live_add(hdev, contexts, -1);
+	hg_ctx_put(ctx);
+}
+
+int hg_ctx_destroy_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
+{
+	struct drm_hmm_gpu_ctx_destroy *args = data;
+	struct hg_file *hf = file->driver_priv;
+	struct hg_ctx *ctx;
+
+	if (args->pad)
+		return -EINVAL;
+	mutex_lock(&hf->lock);
+	ctx = xa_erase(&hf->ctxs, args->ctx_id);
+	if (ctx)
+		ctx_destroy(ctx);
+	mutex_unlock(&hf->lock);
+	return ctx ? 0 : -ENOENT;
+}
+
+/**
+ * hg_ctx_destroy_all() - the file is closed
+ * @hf: file
+ */
+void hg_ctx_destroy_all(struct hg_file *hf)
+{
+	struct hg_ctx *ctx;
+	unsigned long id;
+
+	mutex_lock(&hf->lock);
+	xa_for_each(&hf->ctxs, id, ctx) {
+		xa_erase(&hf->ctxs, id);
+		ctx_destroy(ctx);
+	}
+	mutex_unlock(&hf->lock);
+}
+
+/* Fence interrupt; any context. */
+void hg_sched_irq(struct hg_device *hdev)
+{
+	unsigned long flags;
+	unsigned int i;
+
+	spin_lock_irqsave(&hdev->ctx_lock, flags);
+	for (i = 1; i < hdev->num_ctxs; i++)
+		if (hdev->ctxs[i])
+			hg_ctx_retire(hdev->ctxs[i]);
+	spin_unlock_irqrestore(&hdev->ctx_lock, flags);
+}
+
+static struct hg_ctx *ctx_by_number(struct hg_device *hdev, unsigned int i)
+{
+	struct hg_ctx *ctx;
+
+	spin_lock_irq(&hdev->ctx_lock);
+	ctx = hdev->ctxs[i];
+	if (ctx)
+		kref_get(&ctx->ref);
+	spin_unlock_irq(&hdev->ctx_lock);
+	return ctx;
+}
+
+/* A context that the device stopped: its jobs fail, it starts again empty. */
+static void ctx_check_halted(struct hg_ctx *ctx)
+{
+	struct hg_device *hdev = ctx->hdev;
+
+	mutex_lock(&ctx->submit_lock);
+	down_read(&hdev->hw_sem);
+	if (!ctx->dead && READ_ONCE(hdev->hw_live) &&
+	    hg_read(hdev, ctx_reg(ctx, HG_CTX_STATUS)) & HG_CTX_HALTED) {
+		dev_warn_ratelimited(hdev->drm.dev, "context %u stopped, error %u at %#llx\n",
+				     ctx->id, hg_read(hdev, ctx_reg(ctx, HG_CTX_ERROR)),
+				     hg_read64(hdev, ctx_reg(ctx, HG_CTX_ERROR_ADDR)));
+		ctx_quiesce(ctx);
+		hg_ctx_retire(ctx);
+		hg_jobs_fail(ctx, false, -EIO);
+		hg_ctx_program(ctx);
+		hg_inc(hdev, ctx_restarts);
+	}
+	up_read(&hdev->hw_sem);
+	hg_ctx_pump(ctx);
+	mutex_unlock(&ctx->submit_lock);
+}
+
+/**
+ * hg_sched_stop_all() - end all contexts: reset, removal, device given up
+ * @hdev: device
+ * @error: -errno for their jobs, and for new ones
+ *
+ * The contexts stay, dead, until their files close.
+ */
+void hg_sched_stop_all(struct hg_device *hdev, int error)
+{
+	unsigned int i;
+
+	for (i = 1; i < hdev->num_ctxs; i++) {
+		struct hg_ctx *ctx = ctx_by_number(hdev, i);
+
+		if (ctx) {
+			ctx_kill(ctx, error);
+			hg_ctx_put(ctx);
+		}
+	}
+}
+
+void hg_sched_error_work(struct work_struct *work)
+{
+	struct hg_device *hdev = container_of(work, struct hg_device, error_work);
+	unsigned int i;
+
+	if (!READ_ONCE(hdev->hw_live)) {
+		wake_up_all(&hdev->ce.wait);
+		hg_sched_stop_all(hdev, -EIO);
+		return;
+	}
+	down_read(&hdev->hw_sem);
+	if (READ_ONCE(hdev->hw_live))
+		hg_fault_drain_nonreplay(hdev);
+	up_read(&hdev->hw_sem);
+	for (i = 1; i < hdev->num_ctxs; i++) {
+		struct hg_ctx *ctx = ctx_by_number(hdev, i);
+
+		if (ctx) {
+			ctx_check_halted(ctx);
+			hg_ctx_put(ctx);
+		}
+	}
+}

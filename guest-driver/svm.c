@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The mirror of a process's address space.
+ *
+ * What makes it correct, in one place.  CPU entries are read by
+ * hmm_range_fault() without any lock of ours.  Before, mmu_interval_read_begin()
+ * gives a sequence number.  Every change of a CPU entry that takes something
+ * away is announced to svm_invalidate(), which under pt_lock advances the
+ * sequence, clears the GPU entries, and does not return before the device has
+ * stopped to use them.  GPU entries are written under the same pt_lock, and
+ * only if the sequence has not changed since the CPU entries were read.  So
+ * either the writer sees the new sequence and starts again, or the
+ * invalidation sees what was written and clears it.
+ *
+ * No event is ignored, not even the driver's own migrations: so a page is
+ * always out of the GPU's reach before it is copied.
+ */
+#include <linux/hmm.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "hmm_gpu.h"
+#include "hmm_gpu_trace.h"
+
+/*
+ * An address space that changes all the time may never be seen unchanged.  The
+ * fault worker gives up after so many tries; the replay makes the GPU ask
+ * again, and others have their turn between.
+ */
+#define HG_MAP_TRIES	32
+
+static bool svm_invalidate(struct mmu_interval_notifier *ni,
+			   const struct mmu_notifier_range *range,
+			   unsigned long seq)
+{
+	struct hg_svm *svm = container_of(ni, struct hg_svm, notifier);
+	struct hg_device *hdev = svm->hdev;
+	bool may_sleep = mmu_notifier_range_blockable(range);
+
+	hg_delay_nosleep(svm_before_invalidate, may_sleep);
+	if (may_sleep) {
+		mutex_lock(&svm->pt_lock);
+		down_read(&hdev->hw_sem);
+	} else {
+		if (!mutex_trylock(&svm->pt_lock))
+			return false;
+		if (!down_read_trylock(&hdev->hw_sem)) {
+			mutex_unlock(&svm->pt_lock);
+			return false;
+		}
+	}
+	mmu_interval_set_seq(ni, seq);
+	hg_inc(hdev, invalidations);
+	if (hg_mmu_zap(svm, range->start, range->end - 1,
+		       range->event == MMU_NOTIFY_UNMAP || range->event == MMU_NOTIFY_RELEASE,
+		       may_sleep)) {
+		hg_inc(hdev, invalidations_mapped);
+		trace_hmm_gpu_invalidate(svm->asid, range->start, range->end, range->event);
+		hg_delay_nosleep(svm_after_zap, may_sleep);
+	}
+	hg_mmu_flush(svm, may_sleep);
+	up_read(&hdev->hw_sem);
+	mutex_unlock(&svm->pt_lock);
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops svm_notifier_ops = {
+	.invalidate = svm_invalidate,
+};
+
+/**
+ * hg_svm_create() - mirror the calling process
+ * @hdev: device
+ *
+ * Return: the mirror or ERR_PTR: -ENOSPC if the device has no address space
+ * left, -ENOMEM, -EINTR.
+ */
+struct hg_svm *hg_svm_create(struct hg_device *hdev)
+{
+	struct hg_svm *svm;
+	int ret;
+
+	if (!current->mm)
+		return ERR_PTR(-EINVAL);
+	svm = kvzalloc(sizeof(*svm), GFP_KERNEL);
+	if (!svm)
+		return ERR_PTR(-ENOMEM);
+	svm->hdev = hdev;
+	svm->mm = current->mm;
+	refcount_set(&svm->ref, 1);
+	init_completion(&svm->idle);
+	mutex_init(&svm->pt_lock);
+
+	/* Reserve a number; nobody finds the mirror before it is complete. */
+	ret = xa_alloc(&hdev->svms, &svm->asid, XA_ZERO_ENTRY,
+		       XA_LIMIT(1, hdev->num_asids - 1), GFP_KERNEL);
+	if (ret) {
+		if (ret == -EBUSY)
+			ret = -ENOSPC;
+		goto err_free;
+	}
+	ret = hg_mmu_init(svm);
+	if (ret)
+		goto err_asid;
+	mmgrab(svm->mm);
+	ret = mmu_interval_notifier_insert(&svm->notifier, svm->mm, 0, ULONG_MAX,
+					   &svm_notifier_ops);
+	if (ret)
+		goto err_mm;
+	hg_live_add(hdev, svms, 1);
+	hg_live_add(hdev, asids, 1);
+	hg_live_add(hdev, mm_refs, 1);
+	xa_store(&hdev->svms, svm->asid, svm, GFP_KERNEL);
+	return svm;
+
+err_mm:
+	mmdrop(svm->mm);
+	hg_mmu_fini(svm);
+err_asid:
+	xa_erase(&hdev->svms, svm->asid);
+err_free:
+	kvfree(svm);
+	return ERR_PTR(ret);
+}
+
+/**
+ * hg_svm_get() - the mirror of an address space number
+ * @hdev: device
+ * @asid: number, from a fault entry and so not to be trusted
+ *
+ * Return: the mirror with a reference, or NULL.
+ */
+struct hg_svm *hg_svm_get(struct hg_device *hdev, u32 asid)
+{
+	struct hg_svm *svm;
+
+	xa_lock(&hdev->svms);
+	svm = xa_load(&hdev->svms, asid);
+	if (svm)
+		refcount_inc(&svm->ref);
+	xa_unlock(&hdev->svms);
+	return svm;
+}
+
+void hg_svm_put(struct hg_svm *svm)
+{
+	if (refcount_dec_and_test(&svm->ref))
+		complete(&svm->idle);
+}
+
+/**
+ * hg_svm_destroy() - end of the file that owned the mirror
+ * @svm: mirror; no context uses it any more
+ *
+ * The number stays taken until nothing can confuse an old fault with those of
+ * its next owner.
+ */
+void hg_svm_destroy(struct hg_svm *svm)
+{
+	struct hg_device *hdev = svm->hdev;
+	u32 asid = svm->asid;
+
+	/* no new user from here on ... */
+	xa_cmpxchg(&hdev->svms, asid, svm, XA_ZERO_ENTRY, GFP_KERNEL);
+	/* ... no new mapping from here on ... */
+	hg_mmu_fini(svm);
+	/* ... and the fault worker is through with it */
+	hg_svm_put(svm);
+	wait_for_completion(&svm->idle);
+
+	mmu_interval_notifier_remove(&svm->notifier);
+	mmdrop(svm->mm);
+	xa_erase(&hdev->svms, asid);
+	hg_live_add(hdev, mm_refs, -1);
+	hg_live_add(hdev, asids, -1);
+	hg_live_add(hdev, svms, -1);
+	kvfree(svm);
+}
+
+/* Writes the entry for one page of a window, as 2 MiB if the CPU has it so. */
+static int map_one(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+		   unsigned long pfn)
+{
+	struct page *page = hmm_pfn_to_page(pfn);
+	bool write = pfn & HMM_PFN_WRITE;
+	int ret;
+
+	if (hmm_pfn_to_map_order(pfn) >= HG_CHUNK_ORDER) {
+		unsigned long off = (va >> PAGE_SHIFT) & (HG_PT_ENTRIES - 1);
+
+		ret = hg_mmu_map(svm, cache, va - (off << PAGE_SHIFT),
+				 pfn_to_page(page_to_pfn(page) - off), true, write);
+		if (ret != -E2BIG)
+			return ret;
+	}
+	return hg_mmu_map(svm, cache, va, page, false, write);
+}
+
+/* Brings single pages that only a CPU write fault can make writable to system memory. */
+static int window_break_cow(struct hg_svm *svm, unsigned long start,
+			    const unsigned long *want, const unsigned long *pfns,
+			    unsigned long n)
+{
+	unsigned long i;
+	int found = 0;
+
+	for (i = 0; i < n; i++) {
+		struct hg_migrate_result res = {};
+		unsigned long va = start + (i << PAGE_SHIFT);
+		struct vm_area_struct *vma;
+
+		if (!(want[i] & HMM_PFN_REQ_WRITE) || !(pfns[i] & HMM_PFN_VALID) ||
+		    pfns[i] & HMM_PFN_WRITE)
+			continue;
+		found = 1;
+		mmap_read_lock(svm->mm);
+		vma = vma_lookup(svm->mm, va);
+		if (vma && !(vma->vm_flags & VM_WRITE)) {
+			mmap_read_unlock(svm->mm);
+			return -EPERM;
+		}
+		if (vma)
+			hg_migrate_chunk(svm, vma, va, va + PAGE_SIZE, false, &res);
+		mmap_read_unlock(svm->mm);
+	}
+	return found;
+}
+
+/**
+ * hg_svm_map_window() - map pages for the GPU, faulting them in as wanted
+ * @svm: mirror; the caller has a reference to its mm's users
+ * @start: first address
+ * @end: end, in the same 2 MiB as @start
+ * @want: a page: HMM_PFN_REQ_FAULT, with HMM_PFN_REQ_WRITE too, or 0; NULL: map
+ *	all pages that are there, fault none
+ * @pfns: room for as many
+ *
+ * Return: 0; -EBUSY: the address space changes too fast; -EFAULT, -EPERM: at
+ * least one page cannot be had as wanted; -ENOMEM; -ESRCH: the mirror is dead.
+ */
+int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end,
+		      const unsigned long *want, unsigned long *pfns)
+{
+	unsigned long n = (end - start) >> PAGE_SHIFT, i;
+	struct hg_device *hdev = svm->hdev;
+	struct hg_pt_cache cache = {};
+	struct hmm_range range = {
+		.notifier = &svm->notifier,
+		.start = start,
+		.end = end,
+		.hmm_pfns = pfns,
+		.pfn_flags_mask = HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE,
+		.dev_private_owner = hdev,
+	};
+	int ret = -EBUSY, tries;
+
+	for (tries = 0; tries < HG_MAP_TRIES; tries++) {
+		if (tries)
+			hg_inc(hdev, fault_retries);
+		if (ret == -EAGAIN) {
+			ret = hg_pt_cache_fill(hdev, &cache);
+			if (ret)
+				break;
+		}
+		if (want)
+			memcpy(pfns, want, n * sizeof(*pfns));
+		else
+			memset(pfns, 0, n * sizeof(*pfns));
+
+		range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
+		mmap_read_lock(svm->mm);
+		ret = hmm_range_fault(&range);
+		mmap_read_unlock(svm->mm);
+		if (ret == -EBUSY)
+			continue;
+		if (ret)
+			break;
+		/*
+		 * A device page is reported without write permission even if
+		 * that was asked for: it is shared after fork(), say.  As system
+		 * memory it takes the ordinary way.
+		 */
+		if (want) {
+			ret = window_break_cow(svm, start, want, pfns, n);
+			if (ret < 0)
+				break;
+			if (ret) {
+				ret = -EBUSY;
+				continue;
+			}
+		}
+		hg_delay(svm_after_range_fault);
+
+		mutex_lock(&svm->pt_lock);
+		if (mmu_interval_read_retry(&svm->notifier, range.notifier_seq)) {
+			mutex_unlock(&svm->pt_lock);
+			ret = -EBUSY;
+			continue;
+		}
+		ret = svm->dead ? -ESRCH : 0;
+		down_read(&hdev->hw_sem);
+		for (i = 0; i < n && !ret; i++) {
+			if ((want && !want[i]) || !(pfns[i] & HMM_PFN_VALID) ||
+			    pfns[i] & HMM_PFN_ERROR)
+				continue;
+			ret = map_one(svm, &cache, start + (i << PAGE_SHIFT), pfns[i]);
+		}
+		up_read(&hdev->hw_sem);
+		mutex_unlock(&svm->pt_lock);
+		if (ret != -EAGAIN)
+			break;
+	}
+	hg_pt_cache_drain(hdev, &cache);
+	return ret == -EAGAIN ? -EBUSY : ret;
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * VRAM as device-private pages: which are free, and what is evicted when none
+ * is.  See struct hg_vram for the locking.
+ */
+#include <linux/ioport.h>
+#include <linux/migrate.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+#include "hmm_gpu.h"
+#include "hmm_gpu_trace.h"
+
+static unsigned int vram_limit_mb;
+module_param(vram_limit_mb, uint, 0444);
+MODULE_PARM_DESC(vram_limit_mb, "VRAM to use for migration, in MiB (0: all of it)");
+
+static void vram_free_page(struct page *page, unsigned int order)
+{
+	struct hg_device *hdev = hg_page_pgmap(page)->owner;
+	struct hg_vram *vram = &hdev->vram;
+	unsigned long frame = page_to_pfn(page) - vram->base_pfn;
+	struct hg_chunk *chunk = &vram->chunks[frame / HG_CHUNK_PAGES];
+	unsigned long flags;
+
+	spin_lock_irqsave(&vram->lock, flags);
+	bitmap_clear(chunk->map, frame % HG_CHUNK_PAGES, 1U << order);
+	chunk->used -= 1U << order;
+	vram->used -= 1U << order;
+	spin_unlock_irqrestore(&vram->lock, flags);
+	hg_live_add(hdev, vram_pages, -(1L << order));
+}
+
+HG_DEFINE_PAGE_FREE(vram_free)
+
+static const struct dev_pagemap_ops vram_pagemap_ops = {
+	HG_PAGEMAP_FREE_OP(vram_free),
+	.migrate_to_ram = hg_migrate_to_ram,
+};
+
+/* The chunk to allocate from: the last one used, else an empty one, else any. */
+static struct hg_chunk *pick_chunk(struct hg_vram *vram, bool whole)
+{
+	struct hg_chunk *chunk, *any = NULL;
+
+	list_for_each_entry_reverse(chunk, &vram->lru, lru) {
+		if (!chunk->used)
+			return chunk;
+		if (whole || chunk->used == HG_CHUNK_PAGES)
+			continue;
+		if (chunk == list_last_entry(&vram->lru, struct hg_chunk, lru))
+			return chunk;
+		if (!any)
+			any = chunk;
+	}
+	return any;
+}
+
+/**
+ * hg_vram_alloc() - allocate pages, as many as there are
+ * @hdev: device
+ * @n: pages wanted
+ * @pages: out; each locked and with one reference, as migrate_vma wants it
+ *
+ * Their content is what was there before: the caller overwrites all of it
+ * before anybody can see it.
+ *
+ * Return: pages allocated, 0..@n.
+ */
+unsigned long hg_vram_alloc(struct hg_device *hdev, unsigned long n, struct page **pages)
+{
+	struct hg_vram *vram = &hdev->vram;
+	unsigned long got = 0, i;
+
+	spin_lock_irq(&vram->lock);
+	if (vram->closed || vram->used >= vram->limit)
+		n = 0;
+	else
+		n = min(n, vram->limit - vram->used);
+	while (got < n) {
+		struct hg_chunk *chunk = pick_chunk(vram, false);
+		unsigned long base, bit = 0;
+
+		if (!chunk)
+			break;
+		list_move_tail(&chunk->lru, &vram->lru);
+		base = vram->base_pfn + (chunk - vram->chunks) * HG_CHUNK_PAGES;
+		while (got < n) {
+			bit = find_next_zero_bit(chunk->map, HG_CHUNK_PAGES, bit);
+			if (bit == HG_CHUNK_PAGES)
+				break;
+			__set_bit(bit, chunk->map);
+			chunk->used++;
+			pages[got++] = pfn_to_page(base + bit);
+		}
+	}
+	vram->used += got;
+	spin_unlock_irq(&vram->lock);
+
+	hg_live_add(hdev, vram_pages, got);
+	for (i = 0; i < got; i++)
+		hg_zone_page_init(pages[i], &vram->pagemap, 0);
+	return got;
+}
+
+/**
+ * hg_vram_alloc_huge() - allocate a whole chunk
+ * @hdev: device
+ *
+ * Return: first page of a locked 2 MiB folio, or NULL.
+ */
+struct page *hg_vram_alloc_huge(struct hg_device *hdev)
+{
+	struct hg_vram *vram = &hdev->vram;
+	struct hg_chunk *chunk = NULL;
+	struct page *page;
+
+	spin_lock_irq(&vram->lock);
+	if (!vram->closed && vram->used + HG_CHUNK_PAGES <= vram->limit)
+		chunk = pick_chunk(vram, true);
+	if (!chunk) {
+		spin_unlock_irq(&vram->lock);
+		return NULL;
+	}
+	list_move_tail(&chunk->lru, &vram->lru);
+	bitmap_fill(chunk->map, HG_CHUNK_PAGES);
+	chunk->used = HG_CHUNK_PAGES;
+	vram->used += HG_CHUNK_PAGES;
+	spin_unlock_irq(&vram->lock);
+
+	page = pfn_to_page(vram->base_pfn + (chunk - vram->chunks) * HG_CHUNK_PAGES);
+	hg_live_add(hdev, vram_pages, HG_CHUNK_PAGES);
+	hg_zone_page_init(page, &vram->pagemap, HG_CHUNK_ORDER);
+	return page;
+}
+
+/* The chunk whose last allocation is the oldest, of those not tried yet. */
+static struct hg_chunk *pick_victim(struct hg_vram *vram, unsigned long *tried)
+{
+	struct hg_chunk *chunk;
+
+	list_for_each_entry(chunk, &vram->lru, lru)
+		if (chunk->used && !test_bit(chunk - vram->chunks, tried))
+			return chunk;
+	return NULL;
+}
+
+/**
+ * hg_vram_evict() - move pages out of VRAM, least recently allocated first
+ * @hdev: device
+ * @n: pages to free; whole chunks go, so it may be more
+ *
+ * Sleeps; may be called with an mmap lock held for reading, not with a folio
+ * locked.
+ *
+ * Return: pages moved.
+ */
+unsigned long hg_vram_evict(struct hg_device *hdev, unsigned long n)
+{
+	struct hg_vram *vram = &hdev->vram;
+	unsigned long done = 0, *tried;
+
+	if (!n)
+		return 0;
+	tried = bitmap_zalloc(vram->nr_chunks, GFP_KERNEL);
+	if (!tried)
+		return 0;
+	mutex_lock(&vram->evict_lock);
+	while (done < n) {
+		struct hg_chunk *chunk;
+		unsigned long got;
+
+		spin_lock_irq(&vram->lock);
+		chunk = pick_victim(vram, tried);
+		spin_unlock_irq(&vram->lock);
+		if (!chunk)
+			break;
+		__set_bit(chunk - vram->chunks, tried);
+		got = hg_evict_range(hdev, vram->base_pfn +
+				     (chunk - vram->chunks) * HG_CHUNK_PAGES, HG_CHUNK_PAGES);
+		done += got;
+		if (got)
+			hg_inc(hdev, evictions);
+		trace_hmm_gpu_evict(chunk - vram->chunks, got);
+		cond_resched();
+	}
+	mutex_unlock(&vram->evict_lock);
+	bitmap_free(tried);
+	hg_add(hdev, pages_evicted, done);
+	return done;
+}
+
+/**
+ * hg_vram_reserve() - make it likely that @n pages can be allocated
+ * @hdev: device
+ * @n: pages
+ *
+ * No promise: others may take them first.
+ */
+void hg_vram_reserve(struct hg_device *hdev, unsigned long n)
+{
+	struct hg_vram *vram = &hdev->vram;
+	unsigned long missing = 0;
+
+	spin_lock_irq(&vram->lock);
+	n = min(n, vram->limit);
+	if (!vram->closed && vram->used + n > vram->limit)
+		missing = vram->used + n - vram->limit;
+	spin_unlock_irq(&vram->lock);
+	hg_vram_evict(hdev, missing);
+}
+
+int hg_vram_init(struct hg_device *hdev)
+{
+	struct hg_vram *vram = &hdev->vram;
+	struct dev_pagemap *map = &vram->pagemap;
+	unsigned int i;
+	void *addr;
+
+	spin_lock_init(&vram->lock);
+	mutex_init(&vram->evict_lock);
+	INIT_LIST_HEAD(&vram->lru);
+	vram->nr_chunks = hdev->vram_size >> HG_HUGE_SHIFT;
+	if (!vram->nr_chunks)
+		return -ENODEV;
+	vram->chunks = kvcalloc(vram->nr_chunks, sizeof(*vram->chunks), GFP_KERNEL);
+	if (!vram->chunks)
+		return -ENOMEM;
+	for (i = 0; i < vram->nr_chunks; i++)
+		list_add_tail(&vram->chunks[i].lru, &vram->lru);
+	vram->limit = (unsigned long)vram->nr_chunks * HG_CHUNK_PAGES;
+	if (vram_limit_mb)
+		vram->limit = min(vram->limit, (unsigned long)vram_limit_mb << (20 - PAGE_SHIFT));
+
+	vram->res = request_free_mem_region(&iomem_resource,
+					    (unsigned long)vram->nr_chunks << HG_HUGE_SHIFT,
+					    "hmm_gpu-vram");
+	if (IS_ERR(vram->res)) {
+		kvfree(vram->chunks);
+		return PTR_ERR(vram->res);
+	}
+	map->type = MEMORY_DEVICE_PRIVATE;
+	map->range.start = vram->res->start;
+	map->range.end = vram->res->end;
+	map->nr_range = 1;
+	map->ops = &vram_pagemap_ops;
+	map->owner = hdev;
+	addr = memremap_pages(map, dev_to_node(&hdev->pdev->dev));
+	if (IS_ERR(addr)) {
+		release_mem_region(vram->res->start, resource_size(vram->res));
+		kvfree(vram->chunks);
+		return PTR_ERR(addr);
+	}
+	vram->base_pfn = PHYS_PFN(map->range.start);
+	vram->ready = true;
+	return 0;
+}
+
+/**
+ * hg_vram_stop() - no page may be allocated any more, and all go home
+ * @hdev: device
+ *
+ * Return: pages that could not be moved (now).
+ */
+unsigned long hg_vram_stop(struct hg_device *hdev)
+{
+	struct hg_vram *vram = &hdev->vram;
+	unsigned int tries;
+	unsigned long left;
+
+	if (!vram->ready)
+		return 0;
+	spin_lock_irq(&vram->lock);
+	vram->closed = true;
+	spin_unlock_irq(&vram->lock);
+	/* a page that somebody else migrates at the moment moves next time */
+	for (tries = 0; tries < 50; tries++) {
+		left = READ_ONCE(vram->used);
+		if (!left || !READ_ONCE(hdev->hw_live))
+			break;
+		if (!hg_vram_evict(hdev, left))
+			schedule_timeout_uninterruptible(1 + tries);
+	}
+	return READ_ONCE(vram->used);
+}
+
+/**
+ * hg_vram_fini() - give the struct pages back
+ * @hdev: device; no VRAM page is in use
+ */
+void hg_vram_fini(struct hg_device *hdev)
+{
+	struct hg_vram *vram = &hdev->vram;
+
+	if (!vram->ready)
+		return;
+	vram->ready = false;
+	memunmap_pages(&vram->pagemap);
+	release_mem_region(vram->res->start, resource_size(vram->res));
+	kvfree(vram->chunks);
+}
