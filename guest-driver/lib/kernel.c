@@ -54,10 +54,14 @@ static int image_range(const Elf64_Phdr *ph, unsigned n, size_t size, uint64_t *
 
 		if (ph[i].p_type == PT_INTERP)
 			return -ENOEXEC;
-		if (ph[i].p_type != PT_LOAD || !ph[i].p_memsz)
+		if (ph[i].p_type != PT_LOAD)
 			continue;
-		if (ph[i].p_memsz > MAX_IMAGE || ph[i].p_filesz > ph[i].p_memsz ||
-		    ph[i].p_vaddr > (1ull << 47) || !inside(ph[i].p_offset, ph[i].p_filesz, size))
+		if (ph[i].p_filesz > ph[i].p_memsz)
+			return -ENOEXEC;
+		if (!ph[i].p_memsz)
+			continue;
+		if (ph[i].p_memsz > MAX_IMAGE || ph[i].p_vaddr > (1ull << 47) ||
+		    !inside(ph[i].p_offset, ph[i].p_filesz, size))
 			return -ENOEXEC;
 		end = (ph[i].p_vaddr + ph[i].p_memsz + PAGE - 1) & ~(PAGE - 1);
 		if ((ph[i].p_vaddr & ~(PAGE - 1)) < *lo)

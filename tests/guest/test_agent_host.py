@@ -132,7 +132,7 @@ def test_unknown_and_broken_requests(host_agent: HostAgent) -> None:
     # A payload that is too long is refused, and the stream stays in step.
     huge = header.pack(0x424D4D48, 1, 7, 0x2000001, 0) + bytes(0x2000001)
     sock.sendall(huge)
-    magic, kind, ident, length, _ = header.unpack(sock.recv(16, 0x100))
+    _, kind, ident, length, _ = header.unpack(sock.recv(16, 0x100))
     assert (kind, ident) == (0x1FF, 7)
     sock.recv(length, 0x100)
     assert ask(header.pack(0x424D4D48, 3, 8, 2, 0) + b"ab")[0] == 0x1FF
@@ -520,12 +520,12 @@ def test_bad_programs_are_refused_with_a_reason(agent: Agent) -> None:
 def test_many_programs_leave_nothing(agent: Agent, host_agent: HostAgent) -> None:
     fds = Path(f"/proc/{host_agent.process.pid}/fd")
     assert statuses(run(agent, [Op(OpKind.NOP)])) == [0]
-    before = sorted(os.listdir(fds))
+    before = sorted(fds.iterdir())
     for _ in range(200):
         result = run(agent, [mmap(1), Op(OpKind.FORK, arg=1), cpu(write(0, 1), proc=1, phase=1)],
                      file_pages=(1, 1, 0, 0))  # fmt: skip
         assert statuses(result) == [0, 0, 0]
-    assert sorted(os.listdir(fds)) == before
+    assert sorted(fds.iterdir()) == before
     assert host_agent.children() == []
 
 
