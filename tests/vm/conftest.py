@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Virtual machines for tests: built once, booted once, restored for each use.
+
+HMMBENCH_ARTIFACTS names a file written by `hmmbench build --json` to test with those builds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hmmbench.build import Artifacts, ensure
+from hmmbench.oracle import splat
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.snapshot import Snapshots
+from hmmbench.vm.spec import MachineSpec
+from hmmbench.vm.standard import best_spec
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.vm)
+
+
+@pytest.fixture(scope="session")
+def artifacts() -> Artifacts:
+    given = os.environ.get("HMMBENCH_ARTIFACTS")
+    if not given:
+        return ensure()
+    data = json.loads(Path(given).read_text())
+    for name in (
+        "qemu", "kernel_image", "kernel_build_dir", "module_dir", "agent", "initramfs", "ssh_key",
+        "kernel_source_dir",
+    ):  # fmt: skip
+        data[name] = Path(data[name]) if data[name] else None
+    data["qemu_data_dirs"] = tuple(Path(folder) for folder in data["qemu_data_dirs"])
+    return Artifacts(**data)
+
+
+@pytest.fixture(scope="session")
+def spec(artifacts: Artifacts) -> MachineSpec:
+    """The usual machine, driver loaded."""
+    return best_spec(artifacts)[0]
+
+
+@pytest.fixture(scope="session")
+def plain_spec(spec: MachineSpec) -> MachineSpec:
+    """A machine without GPU: for what the VM layer does by itself."""
+    return replace(spec, gpu=None, cmdline=("hmmbench.nodriver",))
+
+
+@pytest.fixture(scope="session")
+def snapshots() -> Snapshots:
+    return Snapshots()
+
+
+@pytest.fixture
+def plain(plain_spec: MachineSpec, snapshots: Snapshots) -> Iterator[Machine]:
+    """A restored machine without GPU; a splat in it fails the test."""
+    with snapshots.open(plain_spec) as machine:
+        yield machine
+        assert splat.scan(machine.console.text()) == []
+
+
+@pytest.fixture
+def vm(spec: MachineSpec, snapshots: Snapshots) -> Iterator[Machine]:
+    """A restored machine with GPU and driver; a splat in it fails the test."""
+    with snapshots.open(spec) as machine:
+        yield machine
+        assert splat.scan(machine.console.text()) == []
