@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hmm-gpu core: structures shared by the files of core/.
+ *
+ * Locking, in one place:
+ *
+ *  d->lock      all control state: registers, contexts, rings, fault units,
+ *               the stalled warps and copies, engines' request lists and their
+ *               in_slice flags.  Held briefly, never across read/write/atomic.
+ *  d->l2_lock   the shared TLB.  Leaf lock.
+ *  d->inj_lock  injection rules.  Leaf lock.
+ *
+ * Engines and slices.  An engine (SM, copy engine, front end) is either
+ * *parked* (in_slice == false) or *in a slice*.  Both transitions happen under
+ * d->lock.  Only an engine in a slice touches guest memory, VRAM, its
+ * micro-TLB, its instruction cache or the RAM table; while it is parked, these
+ * belong to whoever holds d->lock.  In a slice the engine passes a *safe
+ * point* at least between any two instructions or copy pieces; one access
+ * (translate, then perform) never contains a safe point.  At a safe point with
+ * `attn` set it takes d->lock and serves the requests posted to it.
+ *
+ * The invalidation path relies on exactly this: after removing L2 entries, it
+ * flushes parked engines itself and posts to the others; an engine that has
+ * served the request has finished every access under the old translation
+ * (they lie before the safe point) and cannot find it in a TLB again (the L2
+ * refuses inserts of walks that began before the removal).
+ *
+ * Stalled warps and copies belong to d->lock even while their engine is in a
+ * slice (the engine only touches runnable ones; the transition to stalled
+ * happens under d->lock), so replay and cancel act at once.
+ *
+ * hg_stop, reset, load, ram_add/remove raise d->pause and wait until no engine
+ * is in a slice; an engine that sees it leaves its slice completely, so no
+ * pointer of the old state survives on its stack.
+ */
+#ifndef HG_INTERNAL_H
+#define HG_INTERNAL_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE             /* also under -std=c11; each .c includes this file first */
+#endif
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "hmm_gpu_core.h"
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "hmm-gpu core: little-endian hosts only"
+#endif
+
+#define HG_PAGE_SIZE        4096u
+#define HG_PAGE_MASK        4095u
+#define HG_UTLB_WAYS        4
+#define HG_L2_WAYS          4
+#define HG_IC_PAGES         16          /* decoded pages an SM */
+#define HG_PAGE_INSNS       1024
+#define HG_STALL_MAX        64          /* 32 lanes, each may straddle */
+#define HG_INVAL_REQS       8
+#define HG_INVAL_QUEUE      32
+#define HG_REPLAY_QUEUE     16
+#define HG_TIMERS           256
+#define HG_SM_SLICE         1024        /* warp instructions */
+#define HG_WARP_CHUNK       64          /* before the next warp has its turn */
+#define HG_CE_SLICE         256         /* pieces */
+#define HG_STARVE           4096        /* see rv.c */
+#define HG_STARVE_QUANTUM   64
+#define HG_DEFAULT_SLICE_US 1000
+#define HG_NO_PEND          0xffffu
+
+/* Guest memory is shared with CPUs: always through these, never plain. */
+typedef uint8_t __attribute__((may_alias)) hg_u8a;
+typedef uint16_t __attribute__((may_alias)) hg_u16a;
+typedef uint32_t __attribute__((may_alias)) hg_u32a;
+typedef uint64_t __attribute__((may_alias)) hg_u64a;
+
+typedef struct HgEngine HgEngine;
+typedef struct HgCtx HgCtx;
+
+/* One directly reachable piece of guest RAM.  Changed only with all engines parked. */
+typedef struct HgRam {
+    uint64_t base, size;
+    uint8_t *ptr;
+    void *opaque;
+    bool ro;
+} HgRam;
+
+/* TLB entry.  In a micro-TLB vpn is the 4 KiB page; in the L2 the leaf's first page. */
+typedef struct HgTlbEnt {
+    uint64_t vpn;
+    uint64_t pte;               /* the leaf as read */
+    uint64_t addr;              /* of the 4 KiB frame (micro-TLB) or the leaf (L2) */
+    uint8_t *host;              /* micro-TLB: direct pointer to the frame, or NULL; not saved */
+    void *opaque;               /* of the RAM range of host */
+    uint16_t asid;
+    bool valid;
+    bool huge;
+    bool host_ro;
+} HgTlbEnt;
+
+typedef struct HgTlb {
+    HgTlbEnt *ent;
+    uint8_t *next;              /* round-robin victim a set */
+    unsigned sets, ways;
+} HgTlb;
+
+/* Why a translation failed. */
+typedef struct HgFault {
+    uint64_t va;
+    uint8_t access, reason, level, lane;
+    uint16_t pend;              /* slot in the engine's miss table, or HG_NO_PEND */
+} HgFault;
+
+/* Outstanding miss of an engine: (asid, page), shared by all its stalled accesses to that page. */
+typedef struct HgPend {
+    uint64_t vpn;
+    uint16_t asid;
+    uint16_t refs;              /* 0 = free */
+    uint8_t access;
+} HgPend;
+
+typedef struct HgInval {
+    uint64_t first, last;       /* pages, inclusive; first > last: nothing */
+    uint16_t asid;
+    uint8_t type;               /* HG_INVAL_* */
+} HgInval;
+
+typedef struct HgInsn {
+    uint32_t raw;
+    int32_t imm;
+    uint8_t op;                 /* 0 = not decoded yet */
+    uint8_t rd, rs1, rs2;       /* rd 32 is a bin for x0 */
+} HgInsn;
+
+typedef struct HgIcPage {
+    uint64_t vpn;
+    uint16_t asid;
+    bool valid, huge;
+    HgInsn insn[HG_PAGE_INSNS];
+} HgIcPage;
+
+enum { HG_ENG_SM = HG_ENGINE_SM, HG_ENG_CE = HG_ENGINE_CE, HG_ENG_FE = 2 };
+
+struct HgEngine {
+    HgDev *d;
+    uint8_t kind, num;
+    pthread_t thread;
+    pthread_cond_t cv;
+    bool running;               /* thread exists */
+    bool in_slice;              /* d->lock */
+    _Atomic uint32_t attn;      /* set and cleared under d->lock, read anywhere */
+    HgInval req[HG_INVAL_REQS]; /* d->lock: invalidations posted, not served */
+    unsigned nreq;
+    bool req_all;
+    uint64_t inval_ack;         /* d->lock: all up to this one are flushed here */
+    HgTlb utlb;                 /* slice owner */
+    HgPend *pend;               /* d->lock; cfg.utlb_misses slots */
+    unsigned npend;
+    _Atomic uint64_t cnt[HG_NUM_COUNTERS];  /* written by the engine only */
+    /* d->lock */
+    HgCtx *cur;                 /* SM: context scheduled last */
+    HgCtx *run;                 /* SM: context whose warps it may touch now, or NULL */
+    uint64_t slice_end;
+    unsigned rr;                /* last context served */
+    /* SM, slice owner: */
+    uint64_t cycles;            /* warp instructions issued */
+    HgIcPage *ic;
+    /* slice owner: coalesced ram_written/vram_written of one instruction */
+    struct {
+        uint8_t *ptr;
+        void *opaque;
+        uint64_t addr;
+        uint32_t lo, hi;        /* in the page; hi == 0: nothing */
+        bool vram;
+    } dirty;
+    uint8_t bounce[HG_PAGE_SIZE];
+};
+
+enum { HG_W_FREE, HG_W_ACTIVE, HG_W_STALL };
+
+/*
+ * A warp slot.  `state` changes under d->lock only.  FREE and STALL: all fields
+ * belong to d->lock.  ACTIVE: to the SM while it is in a slice with this
+ * context, else to d->lock.
+ */
+typedef struct HgWarp {
+    uint64_t x[33][HG_LANES];
+    uint64_t pc[HG_LANES];
+    uint64_t icount[HG_LANES];
+    uint64_t res_addr[HG_LANES], res_val[HG_LANES];
+    uint8_t res_size[HG_LANES]; /* 0 = no reservation */
+    uint32_t live;              /* not ended */
+    uint32_t barrier;           /* subset of live that waits */
+    uint32_t replay;            /* lanes whose access was sent again: they go first */
+    uint32_t starve;
+    uint64_t owed;              /* key of the replay that waits for `replay`, or 0 */
+    uint8_t state;
+    uint8_t block;              /* index in HgCtxSm.blocks */
+    uint8_t index;              /* warp in block */
+    uint32_t stall_mask;
+    unsigned nfault;
+    HgFault fault[HG_STALL_MAX];
+} HgWarp;
+
+typedef struct HgBlock {
+    uint32_t bid;
+    uint32_t threads;
+    uint32_t live, arrived;
+    uint8_t warps_left;         /* 0 = free */
+    uint32_t warp_mask;
+} HgBlock;
+
+/* A context's part of one SM. */
+typedef struct HgCtxSm {
+    HgWarp *warps;
+    HgBlock *blocks;            /* cfg.warps of them */
+    _Atomic uint32_t run_mask;  /* warps that can issue */
+    uint32_t free_mask;         /* d->lock */
+    uint32_t last;              /* last warp issued */
+    uint64_t instrs;            /* lane instructions of this launch */
+} HgCtxSm;
+
+typedef struct HgResult {
+    uint32_t err, reason;
+    uint64_t addr, pc;
+    uint32_t block, thread;
+    uint64_t instrs;
+    bool die;                   /* the context halts after the report */
+} HgResult;
+
+typedef struct HgSeg {
+    uint64_t src, dst, bytes, flags;
+} HgSeg;
+
+enum { HG_CP_NONE, HG_CP_RUN, HG_CP_STALL };
+
+typedef struct HgCopy {
+    HgSeg *seg;                 /* HG_COPY_LIST_MAX once allocated */
+    uint32_t nseg, idx;
+    uint64_t off;
+    uint64_t done;              /* bytes, all segments */
+    uint64_t fail_at;           /* injection: error once done >= fail_at; ~0 = never */
+    uint8_t state;
+    bool busy;                  /* d->lock: an engine has it in its slice */
+    uint8_t eng;                /* engine that stalled */
+    unsigned nfault;
+    HgFault fault[2];
+    uint64_t owed;
+    bool replayed;
+} HgCopy;
+
+/* What the context's ring does. */
+enum {
+    HG_RS_FETCH, HG_RS_DELAY, HG_RS_LAUNCH, HG_RS_COPY, HG_RS_WAIT,
+    HG_RS_INVAL, HG_RS_REPORT, HG_RS_COUNT
+};
+
+/*
+ * A context.  d->lock, except what the busy flags give away: fe_busy (an engine
+ * executes ring descriptors), copy.busy, and the warps as said above.
+ */
+struct HgCtx {
+    unsigned id;
+    uint64_t ring_base;
+    uint32_t ring_base_lo;      /* latch of a half-written base */
+    uint32_t ring_size, asid, timeslice;
+    bool enabled, priv, aborting, halted;
+    uint32_t get, put, error;
+    uint64_t error_addr;
+    uint8_t rs;
+    bool fe_busy;
+    uint64_t desc[8];
+    uint64_t not_before, wait_seq, poll_at, job_start;
+    uint32_t poll_gap;
+    HgResult res;
+    /* launch */
+    uint32_t next_block, blocks_done;
+    bool dying;
+    HgCtxSm *sm;                /* cfg.sms, allocated at first enable */
+    HgCopy copy;
+};
+
+typedef struct HgRing {
+    uint64_t base;
+    uint32_t base_lo;
+    uint32_t size, get, put;
+    bool enabled, overflow;
+    uint32_t writers;           /* entries being written outside the lock */
+} HgRing;
+
+typedef struct HgReplay {
+    uint64_t key, seq;          /* seq may grow by merging, key never changes */
+    uint64_t owed;              /* accesses sent again, no answer yet */
+    bool waiting;               /* injection: not performed yet */
+    uint8_t type;
+} HgReplay;
+
+enum { HG_T_IRQ = 1, HG_T_REPLAY, HG_T_DOORBELL, HG_T_VALID, HG_T_COUNT };
+
+typedef struct HgTimer {
+    uint64_t due, b;
+    uint32_t a, c;
+    uint8_t kind;
+} HgTimer;
+
+/* Injection events and actions: docs/device.md. */
+typedef enum {
+    HG_INJ_TLB_INVALIDATE, HG_INJ_FAULT, HG_INJ_REPLAY, HG_INJ_IRQ, HG_INJ_COPY,
+    HG_INJ_DMA_READ, HG_INJ_DMA_WRITE, HG_INJ_DOORBELL, HG_INJ_FENCE,
+    HG_INJ_LAUNCH, HG_INJ_EVENTS
+} HgInjEvent;
+
+typedef enum {
+    HG_ACT_NONE, HG_ACT_DELAY, HG_ACT_DELAY_VALID, HG_ACT_DUPLICATE, HG_ACT_DROP,
+    HG_ACT_LOST, HG_ACT_ERROR, HG_ACT_PARTIAL, HG_ACT_COUNT
+} HgInjAct;
+
+enum { HG_SEL_ALWAYS, HG_SEL_NTH, HG_SEL_PROB, HG_SEL_MATCH, HG_SEL_COUNT };
+
+typedef struct HgRule {
+    uint8_t event, act, sel;
+    bool has_arg;
+    uint64_t arg;
+    uint64_t nth, match, mask;
+    uint32_t prob;              /* of 2^32 - 1 */
+    uint64_t count;             /* most firings, 0 = no limit */
+    uint64_t seen, fired;
+} HgRule;
+
+#define HG_MAX_RULES 64
+
+struct HgDev {
+    HgConfig cfg;
+    HgHostOps ops;
+    void *host;
+    pthread_mutex_t lock;
+    pthread_mutex_t l2_lock;
+    pthread_mutex_t inj_lock;
+    pthread_cond_t quiet;       /* an engine left its slice */
+    uint8_t *vram;
+
+    bool started;
+    bool exiting;
+    uint32_t pause;             /* host wants all engines parked */
+    bool bus_master;            /* changed with all engines parked */
+
+    /* registers */
+    uint32_t ctrl, intr_status, intr_enable, scratch;
+    _Atomic uint64_t root[HG_NUM_ASIDS];
+    uint32_t root_lo[HG_NUM_ASIDS];
+    _Atomic uint32_t mode[HG_NUM_ASIDS];
+    uint32_t inval_asid, inval_start_lo, inval_len_lo;
+    uint64_t inval_start, inval_len, inval_seq, inval_issued, inval_done;
+    uint32_t cancel_asid, cancel_client, cancel_addr_lo;
+    uint64_t cancel_addr, replay_seq, replay_done;
+
+    /* deferred host calls: made by hg_unlock() */
+    uint32_t irq_out[HG_NUM_VECTORS];
+    bool irq_any, kick_out;
+
+    /* invalidations not issued yet (injected delay): in order */
+    struct {
+        HgInval iv;
+        uint64_t seq, due;
+    } invq[HG_INVAL_QUEUE];
+    unsigned ninvq;
+
+    HgReplay rq[HG_REPLAY_QUEUE];
+    unsigned nrq;
+    HgTimer timer[HG_TIMERS];
+    unsigned ntimer;
+
+    HgRing ring[2];             /* replayable, non-replayable */
+    uint64_t rng;
+    uint64_t cnt[HG_NUM_COUNTERS];  /* those counted under d->lock */
+    uint32_t stalled_warps;
+
+    HgTlb l2;                   /* l2_lock */
+    uint64_t l2_gen;            /* l2_lock */
+
+    HgRam *ram;                 /* sorted; changed with all engines parked */
+    unsigned nram, ram_cap;
+
+    HgRule rule[HG_MAX_RULES];  /* inj_lock */
+    unsigned nrule;
+    uint64_t inj_rng;
+    _Atomic uint32_t inj_mask;  /* events that have a rule */
+
+    HgCtx ctx[HG_NUM_CTXS];
+    unsigned nsm, nce, neng;    /* eng[]: SMs, copy engines, front end */
+    HgEngine *eng;
+};
+
+/* -- dev.c -- */
+void hg_lock(HgDev *d);
+void hg_unlock(HgDev *d);
+uint64_t hg_now(HgDev *d);
+void hg_trace(HgDev *d, HgTraceEvent ev, uint64_t a, uint64_t b, uint64_t c, uint64_t dd);
+void hg_guest_error(HgDev *d, uint32_t err, uint64_t a, uint64_t v);   /* d->lock */
+void hg_raise(HgDev *d, unsigned vector);                               /* d->lock */
+void hg_raise_now(HgDev *d, unsigned vector);
+void hg_kick(HgEngine *e);                                              /* d->lock */
+void hg_kick_sms(HgDev *d);
+void hg_kick_ces(HgDev *d);
+void hg_kick_fe(HgDev *d);
+void hg_pause(HgDev *d);        /* takes and keeps d->lock; all engines parked */
+void hg_resume(HgDev *d);       /* releases d->lock */
+void hg_slice_enter(HgEngine *e);                                       /* d->lock */
+void hg_slice_leave(HgEngine *e);                                       /* d->lock */
+void hg_serve(HgEngine *e);     /* requests posted to e; d->lock */
+bool hg_may_run(HgDev *d);      /* d->lock: engines may be in slices */
+uint64_t hg_rand(uint64_t *state);
+void hg_reset_locked(HgDev *d); /* all engines parked */
+bool hg_timer_add(HgDev *d, uint64_t due, uint8_t kind, uint32_t a, uint64_t b, uint32_t c);
+uint64_t hg_next_deadline(HgDev *d, uint64_t now);
+bool hg_fe_work(HgDev *d, uint64_t now);
+void hg_fe_slice(HgEngine *e);
+
+static inline void hg_cnt(HgEngine *e, unsigned n, uint64_t v)
+{
+    atomic_store_explicit(&e->cnt[n],
+        atomic_load_explicit(&e->cnt[n], memory_order_relaxed) + v, memory_order_relaxed);
+}
+
+static inline bool hg_attn(HgEngine *e)
+{
+    return atomic_load_explicit(&e->attn, memory_order_relaxed) != 0;
+}
+
+/* -- mem.c: in a slice only -- */
+int hg_bus_read(HgEngine *e, uint64_t addr, void *buf, uint32_t len);
+int hg_bus_write(HgEngine *e, uint64_t addr, const void *buf, uint32_t len);
+int hg_bus_atomic(HgEngine *e, uint64_t addr, uint32_t size, HgAtomicOp op,
+                  uint64_t operand, uint64_t expected, uint64_t *old);
+uint64_t hg_host_atomic(void *p, uint32_t size, HgAtomicOp op, uint64_t operand, uint64_t expected);
+const HgRam *hg_ram_find(const HgDev *d, uint64_t addr, uint64_t len);
+void hg_copy_in(void *dst, const uint8_t *shared, uint32_t n);
+void hg_copy_out(uint8_t *shared, const void *src, uint32_t n);
+void hg_copy_shared(uint8_t *dst, const uint8_t *src, uint32_t n);
+void hg_resolve_all(HgDev *d);   /* all engines parked */
+void hg_dirty_flush(HgEngine *e);
+
+/* -- mmu.c -- */
+bool hg_tlb_init(HgTlb *t, unsigned entries, unsigned ways);
+void hg_tlb_clear(HgTlb *t);
+HgTlbEnt *hg_tlb_find(HgTlb *t, unsigned asid, uint64_t vpn);
+HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned access, HgFault *f);
+void hg_tlb_resolve(HgEngine *e, HgTlbEnt *t);
+void hg_engine_flush(HgEngine *e, const HgInval *iv);
+void hg_inval_make(HgInval *iv, unsigned type, unsigned asid, uint64_t start, uint64_t len);
+uint64_t hg_inval_submit(HgDev *d, const HgInval *iv);  /* d->lock; its sequence number */
+void hg_inval_due(HgDev *d, uint64_t now);              /* d->lock */
+void hg_inval_update(HgDev *d);                         /* d->lock: DONE */
+
+static inline bool hg_pte_allows(uint64_t pte, unsigned access, uint8_t *reason)
+{
+    if ((access == HG_ACCESS_WRITE || access == HG_ACCESS_ATOMIC) && !(pte & HG_PTE_WRITE)) {
+        *reason = HG_REASON_WRITE;
+        return false;
+    }
+    if (access == HG_ACCESS_ATOMIC && !(pte & HG_PTE_ATOMIC)) {
+        *reason = HG_REASON_ATOMIC;
+        return false;
+    }
+    return true;
+}
+
+/* NULL: *f says why (va, access, reason, level set). */
+static inline HgTlbEnt *hg_translate(HgEngine *e, unsigned asid, uint64_t va, unsigned access,
+                                     HgFault *f)
+{
+    uint64_t vpn = va >> HG_PAGE_SHIFT;
+    HgTlb *t = &e->utlb;
+    HgTlbEnt *s = &t->ent[(vpn & (t->sets - 1)) * t->ways];
+
+    for (unsigned i = 0; i < t->ways; i++) {
+        if (s[i].vpn == vpn && s[i].asid == asid && s[i].valid) {
+            uint8_t reason;
+            if (!hg_pte_allows(s[i].pte, access, &reason)) {
+                break;          /* the slow path makes the fault of it */
+            }
+            hg_cnt(e, HG_CNT_UTLB_HITS, 1);
+            return &s[i];
+        }
+    }
+    return hg_translate_slow(e, asid, va, access, f);
+}
+
+/* -- fault.c -- */
+void hg_sm_stalled(HgEngine *e, HgCtx *c, unsigned warp);   /* not locked; w->fault[] is set */
+void hg_copy_stalled(HgEngine *e, HgCtx *c);                /* not locked; c->copy.fault[] is set */
+void hg_pend_drop(HgEngine *e, HgFault *f, unsigned n);     /* d->lock */
+uint64_t hg_replay(HgDev *d, unsigned type);                /* d->lock */
+void hg_replay_perform(HgDev *d, uint64_t key);             /* d->lock */
+void hg_replay_answer(HgDev *d, uint64_t *owed);            /* d->lock */
+unsigned hg_cancel(HgDev *d, unsigned type, unsigned scope);/* d->lock */
+void hg_ring_valid_write(HgEngine *e, unsigned ring, uint64_t addr, uint32_t word); /* d->lock on entry and exit */
+uint32_t hg_pending_faults(HgDev *d);
+
+/* -- sm.c -- */
+bool hg_sm_has_work(HgEngine *e, HgCtx *c);                 /* d->lock */
+HgCtx *hg_sm_pick(HgEngine *e, uint64_t now);               /* d->lock */
+uint32_t hg_sm_slice(HgEngine *e, HgCtx *c, uint32_t budget);   /* d->lock on entry and exit */
+void hg_launch_start(HgDev *d, HgCtx *c);                   /* d->lock */
+void hg_launch_fail(HgDev *d, HgCtx *c, const HgResult *r); /* d->lock */
+void hg_launch_try_finish(HgDev *d, HgCtx *c);              /* d->lock */
+bool hg_ctx_alloc(HgDev *d, HgCtx *c);
+void hg_ctx_free(HgDev *d, HgCtx *c);
+void hg_ctx_clear_warps(HgDev *d, HgCtx *c);                /* d->lock */
+
+/* -- rv.c -- */
+typedef enum { HG_RUN_OK, HG_RUN_STALL, HG_RUN_IDLE, HG_RUN_ERROR } HgRun;
+void hg_rv_decode(HgInsn *i, uint32_t raw);
+/* Up to *budget warp instructions (decremented); returns at attention. */
+HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r);
+
+/* -- ce.c -- */
+HgCtx *hg_ce_pick(HgEngine *e);                             /* d->lock */
+uint32_t hg_ce_slice(HgEngine *e, HgCtx *c, uint32_t budget);   /* d->lock on entry and exit */
+bool hg_copy_check(HgDev *d, HgCtx *c, const HgSeg *s);
+void hg_copy_end(HgDev *d, HgCtx *c);                       /* d->lock; c->res is set */
+
+/* -- ring.c -- */
+bool hg_ring_ready(HgDev *d, HgCtx *c, uint64_t now);       /* d->lock */
+void hg_ring_run(HgEngine *e, HgCtx *c);                    /* d->lock on entry and exit */
+void hg_ctx_enable(HgDev *d, HgCtx *c, bool priv);
+void hg_ctx_disable(HgDev *d, HgCtx *c);
+void hg_ctx_try_quiesce(HgDev *d, HgCtx *c);
+void hg_doorbell(HgDev *d, HgCtx *c, uint32_t put);
+void hg_ctx_halt(HgDev *d, HgCtx *c, uint32_t err, uint64_t addr);
+
+/* -- inject.c -- */
+HgInjAct hg_injected(HgDev *d, HgInjEvent ev, uint64_t key, uint64_t *arg);
+
+#endif /* HG_INTERNAL_H */

@@ -1,0 +1,944 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * RV64IMA + Zicsr + Zifencei, 32 lanes at a time.
+ *
+ * A warp issues for the lanes with the lowest pc together, so lanes that
+ * diverged meet again.  So that a lane that spins at a low pc cannot keep the
+ * lane it waits for from running, after HG_STARVE instructions with others
+ * left behind the next group has HG_STARVE_QUANTUM instructions.
+ *
+ * A lane whose access faults keeps its pc; the others of the instruction go
+ * on.  Both pages of a straddling access are translated before either half is
+ * performed, so a lane's instruction happens once or not at all.
+ */
+#include "hg_internal.h"
+
+enum {
+    OP_NONE, OP_ILLEGAL,
+    OP_LUI, OP_AUIPC, OP_JAL, OP_JALR,
+    OP_BEQ, OP_BNE, OP_BLT, OP_BGE, OP_BLTU, OP_BGEU,
+    OP_LB, OP_LH, OP_LW, OP_LD, OP_LBU, OP_LHU, OP_LWU,
+    OP_SB, OP_SH, OP_SW, OP_SD,
+    OP_ADDI, OP_SLTI, OP_SLTIU, OP_XORI, OP_ORI, OP_ANDI, OP_SLLI, OP_SRLI, OP_SRAI,
+    OP_ADDIW, OP_SLLIW, OP_SRLIW, OP_SRAIW,
+    OP_ADD, OP_SUB, OP_SLL, OP_SLT, OP_SLTU, OP_XOR, OP_SRL, OP_SRA, OP_OR, OP_AND,
+    OP_ADDW, OP_SUBW, OP_SLLW, OP_SRLW, OP_SRAW,
+    OP_MUL, OP_MULH, OP_MULHSU, OP_MULHU, OP_DIV, OP_DIVU, OP_REM, OP_REMU,
+    OP_MULW, OP_DIVW, OP_DIVUW, OP_REMW, OP_REMUW,
+    OP_FENCE, OP_FENCE_I, OP_ECALL, OP_EBREAK, OP_CSR, OP_EXIT, OP_BARRIER,
+    OP_LR_W, OP_LR_D, OP_SC_W, OP_SC_D, OP_AMO_W, OP_AMO_D,
+};
+
+static int32_t sext(uint32_t v, unsigned bits)
+{
+    return (int32_t)(v << (32 - bits)) >> (32 - bits);
+}
+
+static int amo_op(unsigned funct5)
+{
+    switch (funct5) {
+    case 0x00: return HG_ATOMIC_ADD;
+    case 0x01: return HG_ATOMIC_SWAP;
+    case 0x04: return HG_ATOMIC_XOR;
+    case 0x08: return HG_ATOMIC_OR;
+    case 0x0c: return HG_ATOMIC_AND;
+    case 0x10: return HG_ATOMIC_MIN;
+    case 0x14: return HG_ATOMIC_MAX;
+    case 0x18: return HG_ATOMIC_MINU;
+    case 0x1c: return HG_ATOMIC_MAXU;
+    default:   return -1;
+    }
+}
+
+/* imm is what the operation needs: immediate, shift, CSR number or atomic operation. */
+void hg_rv_decode(HgInsn *i, uint32_t raw)
+{
+    unsigned f3 = (raw >> 12) & 7, f7 = raw >> 25;
+    unsigned op = OP_ILLEGAL;
+
+    i->raw = raw;
+    i->rd = (raw >> 7) & 31;
+    i->rs1 = (raw >> 15) & 31;
+    i->rs2 = (raw >> 20) & 31;
+    i->imm = sext(raw >> 20, 12);
+
+    switch (raw & 0x7f) {
+    case 0x37:
+        op = OP_LUI;
+        i->imm = (int32_t)(raw & 0xfffff000);
+        break;
+    case 0x17:
+        op = OP_AUIPC;
+        i->imm = (int32_t)(raw & 0xfffff000);
+        break;
+    case 0x6f:
+        op = OP_JAL;
+        i->imm = sext(((raw >> 31) << 20) | (((raw >> 12) & 0xff) << 12) |
+                      (((raw >> 20) & 1) << 11) | (((raw >> 21) & 0x3ff) << 1), 21);
+        break;
+    case 0x67:
+        op = f3 == 0 ? OP_JALR : OP_ILLEGAL;
+        break;
+    case 0x63: {
+        static const uint8_t t[8] = { OP_BEQ, OP_BNE, OP_ILLEGAL, OP_ILLEGAL,
+                                      OP_BLT, OP_BGE, OP_BLTU, OP_BGEU };
+        op = t[f3];
+        i->imm = sext(((raw >> 31) << 12) | (((raw >> 7) & 1) << 11) |
+                      (((raw >> 25) & 0x3f) << 5) | (((raw >> 8) & 0xf) << 1), 13);
+        break;
+    }
+    case 0x03: {
+        static const uint8_t t[8] = { OP_LB, OP_LH, OP_LW, OP_LD, OP_LBU, OP_LHU, OP_LWU,
+                                      OP_ILLEGAL };
+        op = t[f3];
+        break;
+    }
+    case 0x23: {
+        static const uint8_t t[8] = { OP_SB, OP_SH, OP_SW, OP_SD, OP_ILLEGAL, OP_ILLEGAL,
+                                      OP_ILLEGAL, OP_ILLEGAL };
+        op = t[f3];
+        i->imm = sext((f7 << 5) | ((raw >> 7) & 31), 12);
+        break;
+    }
+    case 0x13: {
+        static const uint8_t t[8] = { OP_ADDI, OP_SLLI, OP_SLTI, OP_SLTIU, OP_XORI, OP_SRLI,
+                                      OP_ORI, OP_ANDI };
+        op = t[f3];
+        if (f3 == 1 || f3 == 5) {
+            unsigned f6 = raw >> 26;
+            i->imm = (raw >> 20) & 63;
+            if (f3 == 5 && f6 == 0x10) {
+                op = OP_SRAI;
+            } else if (f6 != 0) {
+                op = OP_ILLEGAL;
+            }
+        }
+        break;
+    }
+    case 0x1b:
+        if (f3 == 0) {
+            op = OP_ADDIW;
+        } else if (f3 == 1 && f7 == 0) {
+            op = OP_SLLIW;
+            i->imm = i->rs2;
+        } else if (f3 == 5 && (f7 == 0 || f7 == 0x20)) {
+            op = f7 ? OP_SRAIW : OP_SRLIW;
+            i->imm = i->rs2;
+        }
+        break;
+    case 0x33: {
+        static const uint8_t t[8] = { OP_ADD, OP_SLL, OP_SLT, OP_SLTU, OP_XOR, OP_SRL, OP_OR,
+                                      OP_AND };
+        if (f7 == 0) {
+            op = t[f3];
+        } else if (f7 == 1) {
+            op = OP_MUL + f3;
+        } else if (f7 == 0x20 && f3 == 0) {
+            op = OP_SUB;
+        } else if (f7 == 0x20 && f3 == 5) {
+            op = OP_SRA;
+        }
+        break;
+    }
+    case 0x3b:
+        if (f7 == 0) {
+            op = f3 == 0 ? OP_ADDW : f3 == 1 ? OP_SLLW : f3 == 5 ? OP_SRLW : OP_ILLEGAL;
+        } else if (f7 == 0x20) {
+            op = f3 == 0 ? OP_SUBW : f3 == 5 ? OP_SRAW : OP_ILLEGAL;
+        } else if (f7 == 1) {
+            static const uint8_t t[8] = { OP_MULW, OP_ILLEGAL, OP_ILLEGAL, OP_ILLEGAL,
+                                          OP_DIVW, OP_DIVUW, OP_REMW, OP_REMUW };
+            op = t[f3];
+        }
+        break;
+    case 0x0f:                  /* fields of fence that we do not know are ignored, as the ISA says */
+        op = f3 == 0 ? OP_FENCE : f3 == 1 ? OP_FENCE_I : OP_ILLEGAL;
+        break;
+    case 0x73:
+        if (raw == 0x00000073) {
+            op = OP_ECALL;
+        } else if (raw == 0x00100073) {
+            op = OP_EBREAK;
+        } else if (f3 != 0 && f3 != 4) {
+            op = OP_CSR;
+            i->imm = raw >> 20;
+        }
+        break;
+    case 0x0b:
+        if (raw == HG_INSN_EXIT) {
+            op = OP_EXIT;
+        } else if (raw == HG_INSN_BARRIER) {
+            op = OP_BARRIER;
+        }
+        break;
+    case 0x2f: {
+        unsigned f5 = raw >> 27;
+        if (f3 != 2 && f3 != 3) {
+            break;
+        }
+        if (f5 == 2) {
+            op = i->rs2 ? OP_ILLEGAL : f3 == 2 ? OP_LR_W : OP_LR_D;
+        } else if (f5 == 3) {
+            op = f3 == 2 ? OP_SC_W : OP_SC_D;
+        } else if (amo_op(f5) >= 0) {
+            op = f3 == 2 ? OP_AMO_W : OP_AMO_D;
+            i->imm = amo_op(f5);
+        }
+        break;
+    }
+    }
+    if (i->rd == 0) {
+        i->rd = 32;
+    }
+    i->op = op;
+}
+
+/* -- memory -- */
+
+static void dirty(HgEngine *e, const HgTlbEnt *t, uint32_t off, uint32_t size)
+{
+    if (e->dirty.hi && e->dirty.ptr != t->host) {
+        hg_dirty_flush(e);
+    }
+    if (!e->dirty.hi) {
+        e->dirty.ptr = t->host;
+        e->dirty.opaque = t->opaque;
+        e->dirty.addr = t->addr;
+        e->dirty.vram = (t->pte & HG_PTE_APER_MASK) == HG_PTE_APER_VRAM;
+        e->dirty.lo = off;
+        e->dirty.hi = off + size;
+        return;
+    }
+    e->dirty.lo = off < e->dirty.lo ? off : e->dirty.lo;
+    e->dirty.hi = off + size > e->dirty.hi ? off + size : e->dirty.hi;
+}
+
+static void count_bytes(HgEngine *e, const HgTlbEnt *t, bool write, uint32_t n)
+{
+    bool vram = (t->pte & HG_PTE_APER_MASK) == HG_PTE_APER_VRAM;
+
+    hg_cnt(e, write ? (vram ? HG_CNT_WRITE_VRAM : HG_CNT_WRITE_SYS)
+                    : (vram ? HG_CNT_READ_VRAM : HG_CNT_READ_SYS), n);
+}
+
+/* Part of a load or store inside one page. */
+static bool page_read(HgEngine *e, const HgTlbEnt *t, uint32_t off, void *buf, uint32_t n)
+{
+    count_bytes(e, t, false, n);
+    if (t->host) {
+        hg_copy_in(buf, t->host + off, n);
+        return true;
+    }
+    return hg_bus_read(e, t->addr + off, buf, n) == 0;
+}
+
+static bool page_write(HgEngine *e, const HgTlbEnt *t, uint32_t off, const void *buf, uint32_t n)
+{
+    count_bytes(e, t, true, n);
+    if (t->host) {
+        if (t->host_ro) {
+            return false;
+        }
+        hg_copy_out(t->host + off, buf, n);
+        dirty(e, t, off, n);
+        return true;
+    }
+    return hg_bus_write(e, t->addr + off, buf, n) == 0;
+}
+
+static void poison(HgFault *f, uint64_t va, unsigned access)
+{
+    f->va = va;
+    f->access = access;
+    f->reason = HG_REASON_POISON;
+    f->level = 0;
+    f->pend = HG_NO_PEND;
+}
+
+/*
+ * Both return 0, or the number of faults put in f[0..1].  All translations
+ * come before the first byte is moved.
+ */
+static unsigned lane_load(HgEngine *e, unsigned asid, uint64_t va, unsigned size, uint64_t *val,
+                          HgFault *f)
+{
+    uint32_t off = va & HG_PAGE_MASK;
+    HgTlbEnt *t = hg_translate(e, asid, va, HG_ACCESS_READ, f);
+
+    if (off + size <= HG_PAGE_SIZE) {
+        if (!t) {
+            return 1;
+        }
+        *val = 0;
+        if (t->host && !(off & (size - 1))) {
+            uint8_t *p = t->host + off;
+            count_bytes(e, t, false, size);
+            switch (size) {
+            case 1: *val = __atomic_load_n(p, __ATOMIC_RELAXED); break;
+            case 2: *val = __atomic_load_n((hg_u16a *)p, __ATOMIC_RELAXED); break;
+            case 4: *val = __atomic_load_n((hg_u32a *)p, __ATOMIC_RELAXED); break;
+            default: *val = __atomic_load_n((hg_u64a *)p, __ATOMIC_RELAXED);
+            }
+            return 0;
+        }
+        if (!page_read(e, t, off, val, size)) {
+            poison(f, va, HG_ACCESS_READ);
+            return 1;
+        }
+        return 0;
+    }
+    /* straddles; copy the entries: filling the second may evict the first */
+    unsigned n = t ? 0 : 1, first = HG_PAGE_SIZE - off;
+    HgTlbEnt a, b, *t2;
+    uint8_t buf[8] = { 0 };
+    if (t) {
+        a = *t;
+    }
+    t2 = hg_translate(e, asid, va + first, HG_ACCESS_READ, &f[n]);
+    if (!t2) {
+        return n + 1;
+    }
+    if (n) {
+        return n;
+    }
+    b = *t2;
+    if (!page_read(e, &a, off, buf, first) || !page_read(e, &b, 0, buf + first, size - first)) {
+        poison(f, va, HG_ACCESS_READ);
+        return 1;
+    }
+    memcpy(val, buf, 8);
+    return 0;
+}
+
+static unsigned lane_store(HgEngine *e, unsigned asid, uint64_t va, unsigned size, uint64_t val,
+                           HgFault *f)
+{
+    uint32_t off = va & HG_PAGE_MASK;
+    HgTlbEnt *t = hg_translate(e, asid, va, HG_ACCESS_WRITE, f);
+
+    if (off + size <= HG_PAGE_SIZE) {
+        if (!t) {
+            return 1;
+        }
+        if (t->host && !t->host_ro && !(off & (size - 1))) {
+            uint8_t *p = t->host + off;
+            count_bytes(e, t, true, size);
+            switch (size) {
+            case 1: __atomic_store_n(p, (uint8_t)val, __ATOMIC_RELAXED); break;
+            case 2: __atomic_store_n((hg_u16a *)p, (uint16_t)val, __ATOMIC_RELAXED); break;
+            case 4: __atomic_store_n((hg_u32a *)p, (uint32_t)val, __ATOMIC_RELAXED); break;
+            default: __atomic_store_n((hg_u64a *)p, val, __ATOMIC_RELAXED);
+            }
+            dirty(e, t, off, size);
+            return 0;
+        }
+        if (!page_write(e, t, off, &val, size)) {
+            poison(f, va, HG_ACCESS_WRITE);
+            return 1;
+        }
+        return 0;
+    }
+    unsigned n = t ? 0 : 1, first = HG_PAGE_SIZE - off;
+    HgTlbEnt a, b, *t2;
+    if (t) {
+        a = *t;
+    }
+    t2 = hg_translate(e, asid, va + first, HG_ACCESS_WRITE, &f[n]);
+    if (!t2) {
+        return n + 1;
+    }
+    if (n) {
+        return n;
+    }
+    b = *t2;
+    if (!page_write(e, &a, off, &val, first) ||
+        !page_write(e, &b, 0, (uint8_t *)&val + first, size - first)) {
+        poison(f, va, HG_ACCESS_WRITE);
+        return 1;
+    }
+    return 0;
+}
+
+/* Naturally aligned, so never straddles. */
+static unsigned lane_atomic(HgEngine *e, unsigned asid, uint64_t va, unsigned size, HgAtomicOp op,
+                            uint64_t operand, uint64_t expected, uint64_t *old, HgFault *f)
+{
+    uint32_t off = va & HG_PAGE_MASK;
+    HgTlbEnt *t = hg_translate(e, asid, va, HG_ACCESS_ATOMIC, f);
+
+    if (!t) {
+        return 1;
+    }
+    if (t->host && !t->host_ro) {
+        *old = hg_host_atomic(t->host + off, size, op, operand, expected);
+        dirty(e, t, off, size);
+    } else if (t->host || hg_bus_atomic(e, t->addr + off, size, op, operand, expected, old)) {
+        poison(f, va, HG_ACCESS_ATOMIC);
+        return 1;
+    }
+    count_bytes(e, t, false, size);
+    count_bytes(e, t, true, size);
+    return 0;
+}
+
+/* LR needs the rights of an atomic: the SC to come will write. */
+static unsigned lane_lr(HgEngine *e, unsigned asid, uint64_t va, unsigned size, uint64_t *val,
+                        HgFault *f)
+{
+    HgTlbEnt *t = hg_translate(e, asid, va, HG_ACCESS_ATOMIC, f);
+
+    *val = 0;
+    if (!t) {
+        return 1;
+    }
+    if (!page_read(e, t, va & HG_PAGE_MASK, val, size)) {
+        poison(f, va, HG_ACCESS_ATOMIC);
+        return 1;
+    }
+    atomic_thread_fence(memory_order_seq_cst);
+    return 0;
+}
+
+/* Remember lane l's n faults; one record a page. */
+static void add_faults(HgWarp *w, unsigned l, const HgFault *f, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        unsigned j;
+        bool same = false;
+        for (j = 0; j < w->nfault && !same; j++) {
+            /* a fatal reason must not hide behind an ordinary one */
+            same = (w->fault[j].va >> HG_PAGE_SHIFT) == (f[i].va >> HG_PAGE_SHIFT) &&
+                   w->fault[j].reason == f[i].reason;
+        }
+        if (!same) {
+            w->fault[w->nfault] = f[i];
+            w->fault[w->nfault].lane = l;
+            w->nfault++;
+        }
+    }
+    w->stall_mask |= 1u << l;
+}
+
+/* -- fetch -- */
+
+static HgIcPage *ic_page(HgEngine *e, unsigned asid, uint64_t vpn)
+{
+    return &e->ic[(vpn ^ asid) & (HG_IC_PAGES - 1)];
+}
+
+/* NULL: *f says why.  Decoded instructions stay until invalidated, evicted or fence.i. */
+static const HgInsn *fetch(HgEngine *e, unsigned asid, uint64_t pc, HgFault *f)
+{
+    uint64_t vpn = pc >> HG_PAGE_SHIFT;
+    uint32_t off = pc & HG_PAGE_MASK, raw;
+    HgIcPage *p = ic_page(e, asid, vpn);
+    HgTlbEnt *t;
+
+    if (p->valid && p->vpn == vpn && p->asid == asid && p->insn[off / 4].op) {
+        return &p->insn[off / 4];
+    }
+    t = hg_translate(e, asid, pc, HG_ACCESS_READ, f);
+    if (!t) {
+        return NULL;
+    }
+    if (!p->valid || p->vpn != vpn || p->asid != asid) {
+        memset(p->insn, 0, sizeof(p->insn));
+        p->vpn = vpn;
+        p->asid = asid;
+        p->huge = t->huge;
+        p->valid = true;
+    }
+    if (t->host) {
+        raw = __atomic_load_n((hg_u32a *)(t->host + off), __ATOMIC_RELAXED);
+    } else if (hg_bus_read(e, t->addr + off, &raw, 4)) {
+        poison(f, pc, HG_ACCESS_READ);
+        return NULL;
+    }
+    hg_rv_decode(&p->insn[off / 4], raw);
+    return &p->insn[off / 4];
+}
+
+static bool read_csr(HgEngine *e, HgCtx *c, HgWarp *w, unsigned csr, unsigned l, uint64_t n,
+                     uint64_t *v)
+{
+    switch (csr) {
+    case HG_CSR_CYCLE:   *v = e->cycles; return true;
+    case HG_CSR_TIME:    *v = hg_now(e->d); return true;
+    case HG_CSR_INSTRET: *v = w->icount[l] + n; return true;
+    case HG_CSR_TID:     *v = w->index * HG_LANES + l; return true;
+    case HG_CSR_BID:     *v = c->sm[e->num].blocks[w->block].bid; return true;
+    case HG_CSR_NTID:    *v = c->desc[3] >> 32; return true;
+    case HG_CSR_NBID:    *v = (uint32_t)c->desc[3]; return true;
+    case HG_CSR_LANE:    *v = l; return true;
+    case HG_CSR_WARP:    *v = w - c->sm[e->num].warps; return true;
+    case HG_CSR_SM:      *v = e->num; return true;
+    case HG_CSR_ARGS:    *v = c->desc[2]; return true;
+    default:             return false;
+    }
+}
+
+/* -- execute -- */
+
+/* Every lane of `mask`; the full-warp form can be vectorised. */
+#define EACH(body)                                              \
+    do {                                                        \
+        if (mask == UINT32_MAX) {                               \
+            for (unsigned l = 0; l < HG_LANES; l++) {           \
+                body;                                           \
+            }                                                   \
+        } else {                                                \
+            for (uint32_t m_ = mask; m_; m_ &= m_ - 1) {        \
+                unsigned l = __builtin_ctz(m_);                 \
+                body;                                           \
+            }                                                   \
+        }                                                       \
+    } while (0)
+
+#define A (w->x[in->rs1][l])
+#define B (w->x[in->rs2][l])
+#define D (w->x[in->rd][l])
+#define IMM ((uint64_t)(int64_t)in->imm)
+#define SX(v) ((uint64_t)(int64_t)(int32_t)(uint32_t)(v))
+
+static uint64_t div_s(uint64_t a, uint64_t b)
+{
+    if (!b) {
+        return UINT64_MAX;
+    }
+    return b == UINT64_MAX ? 0 - a : (uint64_t)((int64_t)a / (int64_t)b);
+}
+
+static uint64_t rem_s(uint64_t a, uint64_t b)
+{
+    if (!b) {
+        return a;
+    }
+    return b == UINT64_MAX ? 0 : (uint64_t)((int64_t)a % (int64_t)b);
+}
+
+static uint64_t divw_s(uint64_t a, uint64_t b)
+{
+    return SX(div_s(SX(a), SX(b)));
+}
+
+static uint64_t remw_s(uint64_t a, uint64_t b)
+{
+    return SX(rem_s(SX(a), SX(b)));
+}
+
+static uint64_t mulh_s(uint64_t a, uint64_t b)
+{
+    return (uint64_t)(((__int128)(int64_t)a * (int64_t)b) >> 64);
+}
+
+static uint64_t mulh_su(uint64_t a, uint64_t b)
+{
+    return (uint64_t)(((__int128)(int64_t)a * (__int128)b) >> 64);
+}
+
+static uint64_t mulh_u(uint64_t a, uint64_t b)
+{
+    return (uint64_t)(((unsigned __int128)a * b) >> 64);
+}
+
+static unsigned load_size(unsigned op)
+{
+    switch (op) {
+    case OP_LB: case OP_LBU: case OP_SB: return 1;
+    case OP_LH: case OP_LHU: case OP_SH: return 2;
+    case OP_LW: case OP_LWU: case OP_SW: return 4;
+    default: return 8;
+    }
+}
+
+/*
+ * A load, store or atomic for the lanes of mask.  w->stall_mask is the lanes
+ * that faulted.  False: *r is an error of the first such lane.
+ */
+static bool memory_insn(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint32_t mask,
+                        HgResult *r)
+{
+    unsigned asid = c->asid, op = in->op, done = 0, cnt = HG_CNT_LOADS;
+    bool amo = op >= OP_LR_W;
+    unsigned size = amo ? ((in->raw >> 12 & 7) == 2 ? 4 : 8) : load_size(op);
+
+    w->nfault = 0;
+    w->stall_mask = 0;
+    if (op == OP_SC_W || op == OP_SC_D || op == OP_AMO_W || op == OP_AMO_D ||
+        op == OP_LR_W || op == OP_LR_D) {
+        cnt = HG_CNT_ATOMICS;
+        for (uint32_t m = mask; m; m &= m - 1) {
+            unsigned l = __builtin_ctz(m);
+            if (A & (size - 1)) {
+                *r = (HgResult) { .err = HG_ERR_MISALIGNED, .addr = A, .thread = l };
+                return false;
+            }
+        }
+    } else if (op >= OP_SB && op <= OP_SD) {
+        cnt = HG_CNT_STORES;
+    }
+    for (uint32_t m = mask; m; m &= m - 1) {
+        unsigned l = __builtin_ctz(m), n;
+        HgFault f[2];
+        uint64_t v = 0;
+        switch (op) {
+        case OP_LB: case OP_LH: case OP_LW: case OP_LD: case OP_LBU: case OP_LHU: case OP_LWU:
+            n = lane_load(e, asid, A + IMM, size, &v, f);
+            if (!n) {
+                D = op == OP_LB ? (uint64_t)(int64_t)(int8_t)v
+                  : op == OP_LH ? (uint64_t)(int64_t)(int16_t)v
+                  : op == OP_LW ? SX(v) : v;
+            }
+            break;
+        case OP_SB: case OP_SH: case OP_SW: case OP_SD:
+            n = lane_store(e, asid, A + IMM, size, B, f);
+            break;
+        case OP_LR_W: case OP_LR_D:
+            n = lane_lr(e, asid, A, size, &v, f);
+            if (!n) {
+                w->res_addr[l] = A;
+                w->res_val[l] = v;
+                w->res_size[l] = size;
+                D = size == 4 ? SX(v) : v;
+            }
+            break;
+        case OP_SC_W: case OP_SC_D:
+            n = 0;
+            if (w->res_size[l] == size && w->res_addr[l] == A) {
+                /* the reservation is the value: it fails iff another value is there */
+                n = lane_atomic(e, asid, A, size, HG_ATOMIC_CAS, B, w->res_val[l], &v, f);
+                if (n) {
+                    break;
+                }
+                D = v != w->res_val[l];
+            } else {
+                D = 1;
+            }
+            w->res_size[l] = 0;
+            break;
+        default:
+            n = lane_atomic(e, asid, A, size, in->imm, B, 0, &v, f);
+            if (!n) {
+                D = size == 4 ? SX(v) : v;
+            }
+            break;
+        }
+        if (n) {
+            add_faults(w, l, f, n);
+        } else {
+            done++;
+        }
+    }
+    hg_dirty_flush(e);
+    hg_cnt(e, cnt, done);
+    return true;
+}
+
+/*
+ * Choose the lanes to issue.  0: none can.  *limit: how many instructions they
+ * may run before the choice is made again; *join: they stop when they reach
+ * this pc.
+ */
+static uint32_t choose(HgWarp *w, uint64_t *pc, uint64_t *join, uint32_t *limit)
+{
+    uint32_t active = w->live & ~w->barrier, mask = 0;
+    uint64_t low = UINT64_MAX, next = UINT64_MAX;
+
+    if (!active) {
+        return 0;
+    }
+    if (w->replay) {            /* one instruction's lanes: same pc */
+        *pc = w->pc[__builtin_ctz(w->replay)];
+        *join = UINT64_MAX;
+        *limit = 1;
+        return w->replay;
+    }
+    for (uint32_t m = active; m; m &= m - 1) {
+        unsigned l = __builtin_ctz(m);
+        uint64_t p = w->pc[l];
+        if (p < low) {
+            next = low;
+            low = p;
+            mask = 1u << l;
+        } else if (p == low) {
+            mask |= 1u << l;
+        } else if (p < next) {
+            next = p;
+        }
+    }
+    *pc = low;
+    *join = next;
+    if (mask == active) {
+        w->starve = 0;
+        return mask;
+    }
+    if (w->starve >= HG_STARVE) {
+        w->starve = 0;
+        mask = 0;
+        for (uint32_t m = active; m; m &= m - 1) {
+            unsigned l = __builtin_ctz(m);
+            mask |= w->pc[l] == next ? 1u << l : 0;
+        }
+        *pc = next;
+        *join = UINT64_MAX;
+        *limit = *limit < HG_STARVE_QUANTUM ? *limit : HG_STARVE_QUANTUM;
+        return mask;
+    }
+    if (*limit > HG_STARVE - w->starve) {
+        *limit = HG_STARVE - w->starve;
+    }
+    return mask;
+}
+
+HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
+{
+    HgCtxSm *cs = &c->sm[e->num];
+    uint64_t per_thread = c->desc[6];
+
+    while (*budget) {
+        uint64_t pc, join;
+        uint32_t limit = *budget, n = 0, mask;
+        HgRun res = HG_RUN_OK;
+        bool again = false;     /* pcs were written lane by lane */
+
+        if (hg_attn(e)) {
+            return HG_RUN_OK;
+        }
+        mask = choose(w, &pc, &join, &limit);
+        if (!mask) {
+            return HG_RUN_IDLE;
+        }
+        if (pc & 3) {
+            *r = (HgResult) { .err = HG_ERR_MISALIGNED, .addr = pc, .pc = pc,
+                              .thread = __builtin_ctz(mask) };
+            return HG_RUN_ERROR;
+        }
+        if (per_thread) {
+            for (uint32_t m = mask; m; m &= m - 1) {
+                unsigned l = __builtin_ctz(m);
+                uint64_t rest = per_thread > w->icount[l] ? per_thread - w->icount[l] : 0;
+                if (!rest) {
+                    *r = (HgResult) { .err = HG_ERR_BUDGET, .pc = pc, .thread = l };
+                    return HG_RUN_ERROR;
+                }
+                limit = rest < limit ? (uint32_t)rest : limit;
+            }
+        }
+
+        /* straight line: all lanes of mask are at pc and stay together */
+        while (n < limit && pc < join) {
+            HgFault f;
+            const HgInsn *in;
+
+            if (n && hg_attn(e)) {
+                break;          /* safe point */
+            }
+            in = fetch(e, c->asid, pc, &f);
+            if (!in) {
+                f.lane = __builtin_ctz(mask);
+                w->fault[0] = f;
+                w->nfault = 1;
+                w->stall_mask = mask;
+                res = HG_RUN_STALL;
+                break;
+            }
+            switch (in->op) {
+            case OP_LUI:    EACH(D = IMM); break;
+            case OP_AUIPC:  EACH(D = pc + IMM); break;
+            case OP_JAL: {
+                uint64_t to = pc + IMM;
+                if (to & 3) {
+                    *r = (HgResult) { .err = HG_ERR_MISALIGNED, .addr = to,
+                                      .thread = __builtin_ctz(mask) };
+                    res = HG_RUN_ERROR;
+                    break;
+                }
+                EACH(D = pc + 4);
+                pc = to - 4;
+                break;
+            }
+            case OP_JALR: {
+                uint64_t to[HG_LANES];
+                for (uint32_t m = mask; m; m &= m - 1) {
+                    unsigned l = __builtin_ctz(m);
+                    to[l] = (A + IMM) & ~(uint64_t)1;
+                    if (to[l] & 3) {
+                        *r = (HgResult) { .err = HG_ERR_MISALIGNED, .addr = to[l], .thread = l };
+                        res = HG_RUN_ERROR;
+                        break;
+                    }
+                }
+                if (res != HG_RUN_OK) {
+                    break;
+                }
+                EACH(D = pc + 4);
+                EACH(w->pc[l] = to[l]);
+                again = true;
+                break;
+            }
+#define BRANCH(cond)                                                    \
+            {                                                           \
+                uint32_t taken = 0;                                     \
+                uint64_t to = pc + IMM;                                 \
+                EACH(taken |= (uint32_t)(cond) << l);                   \
+                if (taken && (to & 3)) {                                \
+                    *r = (HgResult) { .err = HG_ERR_MISALIGNED, .addr = to, \
+                                      .thread = __builtin_ctz(taken) }; \
+                    res = HG_RUN_ERROR;                                 \
+                } else if (taken == mask) {                             \
+                    pc = to - 4;                                        \
+                } else if (taken) {                                     \
+                    EACH(w->pc[l] = taken >> l & 1 ? to : pc + 4);      \
+                    again = true;                                       \
+                }                                                       \
+                break;                                                  \
+            }
+            case OP_BEQ:    BRANCH(A == B)
+            case OP_BNE:    BRANCH(A != B)
+            case OP_BLT:    BRANCH((int64_t)A < (int64_t)B)
+            case OP_BGE:    BRANCH((int64_t)A >= (int64_t)B)
+            case OP_BLTU:   BRANCH(A < B)
+            case OP_BGEU:   BRANCH(A >= B)
+
+            case OP_ADDI:   EACH(D = A + IMM); break;
+            case OP_SLTI:   EACH(D = (int64_t)A < (int64_t)IMM); break;
+            case OP_SLTIU:  EACH(D = A < IMM); break;
+            case OP_XORI:   EACH(D = A ^ IMM); break;
+            case OP_ORI:    EACH(D = A | IMM); break;
+            case OP_ANDI:   EACH(D = A & IMM); break;
+            case OP_SLLI:   EACH(D = A << in->imm); break;
+            case OP_SRLI:   EACH(D = A >> in->imm); break;
+            case OP_SRAI:   EACH(D = (uint64_t)((int64_t)A >> in->imm)); break;
+            case OP_ADDIW:  EACH(D = SX(A + IMM)); break;
+            case OP_SLLIW:  EACH(D = SX((uint32_t)A << in->imm)); break;
+            case OP_SRLIW:  EACH(D = SX((uint32_t)A >> in->imm)); break;
+            case OP_SRAIW:  EACH(D = (uint64_t)(int64_t)((int32_t)A >> in->imm)); break;
+            case OP_ADD:    EACH(D = A + B); break;
+            case OP_SUB:    EACH(D = A - B); break;
+            case OP_SLL:    EACH(D = A << (B & 63)); break;
+            case OP_SLT:    EACH(D = (int64_t)A < (int64_t)B); break;
+            case OP_SLTU:   EACH(D = A < B); break;
+            case OP_XOR:    EACH(D = A ^ B); break;
+            case OP_SRL:    EACH(D = A >> (B & 63)); break;
+            case OP_SRA:    EACH(D = (uint64_t)((int64_t)A >> (B & 63))); break;
+            case OP_OR:     EACH(D = A | B); break;
+            case OP_AND:    EACH(D = A & B); break;
+            case OP_ADDW:   EACH(D = SX(A + B)); break;
+            case OP_SUBW:   EACH(D = SX(A - B)); break;
+            case OP_SLLW:   EACH(D = SX((uint32_t)A << (B & 31))); break;
+            case OP_SRLW:   EACH(D = SX((uint32_t)A >> (B & 31))); break;
+            case OP_SRAW:   EACH(D = (uint64_t)(int64_t)((int32_t)A >> (B & 31))); break;
+            case OP_MUL:    EACH(D = A * B); break;
+            case OP_MULH:   EACH(D = mulh_s(A, B)); break;
+            case OP_MULHSU: EACH(D = mulh_su(A, B)); break;
+            case OP_MULHU:  EACH(D = mulh_u(A, B)); break;
+            case OP_DIV:    EACH(D = div_s(A, B)); break;
+            case OP_DIVU:   EACH(D = B ? A / B : UINT64_MAX); break;
+            case OP_REM:    EACH(D = rem_s(A, B)); break;
+            case OP_REMU:   EACH(D = B ? A % B : A); break;
+            case OP_MULW:   EACH(D = SX(A * B)); break;
+            case OP_DIVW:   EACH(D = divw_s(A, B)); break;
+            case OP_DIVUW:  EACH(D = (uint32_t)B ? SX((uint32_t)A / (uint32_t)B) : UINT64_MAX);
+                            break;
+            case OP_REMW:   EACH(D = remw_s(A, B)); break;
+            case OP_REMUW:  EACH(D = (uint32_t)B ? SX((uint32_t)A % (uint32_t)B) : SX(A));
+                            break;
+
+            case OP_LB: case OP_LH: case OP_LW: case OP_LD: case OP_LBU: case OP_LHU:
+            case OP_LWU: case OP_SB: case OP_SH: case OP_SW: case OP_SD:
+            case OP_LR_W: case OP_LR_D: case OP_SC_W: case OP_SC_D:
+            case OP_AMO_W: case OP_AMO_D:
+                if (!memory_insn(e, c, w, in, mask, r)) {
+                    res = HG_RUN_ERROR;
+                } else if (w->stall_mask) {
+                    uint32_t ok = mask & ~w->stall_mask;
+                    EACH(w->pc[l] = ok >> l & 1 ? pc + 4 : pc);
+                    EACH(w->icount[l] += n + (ok >> l & 1));
+                    cs->instrs += (uint64_t)__builtin_popcount(mask) * n + __builtin_popcount(ok);
+                    hg_cnt(e, HG_CNT_INSTRS,
+                           (uint64_t)__builtin_popcount(mask) * n + __builtin_popcount(ok));
+                    e->cycles++;
+                    *budget -= n + 1;
+                    w->replay = 0;
+                    return HG_RUN_STALL;
+                }
+                break;
+
+            case OP_FENCE:
+                atomic_thread_fence(memory_order_seq_cst);
+                break;
+            case OP_FENCE_I:
+                atomic_thread_fence(memory_order_seq_cst);
+                for (unsigned i = 0; i < HG_IC_PAGES; i++) {
+                    e->ic[i].valid = false;
+                }
+                break;
+            case OP_CSR: {
+                unsigned f3 = in->raw >> 12 & 7;
+                bool writes = (f3 & 3) == 1 || in->rs1 != 0;    /* all are read-only */
+                for (uint32_t m = mask; m && res == HG_RUN_OK; m &= m - 1) {
+                    unsigned l = __builtin_ctz(m);
+                    uint64_t v;
+                    if (writes || !read_csr(e, c, w, in->imm, l, n, &v)) {
+                        *r = (HgResult) { .err = HG_ERR_ILLEGAL, .addr = in->raw, .thread = l };
+                        res = HG_RUN_ERROR;
+                    } else {
+                        D = v;
+                    }
+                }
+                break;
+            }
+            case OP_ECALL:
+            case OP_EXIT:
+                w->live &= ~mask;
+                EACH(w->pc[l] = pc + 4);
+                again = true;
+                break;
+            case OP_BARRIER:
+                w->barrier |= mask;
+                EACH(w->pc[l] = pc + 4);
+                again = true;
+                break;
+            case OP_EBREAK:
+                *r = (HgResult) { .err = HG_ERR_BREAK, .thread = __builtin_ctz(mask) };
+                res = HG_RUN_ERROR;
+                break;
+            default:
+                *r = (HgResult) { .err = HG_ERR_ILLEGAL, .addr = in->raw,
+                                  .thread = __builtin_ctz(mask) };
+                res = HG_RUN_ERROR;
+                break;
+            }
+            if (res != HG_RUN_OK) {
+                break;
+            }
+            n++;
+            e->cycles++;
+            if (again) {
+                break;
+            }
+            pc += 4;
+        }
+
+        if (!again) {
+            EACH(w->pc[l] = pc);
+        }
+        EACH(w->icount[l] += n);
+        cs->instrs += (uint64_t)__builtin_popcount(mask) * n;
+        hg_cnt(e, HG_CNT_INSTRS, (uint64_t)__builtin_popcount(mask) * n);
+        *budget -= n;
+        if (mask != (w->live & ~w->barrier)) {
+            w->starve += n;
+        }
+        if (n || res == HG_RUN_STALL) {
+            w->replay = 0;      /* the access sent again has its answer */
+        }
+        if (res == HG_RUN_ERROR) {
+            r->pc = pc;
+        }
+        if (res != HG_RUN_OK) {
+            return res;
+        }
+    }
+    return HG_RUN_OK;
+}
