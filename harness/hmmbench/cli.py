@@ -84,4 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         show()
         return code
+    # typer turns Ctrl-C into this code of its own.
+    if result == EXIT_INTERRUPTED:
+        print("hmmbench: interrupted", file=sys.stderr)
     return result if isinstance(result, int) else EXIT_OK

@@ -20,10 +20,10 @@ from typing import Any
 from hmmbench import __version__
 from hmmbench.build import agent, cache, driver, initramfs, kernel, qemu_build, ssh
 from hmmbench.build.context import Context
-from hmmbench.errors import Cancelled, UsageError
-from hmmbench.ui import Ui
+from hmmbench.errors import Cancelled, HmmbenchError, UsageError
+from hmmbench.ui import Stage, Ui
 
-__all__ = ["Artifacts", "BuildRequest", "ensure"]
+__all__ = ["Artifacts", "BuildRequest", "NotBuilt", "ensure", "peek"]
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,24 @@ def ensure(request: BuildRequest | None = None, ui: Ui | None = None) -> Artifac
         stages=stages,
         key=cache.digest(qemu.key, built.key, archive.parent.name),
     )
+
+
+class NotBuilt(HmmbenchError):
+    """peek() met something that only ensure() would make."""
+
+
+class _CacheOnly(Ui):
+    """Every step that makes something announces itself as a stage: here it is refused."""
+
+    @contextmanager
+    def stage(self, name: str, log: Path | None = None) -> Iterator[Stage]:
+        raise NotBuilt(f"not built yet: {name}", "./hmmbench build")
+        yield
+
+
+def peek(request: BuildRequest | None = None) -> Artifacts:
+    """What ensure() would return if all of it is in the cache; else NotBuilt."""
+    return ensure(request, _CacheOnly(quiet=True))
 
 
 def normalise(request: BuildRequest) -> BuildRequest:

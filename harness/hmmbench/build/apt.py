@@ -181,12 +181,15 @@ class Apt:
         except Cancelled:
             raise
         except EnvironmentFailure as error:
-            if not any((self.dir / "lists").glob("*Packages*")):
-                raise EnvironmentFailure(
-                    error.message,
-                    f"Is the network there, and the mirror in apt's own sources right? Log: {log}",
-                ) from error
+            if "disk is full" in error.message:
+                raise
             self.ui.say(f"note: some package indexes could not be read; going on (log: {log})")
+        # Whether apt calls a mirror it cannot reach an error depends on its version.
+        if not any((self.dir / "lists").glob("*Packages*")):
+            raise EnvironmentFailure(
+                "no package indexes could be read",
+                f"Is the network there, and the mirror in apt's own sources right? Log: {log}",
+            )
         self._updated.touch()
 
     def packages(self, prefix: str) -> list[str]:

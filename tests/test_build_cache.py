@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The cache: what has a name is whole, and the name changes with what it was made from."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from hmmbench.build import cache
+from hmmbench.build.proc import guard_disk
+from hmmbench.errors import EnvironmentFailure
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HMMBENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_digest_tells_lists_apart() -> None:
+    assert cache.digest("ab", "c") != cache.digest("a", "bc")
+    assert cache.digest("a") == cache.digest(b"a")
+
+
+def test_tree_digest_follows_content_name_and_mode(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "a.c").write_text("one")
+    seen = {cache.tree_digest(tree)}
+    os.utime(tree / "a.c", (1, 1))
+    assert cache.tree_digest(tree) in seen, "times do not matter"
+    (tree / "a.o").write_text("a build product")
+    assert cache.tree_digest(tree) in seen, "products do not matter"
+    (tree / "a.c").write_text("two")
+    seen.add(cache.tree_digest(tree))
+    (tree / "a.c").rename(tree / "b.c")
+    seen.add(cache.tree_digest(tree))
+    (tree / "b.c").chmod(0o755)
+    seen.add(cache.tree_digest(tree))
+    assert len(seen) == 4
+
+
+def test_publish_is_all_or_nothing(own_cache: Path) -> None:
+    def broken(folder: Path) -> None:
+        (folder / "half").write_text("x")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.publish("thing", "key", broken)
+    assert cache.find("thing", "key") is None
+    assert list((own_cache / "artefacts").iterdir()) == [], "no staging folder is left"
+
+    made = cache.publish("thing", "key", lambda folder: (folder / "file").touch())
+    assert cache.find("thing", "key") == made
+    assert (made / "file").exists()
+
+
+def test_publish_twice_keeps_the_first() -> None:
+    first = cache.publish("thing", "key", lambda folder: (folder / "1").touch())
+    again = cache.publish("thing", "key", lambda folder: (folder / "2").touch())
+    assert first == again
+    assert (again / "1").exists()
+
+
+def test_old_artefacts_are_pruned() -> None:
+    for number in range(cache.KEEP + 3):
+        made = cache.publish("thing", f"{number:02}", lambda folder: None)
+        os.utime(made, (number, number))
+    cache.publish("thing", "last", lambda folder: None)
+    assert cache.find("thing", "last")
+    assert cache.find("thing", "00") is None
+
+
+def test_disk_full_is_a_sentence(tmp_path: Path) -> None:
+    def fill(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(EnvironmentFailure, match="disk is full"):
+        cache.publish("thing", "key", fill)
+    assert cache.find("thing", "key") is None
+    with pytest.raises(PermissionError), guard_disk(tmp_path):
+        raise PermissionError
+
+
+def test_write_atomically_leaves_the_old_text_on_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "stamp"
+    cache.write_atomically(path, "old")
+
+    def fail(self: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(EnvironmentFailure):
+        cache.write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_damaged_stamp_counts_as_none(tmp_path: Path) -> None:
+    path = tmp_path / "stamp"
+    for text in ("", "{", "[]", "\x00"):
+        path.write_text(text)
+        assert cache.stamp_read(path) == {}
+
+
+def test_sync_touches_only_what_changed(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    (source / "a.c").write_text("a")
+    (source / "b.h").write_text("b")
+    assert cache.sync_files(cache.source_map(source), target) == (True, True)
+    os.utime(target / "a.c", (1, 1))
+    (target / "a.o").write_text("product")
+    assert cache.sync_files(cache.source_map(source), target) == (False, False)
+    (source / "b.h").write_text("new")
+    assert cache.sync_files(cache.source_map(source), target) == (True, False)
+    assert (target / "a.c").stat().st_mtime == 1, "make must not compile it again"
+    (source / "a.c").unlink()
+    assert cache.sync_files(cache.source_map(source), target) == (True, True)
+    assert not (target / "a.c").exists()
+    assert (target / "a.o").exists(), "products stay"
+
+
+def _hold(name: str, seconds: float) -> None:
+    with cache.lock(name):
+        time.sleep(seconds)
+
+
+def test_lock_waits_and_can_be_given_up() -> None:
+    holder = multiprocessing.get_context("fork").Process(target=_hold, args=("work", 30))
+    holder.start()
+    try:
+        time.sleep(0.3)
+        told: list[str] = []
+
+        def give_up() -> None:
+            raise KeyboardInterrupt
+
+        with (
+            pytest.raises(KeyboardInterrupt),
+            cache.lock("work", lambda: told.append("waiting"), give_up),
+        ):
+            pytest.fail("the lock was held twice")
+        assert told == ["waiting"]
+    finally:
+        holder.kill()
+        holder.join()
+    with cache.lock("work"):
+        pass  # the lock died with its holder
