@@ -8,6 +8,7 @@ guest has no sftp server: files go through cat.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import shlex
@@ -31,20 +32,32 @@ from hmmbench.vm.machine import Machine
 
 _CHUNK = 1 << 16
 
+# Its threads report each attempt before dropbear listens; our errors say what matters.
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+
+class _AnyHostKey(paramiko.MissingHostKeyPolicy):
+    """Takes every host key.
+
+    The port on the loopback interface was opened by our own QEMU, and a guest of the user's
+    own making may have any key.
+    """
+
+    def missing_host_key(
+        self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey
+    ) -> None:
+        del client, hostname, key
+
 
 class Ssh:
-    """A connection to the guest of `machine`, as root.
-
-    The guest's host key is not looked at: the port on the loopback interface was opened by our
-    own QEMU, and every boot of a foreign guest would have another key.
-    """
+    """A connection to the guest of `machine`, as root."""
 
     def __init__(self, machine: Machine, key: Path, timeout: float = 20.0) -> None:
         self._machine = machine
         self._key = key
         self._timeout = timeout
         self._client = paramiko.SSHClient()
-        self._client.set_missing_host_key_policy(paramiko.WarningPolicy())
+        self._client.set_missing_host_key_policy(_AnyHostKey())
 
     def __enter__(self) -> Self:
         try:
