@@ -27,22 +27,36 @@ def test_digest_tells_lists_apart() -> None:
     assert cache.digest("a") == cache.digest(b"a")
 
 
-def test_tree_digest_follows_content_name_and_mode(tmp_path: Path) -> None:
+def test_sources_digest_follows_content_name_and_mode(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
+
+    def now() -> str:
+        return cache.sources_digest(cache.read_sources(tree))
+
     (tree / "a.c").write_text("one")
-    seen = {cache.tree_digest(tree)}
+    seen = {now()}
     os.utime(tree / "a.c", (1, 1))
-    assert cache.tree_digest(tree) in seen, "times do not matter"
+    assert now() in seen, "times do not matter"
     (tree / "a.o").write_text("a build product")
-    assert cache.tree_digest(tree) in seen, "products do not matter"
+    assert now() in seen, "products do not matter"
     (tree / "a.c").write_text("two")
-    seen.add(cache.tree_digest(tree))
+    seen.add(now())
     (tree / "a.c").rename(tree / "b.c")
-    seen.add(cache.tree_digest(tree))
+    seen.add(now())
     (tree / "b.c").chmod(0o755)
-    seen.add(cache.tree_digest(tree))
+    seen.add(now())
     assert len(seen) == 4
+
+
+def test_what_was_hashed_is_what_is_written(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    (source / "a.c").write_text("hashed")
+    read = cache.read_sources(source)
+    (source / "a.c").write_text("edited while the build began")
+    cache.sync_sources(read, target)
+    assert (target / "a.c").read_text() == "hashed"
 
 
 def test_publish_is_all_or_nothing(own_cache: Path) -> None:
@@ -115,15 +129,15 @@ def test_sync_touches_only_what_changed(tmp_path: Path) -> None:
     source.mkdir()
     (source / "a.c").write_text("a")
     (source / "b.h").write_text("b")
-    assert cache.sync_files(cache.source_map(source), target) == (True, True)
+    assert cache.sync_sources(cache.read_sources(source), target) == (True, True)
     os.utime(target / "a.c", (1, 1))
     (target / "a.o").write_text("product")
-    assert cache.sync_files(cache.source_map(source), target) == (False, False)
+    assert cache.sync_sources(cache.read_sources(source), target) == (False, False)
     (source / "b.h").write_text("new")
-    assert cache.sync_files(cache.source_map(source), target) == (True, False)
+    assert cache.sync_sources(cache.read_sources(source), target) == (True, False)
     assert (target / "a.c").stat().st_mtime == 1, "make must not compile it again"
     (source / "a.c").unlink()
-    assert cache.sync_files(cache.source_map(source), target) == (True, True)
+    assert cache.sync_sources(cache.read_sources(source), target) == (True, True)
     assert not (target / "a.c").exists()
     assert (target / "a.o").exists(), "products stay"
 

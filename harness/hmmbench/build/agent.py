@@ -28,10 +28,10 @@ def build(ctx: Context, kernel: Kernel) -> Path:
     The kernel matters for one thing: with its source at hand the agent can drive the kernel's
     own HMM test module, whose interface is in no installed header.
     """
-    files = guest_tree.only(guest_tree.sources(None), *PARTS)
+    files = guest_tree.only(guest_tree.read(None), *PARTS)
     uapi = kernel.source_dir / "lib/test_hmm_uapi.h" if kernel.source_dir else None
     variant = cache.digest(uapi.read_bytes()) if uapi and uapi.is_file() else "plain"
-    key = cache.digest(guest_tree.files_digest(files), variant)
+    key = cache.digest(cache.sources_digest(files), variant)
     found = cache.find("agent", key)
     if found is not None:
         return found

@@ -17,8 +17,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +59,6 @@ def tree_files(root: Path, skip: Iterable[str] = ()) -> list[Path]:
         folders[:] = sorted(name for name in folders if name not in skipped)
         found += [Path(folder, name) for name in files if not name.endswith(bad)]
     return sorted(found)
-
-
-def tree_digest(root: Path, skip: Iterable[str] = ()) -> str:
-    """Names, contents and execute bits of a source folder."""
-    parts: list[str | bytes] = []
-    for path in tree_files(root, skip):
-        parts += [str(path.relative_to(root)), path.read_bytes(), str(os.access(path, os.X_OK))]
-    return digest(*parts)
 
 
 @contextmanager
@@ -175,22 +168,54 @@ def stamp_write(path: Path, data: dict[str, Any]) -> None:
     write_atomically(path, json.dumps(data, indent=1))
 
 
-def copy_changed(source: Path, target: Path) -> bool:
-    """Copy a file if its content differs, so that times change only where content did."""
-    data = source.read_bytes()
+@dataclass(frozen=True)
+class SourceFile:
+    """A source as it was read once: what is hashed is what is compiled, even if the file in the
+    checkout changes in between."""
+
+    data: bytes
+    mode: int
+
+
+#: sources by their place in a build folder
+Sources = dict[Path, SourceFile]
+
+
+def read_sources(root: Path, below: str = ".", skip: Iterable[str] = ()) -> Sources:
+    """The files of a source folder, placed in the folder `below`."""
+    return {
+        Path(below) / path.relative_to(root): SourceFile(
+            path.read_bytes(), path.stat().st_mode & 0o777
+        )
+        for path in tree_files(root, skip)
+    }
+
+
+def sources_digest(sources: Sources) -> str:
+    return digest(
+        *(
+            part
+            for at, file in sorted(sources.items())
+            for part in (str(at), file.data, str(bool(file.mode & 0o100)))
+        )
+    )
+
+
+def write_changed(data: bytes, target: Path, mode: int = 0o644) -> bool:
+    """Write a file if its content differs, so that times change only where content did."""
     if target.is_file() and target.read_bytes() == data:
         return False
     target.parent.mkdir(parents=True, exist_ok=True)
     with guard_disk(target):
         target.write_bytes(data)
-        target.chmod(source.stat().st_mode & 0o777 | 0o200)
+        target.chmod(mode | 0o200)
     return True
 
 
-def sync_files(wanted: Mapping[Path, Path], target: Path) -> tuple[bool, bool]:
-    """Make the sources below `target` those of `wanted` (name in it -> file to copy).
+def sync_sources(wanted: Sources, target: Path) -> tuple[bool, bool]:
+    """Make the sources below `target` those wanted. Build products in it stay.
 
-    Build products in it stay. Returns whether anything changed, and whether the set of names did.
+    Returns whether anything changed, and whether the set of names did.
     """
     changed = renamed = False
     for path in tree_files(target) if target.is_dir() else []:
@@ -198,14 +223,9 @@ def sync_files(wanted: Mapping[Path, Path], target: Path) -> tuple[bool, bool]:
         if path.relative_to(target) not in wanted and path.suffix in _SOURCE_SUFFIXES:
             path.unlink()
             renamed = True
-    for name, source in wanted.items():
+    for name, file in wanted.items():
         new = not (target / name).exists()
-        if copy_changed(source, target / name):
+        if write_changed(file.data, target / name, file.mode):
             changed = True
             renamed |= new
     return changed or renamed, renamed
-
-
-def source_map(source: Path, below: str = ".", skip: Iterable[str] = ()) -> dict[Path, Path]:
-    """The files of a source folder as sync_files() wants them, placed in the folder `below`."""
-    return {Path(below) / path.relative_to(source): path for path in tree_files(source, skip)}

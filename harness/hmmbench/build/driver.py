@@ -24,9 +24,9 @@ def build(ctx: Context, kernel: Kernel, source: Path | None, patches: Sequence[P
     `patches` (-p1 from the root of the checkout) go onto the copy: this is how the tests make
     drivers with one bug each.
     """
-    files = guest_tree.only(guest_tree.sources(source), "", without=NOT_MODULE)
+    files = guest_tree.only(guest_tree.read(source), "", without=NOT_MODULE)
     patched = cache.digest(*(patch.read_bytes() for patch in patches)) if patches else "plain"
-    key = cache.digest(kernel.key, guest_tree.files_digest(files), patched)
+    key = cache.digest(kernel.key, cache.sources_digest(files), patched)
     found = cache.find("driver", key)
     if found is not None:
         return found

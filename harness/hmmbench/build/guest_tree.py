@@ -12,22 +12,23 @@ from pathlib import Path
 
 from hmmbench import paths
 from hmmbench.build import cache
+from hmmbench.build.cache import Sources
 from hmmbench.build.context import Context
 from hmmbench.errors import UsageError
 
 
-def sources(driver: Path | None) -> dict[Path, Path]:
-    """Files by place: guest-driver/ (the user's variant, if given) and the device's headers."""
+def read(driver: Path | None) -> Sources:
+    """guest-driver/ (or the variant the user gave), and the device's headers beside it."""
     folder = driver or paths.driver_sources()
     if not (folder / "Kbuild").is_file():
         raise UsageError(f"{folder} is not a driver source folder: no Kbuild in it")
     return {
-        **cache.source_map(folder, "guest-driver"),
-        **cache.source_map(paths.device_sources() / "include", "qemu-device/include"),
+        **cache.read_sources(folder, "guest-driver"),
+        **cache.read_sources(paths.device_sources() / "include", "qemu-device/include"),
     }
 
 
-def only(files: dict[Path, Path], *tops: str, without: Sequence[str] = ()) -> dict[Path, Path]:
+def only(files: Sources, *tops: str, without: Sequence[str] = ()) -> Sources:
     """Those below these folders, for a hash that does not change with unrelated files."""
     return {
         at: file
@@ -36,15 +37,9 @@ def only(files: dict[Path, Path], *tops: str, without: Sequence[str] = ()) -> di
     }
 
 
-def files_digest(files: dict[Path, Path]) -> str:
-    return cache.digest(
-        *(part for at, file in sorted(files.items()) for part in (str(at), file.read_bytes()))
-    )
-
-
-def lay_out(ctx: Context, files: dict[Path, Path], tree: Path, patches: Sequence[Path]) -> None:
+def lay_out(ctx: Context, files: Sources, tree: Path, patches: Sequence[Path]) -> None:
     """Bring the copy to the state of the sources, then apply the patches to it."""
-    cache.sync_files(files, tree)
+    cache.sync_sources(files, tree)
     for patch in patches:
         log = ctx.log(f"patch-{patch.stem}")
         ctx.runner.run(

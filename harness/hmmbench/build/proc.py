@@ -23,8 +23,9 @@ from hmmbench.errors import Cancelled, EnvironmentFailure
 #: How many lines of a failed program's output are worth showing.
 TAIL_LINES = 12
 
+_DISK_FULL = re.compile(r"No space left|Disk quota exceeded|enough free space")
 _ERROR_LINE = re.compile(
-    r"error:|\bError \d+|fatal:|^E: |^FAILED:|No space left|undefined reference"
+    r"error:|\bError \d+|fatal:|^E: |^FAILED:|undefined reference|No space left|Disk quota exceeded"
 )
 
 Watcher = Callable[[str], None]
@@ -137,7 +138,7 @@ class Runner:
         self.check()
         if code != 0:
             shown = errors or tail
-            if any("No space left" in line for line in errors):
+            if any(_DISK_FULL.search(line) for line in errors):
                 raise disk_full(log)
             raise EnvironmentFailure(
                 f"{what} failed (exit code {code}):\n    " + "\n    ".join(shown),

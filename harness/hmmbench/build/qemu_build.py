@@ -11,13 +11,13 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hmmbench import paths
 from hmmbench.build import cache, extract
 from hmmbench.build.apt import Apt
+from hmmbench.build.cache import Sources
 from hmmbench.build.context import Context
 from hmmbench.errors import EnvironmentFailure, UsageError
 
@@ -81,10 +81,8 @@ def build(ctx: Context, source: Path | None) -> Qemu:
         name, origin, folder = resolve(ctx)
     compiler = ctx.runner.output(["gcc", "--version"], what="gcc --version").splitlines()[0]
     work_key = cache.digest(name, DEVICES.read_text(), *CONFIGURE, compiler)
-    overlay = overlay_map(paths.device_sources())
-    overlay_key = cache.digest(
-        *(part for at, file in sorted(overlay.items()) for part in (str(at), file.read_bytes()))
-    )
+    overlay = read_overlay(paths.device_sources())
+    overlay_key = cache.sources_digest(overlay)
     key = cache.digest(work_key, overlay_key)
     found = cache.find("qemu", key)
     # A user's tree may have changed: ninja has to look.
@@ -128,12 +126,12 @@ def _upstream(version: str) -> str:
     return version.rpartition(":")[2]
 
 
-def overlay_map(device: Path) -> dict[Path, Path]:
+def read_overlay(device: Path) -> Sources:
     """The files of qemu-device/ by their place in QEMU's hw/misc/hmm-gpu/."""
     return {
-        **cache.source_map(device / "qemu"),
-        **cache.source_map(device / "core", "core"),
-        **cache.source_map(device / "include", "include"),
+        **cache.read_sources(device / "qemu"),
+        **cache.read_sources(device / "core", "core"),
+        **cache.read_sources(device / "include", "include"),
     }
 
 
@@ -219,12 +217,10 @@ def _edit(path: Path, line: str, after: str | None) -> None:
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def _build(
-    ctx: Context, work: Path, tree: Path, overlay: Mapping[Path, Path], key: str, keep: bool
-) -> Path:
+def _build(ctx: Context, work: Path, tree: Path, overlay: Sources, key: str, keep: bool) -> Path:
     add_hooks(tree)
-    _, renamed = cache.sync_files(overlay, tree / OVERLAY)
-    cache.copy_changed(DEVICES, tree / "configs/devices/x86_64-softmmu/hmmbench.mak")
+    _, renamed = cache.sync_sources(overlay, tree / OVERLAY)
+    cache.write_changed(DEVICES.read_bytes(), tree / "configs/devices/x86_64-softmmu/hmmbench.mak")
     build_dir = work / "build"
     if not (build_dir / "build.ninja").is_file():
         _configure(ctx, tree, build_dir)
