@@ -135,6 +135,16 @@ def test_timeout_between_header_and_payload_loses_nothing() -> None:
         assert channel.request(1, b"quick")[1] == b"quick"
 
 
+def test_post_and_collect() -> None:
+    with served(echo) as channel:
+        first = channel.post(1, b"one")
+        second = channel.post(2, b"two")
+        assert channel.collect(second) == (2 | REPLY, b"two")
+        with pytest.raises(AgentTimeout):
+            channel.collect(first, 0.1)  # dropped on the way to the second
+        assert channel.request(3, b"three")[1] == b"three"
+
+
 def test_peer_gone_is_told_at_once() -> None:
     def hang_up(sock: socket.socket, kind: int, ident: int, body: bytes) -> None:
         sock.shutdown(socket.SHUT_RDWR)

@@ -104,13 +104,13 @@ def test_power_off(plain: Machine) -> None:
 def test_agent_that_hangs(plain: Machine) -> None:
     """A guest that gives no answer is told from one that died; the machine still ends."""
     with pytest.raises(AgentTimeout, match="did not answer"):
-        plain._channel.request(3, b"\xff\xff\0\0sleep 30", timeout=1.0)
+        plain.channel.request(3, b"\xff\xff\0\0sleep 30", timeout=1.0)
     assert plain.alive
 
 
 def test_late_answer_does_not_disturb(plain: Machine) -> None:
     with pytest.raises(AgentTimeout):
-        plain._channel.request(3, b"\xff\xff\0\0sleep 1; echo late", timeout=0.2)
+        plain.channel.request(3, b"\xff\xff\0\0sleep 1; echo late", timeout=0.2)
     assert plain.agent.check("echo timely") == "timely\n"
 
 

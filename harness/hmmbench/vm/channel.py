@@ -12,7 +12,7 @@ import contextlib
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from hmmbench import cheader, paths
@@ -35,7 +35,7 @@ class ProtocolError(VmError):
 class Channel:
     """Request and answer over a connected stream socket.
 
-    Only one thread may have a request outstanding; wake() may be called from any thread.
+    Only one thread at a time may send or wait; wake() may be called from any thread.
     `closed` makes the error for a peer that is gone: the machine knows why, the socket does not.
     """
 
@@ -52,27 +52,56 @@ class Channel:
         timeout in seconds for the whole exchange. Raises AgentTimeout, ProtocolError, and what
         `closed` makes when the peer is gone.
         """
+        begun = time.monotonic()
+        ident = self.post(kind, payload, timeout)
+        return self.collect(ident, timeout - (time.monotonic() - begun), timeout)
+
+    def post(self, kind: int, payload: bytes = b"", timeout: float = 30.0) -> int:
+        """Send a request and do not wait: its id, for collect().
+
+        The answer may be collected from another channel, if the machine was saved after the
+        agent had taken the request and restored with that channel.
+        """
         proto = protocol()
         if len(payload) > proto.HB_MAX_PAYLOAD:
             raise ValueError(f"a message of {len(payload)} bytes is longer than HB_MAX_PAYLOAD")
-        if self._waiting:
-            raise RuntimeError("a request is already outstanding on this channel")
-        deadline = time.monotonic() + timeout
         # 0 is never used, so that an all-zero frame cannot be an answer.
         self._id = self._id % 0xFFFF + 1
+        header = HEADER.pack(proto.HB_MAGIC, kind, self._id, len(payload), 0)
+        with self._exclusive():
+            try:
+                self._send(header, payload, time.monotonic() + timeout)
+            except TimeoutError:
+                raise AgentTimeout(f"the agent did not take a request in {timeout:g} s") from None
+        return self._id
+
+    def collect(
+        self, ident: int, timeout: float = 30.0, told: float | None = None
+    ) -> tuple[int, bytes]:
+        """Wait for the answer to request `ident`; answers to others are dropped.
+
+        `told` is the time limit that the error names, if it is not `timeout`.
+        """
+        deadline = time.monotonic() + timeout
+        # A restored channel goes on counting where the old one was.
+        self._id = max(self._id, ident)
+        with self._exclusive():
+            try:
+                while True:
+                    kind, found, body = self._receive(deadline)
+                    if found == ident:
+                        return kind, body
+            except TimeoutError:
+                limit = timeout if told is None else told
+                raise AgentTimeout(f"the agent did not answer within {limit:g} s") from None
+
+    @contextlib.contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        if self._waiting:
+            raise RuntimeError("another thread uses this channel")
         self._waiting = True
         try:
-            self._send(
-                HEADER.pack(proto.HB_MAGIC, kind, self._id, len(payload), 0), payload, deadline
-            )
-            while True:
-                answer, ident, body = self._receive(deadline)
-                if ident == self._id:
-                    return answer, body
-        except TimeoutError:
-            raise AgentTimeout(
-                f"the agent did not answer a request of type {kind} within {timeout:g} s"
-            ) from None
+            yield
         finally:
             self._waiting = False
 

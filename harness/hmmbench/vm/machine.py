@@ -47,6 +47,8 @@ class Machine:
     state    -- a file written by save() of an equal spec: restored instead of booted
     before   -- what the guest printed before it was saved, for evidence
     console  -- an interactive console: a socket the guest's serial port is connected to
+    greet    -- False: do not wait for the agent; for a machine saved while the agent worked,
+                whose answer is to be collected from `channel`
     """
 
     def __init__(
@@ -57,16 +59,18 @@ class Machine:
         before: str = "",
         console: socket.socket | None = None,
         boot_timeout: float = BOOT_TIMEOUT,
+        greet: bool = True,
     ) -> None:
         self.spec = spec
         #: The agent's answer to HELLO.
         self.hello: dict[str, Any] = {}
-        #: Seconds from the start of QEMU to the first answer of the agent.
+        #: Seconds from the start of QEMU to the first answer of the agent (or to its running).
         self.ready_s = 0.0
         self._state = state
         self._before = before
         self._console_socket = console
         self._boot_timeout = boot_timeout
+        self._greet = greet
         self._stack = ExitStack()
         self._events: list[Event] = []
         # Guarded by _changed: written in the QMP loop's thread, read in the caller's.
@@ -84,7 +88,8 @@ class Machine:
             self._start()
             if self._state is not None:
                 self._load(self._state)
-            self.hello = self.agent.hello(self._boot_timeout)
+            if self._greet:
+                self.hello = self.agent.hello(self._boot_timeout)
             self.ready_s = time.monotonic() - self._started
         except BaseException:
             self.close()
@@ -129,8 +134,8 @@ class Machine:
             self._log = self.folder / "qemu.log"
             self._process: subprocess.Popen[bytes] = process.start(self.argv, fds, self._log)
             self._stack.callback(process.stop, self._process)
-        self._channel = Channel(agent, self._death)
-        self.agent = Agent(self._channel)
+        self.channel = Channel(agent, self._death)
+        self.agent = Agent(self.channel)
         self._qmp = Qmp(qmp, self._on_event, self._on_closed, self._death)
         self._stack.callback(self._qmp.close)
         self._qmp.connect()
@@ -167,7 +172,7 @@ class Machine:
                 self._gone = gone
             self._changed.notify_all()
         if gone:
-            self._channel.wake()
+            self.channel.wake()
 
     def _on_closed(self) -> None:
         """QMP loop's thread: QEMU closed the session, that is, it ends."""
@@ -175,7 +180,7 @@ class Machine:
             if not self._gone:
                 self._gone = "QEMU ended"
             self._changed.notify_all()
-        self._channel.wake()
+        self.channel.wake()
 
     def _death(self) -> Exception:
         """The error for a machine that is gone; caller's thread."""
