@@ -110,7 +110,10 @@ static int op_evict(const struct hb_op *op)
 {
 	char text[32];
 
-	snprintf(text, sizeof(text), "%llu\n", (unsigned long long)op->a);
+	if (op->a)
+		snprintf(text, sizeof(text), "%llu", (unsigned long long)op->a);
+	else
+		strcpy(text, "all");
 	return debugfs_write("evict", text);
 }
 

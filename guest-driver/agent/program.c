@@ -215,31 +215,53 @@ static bool check_ops(char *err)
 	return true;
 }
 
-/*
- * Tables of the launches.  Made here, once, since addresses are the same in
- * every process.  Accesses are sorted by thread, stable; the table of thread t
- * of a launch is entry t of its lanes.
- */
-static bool make_gpu_tables(char *err)
+/* Threads of a launch: as many as the accesses name, at least one. */
+static uint32_t count_lanes(const struct hb_op *op)
 {
-	uint32_t next_lane = 0;
+	uint32_t nlanes = 1;
 
+	for (uint32_t n = op->access_first; n < op->access_first + op->access_count; n++)
+		if (sh->accesses[n].lane >= nlanes)
+			nlanes = sh->accesses[n].lane + 1;
+	return nlanes;
+}
+
+/* Divides gpu_area: arguments, lanes, entries, results. */
+static bool place_gpu_tables(char *err)
+{
+	uint32_t nlanes = 0;
+
+	for (unsigned i = 0; i < sh->prog.nops; i++) {
+		if (sh->ops[i].op != HB_OP_GPU_ACCESS)
+			continue;
+		nlanes += count_lanes(&sh->ops[i]);
+		if (nlanes > MAX_LANES)
+			return bad(err, "more than %u lanes in all launches", MAX_LANES);
+	}
+	sh->gpu_args = (struct acc_args *)sh->gpu_area;
+	sh->gpu_entries = (struct acc_entry *)(sh->gpu_args + sh->prog.nops);
+	sh->results = (struct hb_access_result *)(sh->gpu_entries + sh->prog.naccesses);
+	sh->gpu_lanes = (struct acc_lane *)(sh->results + sh->prog.naccesses);
+	return true;
+}
+
+/*
+ * Fills the tables of the launches: here, once, since addresses are the same in
+ * every process.  Accesses are sorted by thread, stable.
+ */
+static void fill_gpu_tables(void)
+{
+	struct acc_lane *lanes = sh->gpu_lanes;
+
+	memset(sh->gpu_args, 0, sh->prog.nops * sizeof(sh->gpu_args[0]));
 	for (unsigned i = 0; i < sh->prog.nops; i++) {
 		const struct hb_op *op = &sh->ops[i];
 		const struct hb_access *a = sh->accesses + op->access_first;
-		struct acc_lane *lanes = sh->gpu_lanes + next_lane;
-		uint32_t nlanes = 1, at = op->access_first;
+		uint32_t nlanes, at = op->access_first;
 
-		memset(&sh->gpu_args[i], 0, sizeof(sh->gpu_args[i]));
 		if (op->op != HB_OP_GPU_ACCESS)
 			continue;
-		for (uint32_t n = 0; n < op->access_count; n++)
-			if (a[n].lane >= nlanes)
-				nlanes = a[n].lane + 1;
-		if (nlanes > MAX_LANES - next_lane)
-			return bad(err, "operation %u: more than %u lanes in all launches", i, MAX_LANES);
-		next_lane += nlanes;
-
+		nlanes = count_lanes(op);
 		memset(lanes, 0, nlanes * sizeof(*lanes));
 		for (uint32_t n = 0; n < op->access_count; n++)
 			lanes[a[n].lane].count++;
@@ -265,8 +287,8 @@ static bool make_gpu_tables(char *err)
 			.results = (uintptr_t)sh->results,
 			.nlanes = nlanes,
 		};
+		lanes += nlanes;
 	}
-	return true;
 }
 
 static bool prepare(const struct message *m, char *err)
@@ -289,8 +311,9 @@ static bool prepare(const struct message *m, char *err)
 			   sh->prog.nops, sh->prog.naccesses);
 	memcpy(sh->ops, p + sizeof(sh->prog), ops_len);
 	memcpy(sh->accesses, p + sizeof(sh->prog) + ops_len, acc_len);
-	if (!check_ops(err) || !make_gpu_tables(err))
+	if (!check_ops(err) || !place_gpu_tables(err))
 		return false;
+	fill_gpu_tables();
 
 	memset(sh->op_results, 0, sh->prog.nops * sizeof(sh->op_results[0]));
 	memset(sh->results, 0, sh->prog.naccesses * sizeof(sh->results[0]));

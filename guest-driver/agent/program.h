@@ -29,7 +29,8 @@
 #define SHARED_BASE	0x100000000000ull
 #define MAX_LANES	0x100000	/* of all launches of a program */
 #define MAX_DATA	0x1000000	/* bytes of QUERY results */
-#define NO_PROC		0xff
+#define GPU_AREA	(HB_MAX_OPS * sizeof(struct acc_args) + MAX_LANES * sizeof(struct acc_lane) + \
+			 HB_MAX_ACCESSES * (sizeof(struct acc_entry) + sizeof(struct hb_access_result)))
 
 enum { PENDING, RUNNING, DONE };
 
@@ -59,6 +60,11 @@ struct shared {
 	int32_t kick_fd;			/* eventfd: wakes the supervisor */
 	uint32_t phase_start[HB_MAX_OPS];	/* by operation: first operation of its phase */
 	uint8_t phase_width[HB_MAX_OPS];	/* by first operation of a phase: (process, actor) pairs in it */
+	/* in gpu_area */
+	struct acc_args *gpu_args;		/* [nops]; all 0 for GPU_SPIN: nothing to touch, no stop word */
+	struct acc_lane *gpu_lanes;
+	struct acc_entry *gpu_entries;		/* [naccesses] */
+	struct hb_access_result *results;	/* [naccesses]; not constant, of course */
 
 	/* changing */
 	_Atomic uint32_t first;			/* futex: number of leading operations that are DONE */
@@ -68,17 +74,15 @@ struct shared {
 	_Atomic uint8_t state[HB_MAX_OPS];
 	struct slot slot[HB_MAX_PROCS];
 
-	/* each on pages of its own */
-	struct hb_op ops[HB_MAX_OPS] __attribute__((aligned(4096)));	/* constant */
-	struct hb_access accesses[HB_MAX_ACCESSES];			/* constant */
-	struct hb_op_result op_results[HB_MAX_OPS] __attribute__((aligned(4096)));
-	/* what GPU kernels read: constant */
-	struct acc_args gpu_args[HB_MAX_OPS] __attribute__((aligned(4096)));	/* all 0 for GPU_SPIN: nothing to touch, no stop word */
-	struct acc_entry gpu_entries[HB_MAX_ACCESSES] __attribute__((aligned(4096)));
-	struct acc_lane gpu_lanes[MAX_LANES] __attribute__((aligned(4096)));
-	/* what they write */
-	struct hb_access_result results[HB_MAX_ACCESSES] __attribute__((aligned(4096)));
+	struct hb_op ops[HB_MAX_OPS];				/* constant */
+	struct hb_access accesses[HB_MAX_ACCESSES];		/* constant */
+	struct hb_op_result op_results[HB_MAX_OPS];
 	uint8_t data[MAX_DATA] __attribute__((aligned(4096)));
+	/*
+	 * What GPU kernels read and write, packed as the program needs it, so that
+	 * a small one is a single page for the GPU to fault in.
+	 */
+	uint8_t gpu_area[GPU_AREA] __attribute__((aligned(4096)));
 };
 
 extern struct shared *const sh;
