@@ -1,7 +1,571 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * BENCH: measurements of this driver beside the same on the kernel's own HMM
+ * test module (lib/test_hmm.c, /dev/hmm_dmirror0), in one run.
+ *
+ * Request, a flat JSON object:
+ *	measure		name, see the table at the end
+ *	pages		range of one round (default 1024)
+ *	rounds		rounds that count (default 5); one more before them warms up
+ *	thp		1: the range is made of huge pages (default 0: of none)
+ *	populated	bulk_fault: 1: the CPU has written every page before (default 1)
+ *	write		bulk_fault: 1: the GPU writes (default 0)
+ *	random		cpu_fault_back: 1: in random order (default 0)
+ *	threads		bulk_fault: GPU threads (default: all the hardware has)
+ *
+ * Answer, a flat JSON object: the request's numbers, and for each of the two,
+ * with the prefixes ours_ and test_hmm_ (absent if the module is not loaded):
+ *	us		median over the rounds of microseconds a page
+ *	us_min
+ *	p50_us, p99_us	of single events, all rounds together (if the measurement has them)
+ *	ratio		ours_us / test_hmm_us
+ *
+ * Rounds alternate between the two, each round in a fresh process that opens
+ * only its own driver, so neither pays for the other's notifiers.
+ *
+ * What test_hmm does more or less than ours, to read the ratios right: its
+ * READ, WRITE and MIGRATE_TO_DEV also copy the whole range from or to a user
+ * buffer by the CPU; its device memory is system memory and its page-table walk
+ * a loop in the kernel, without interrupts, queues or a second processor.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "accesses.h"
 #include "agent.h"
+#include "hmmgpu.h"
+
+#define MAX_PAGES	65536
+#define MAX_ROUNDS	100
+#define MAX_EVENTS	MAX_PAGES
+#define BENCH_TIMEOUT_MS	300000
+#define HUGE_SIZE	(2ull << 20)
+
+/* The test module's interface: facts of lib/test_hmm_uapi.h, unchanged from 6.1 on. */
+struct dmirror_cmd {
+	uint64_t addr;
+	uint64_t ptr;
+	uint64_t npages;
+	uint64_t cpages;	/* out */
+	uint64_t faults;	/* out */
+};
+#define DMIRROR_NODE		"/dev/hmm_dmirror0"
+#define DMIRROR_READ		_IOWR('H', 0, struct dmirror_cmd)
+#define DMIRROR_WRITE		_IOWR('H', 1, struct dmirror_cmd)
+#define DMIRROR_MIGRATE_TO_DEV	_IOWR('H', 2, struct dmirror_cmd)
+
+struct request {
+	char measure[32];
+	uint64_t pages, rounds, thp, populated, write, random, threads;
+};
+
+/* Filled by the process of a round, read by the one that made it: shared memory. */
+struct sample {
+	int error;		/* -errno, or 0 */
+	char what[64];		/* that failed */
+	uint64_t ns;		/* for the range */
+	uint64_t nevents;
+	uint64_t event_ns[MAX_EVENTS];
+};
+
+/* One of the two drivers, open in the process of a round. */
+struct device {
+	bool ours;
+	struct hmmgpu *gpu;
+	struct hmmgpu_ctx *ctx;
+	int fd;			/* test_hmm */
+	uint8_t *buffer;	/* its copies go there: pages bytes, touched */
+	uint64_t slots;
+};
+
+static int fail(struct sample *s, const char *what, int error)
+{
+	s->error = error ? error : -EIO;
+	snprintf(s->what, sizeof(s->what), "%s", what);
+	return s->error;
+}
+
+static int open_device(struct device *d, const struct request *r, struct sample *s)
+{
+	int ret;
+
+	if (d->ours) {
+		ret = hmmgpu_open(&d->gpu, NULL);
+		if (ret == 0)
+			ret = hmmgpu_ctx_create(d->gpu, 0, &d->ctx);
+		if (ret == 0)
+			ret = hmmgpu_get_param(d->gpu, HMM_GPU_PARAM_THREAD_SLOTS, &d->slots);
+		return ret ? fail(s, "opening the GPU", ret) : 0;
+	}
+	d->fd = open(DMIRROR_NODE, O_RDWR | O_CLOEXEC);
+	if (d->fd < 0)
+		return fail(s, "opening " DMIRROR_NODE, -errno);
+	d->buffer = mmap(NULL, r->pages * PAGE_SIZE, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	return d->buffer == MAP_FAILED ? fail(s, "buffer", -ENOMEM) : 0;
+}
+
+/* A fresh range on a huge page's boundary; word 0 of page i holds i + 1 if populated. */
+static uint8_t *make_range(const struct request *r, bool populate, struct sample *s)
+{
+	uint64_t len = r->pages * PAGE_SIZE;
+	uint8_t *p = mmap(NULL, len + HUGE_SIZE, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED) {
+		fail(s, "mmap", -errno);
+		return NULL;
+	}
+	p = (uint8_t *)(((uintptr_t)p + HUGE_SIZE - 1) & ~(HUGE_SIZE - 1));
+	if (madvise(p, len, r->thp ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) && r->thp) {
+		fail(s, "MADV_HUGEPAGE", -errno);
+		return NULL;
+	}
+	for (uint64_t i = 0; populate && i < r->pages; i++)
+		*(volatile uint64_t *)(p + i * PAGE_SIZE) = i + 1;
+	return p;
+}
+
+static int dmirror(const struct device *d, unsigned long code, void *addr, uint64_t pages,
+		   struct sample *s)
+{
+	struct dmirror_cmd c = {
+		.addr = (uintptr_t)addr, .ptr = (uintptr_t)d->buffer, .npages = pages,
+	};
+
+	if (ioctl(d->fd, code, &c) < 0)
+		return fail(s, "test_hmm", -errno);
+	return c.cpages == pages ? 0 : fail(s, "test_hmm did fewer pages", -EIO);
+}
+
+static int launch(const struct device *d, uint64_t entry, void *args, uint64_t threads,
+		  struct sample *s)
+{
+	struct hmmgpu_launch l = {
+		.entry = entry, .args = (uintptr_t)args,
+		.block = threads < 32 ? threads : 32,
+	};
+	struct hmmgpu_result result;
+	char text[128];
+	int ret;
+
+	l.grid = (threads + l.block - 1) / l.block;
+	ret = hmmgpu_run(d->ctx, &l, &result);
+	if (ret)
+		return fail(s, result.error ? hmmgpu_result_text(&result, text, sizeof(text))
+					    : "launch", ret);
+	return 0;
+}
+
+/* All tables of a kernel are known to the GPU before what is measured begins. */
+static int warm(const struct device *d, void *args, size_t len, struct sample *s)
+{
+	uintptr_t start = (uintptr_t)args & ~(PAGE_SIZE - 1);
+	uintptr_t end = ((uintptr_t)args + len + PAGE_SIZE - 1) & ~(PAGE_SIZE - 1);
+	int ret = launch(d, kernel_empty, NULL, 1, s);
+
+	if (ret)
+		return ret;
+	ret = hmmgpu_prefetch(d->gpu, (void *)start, end - start, HMM_GPU_MIGRATE_SYSTEM, NULL, NULL);
+	return ret ? fail(s, "prefetch", ret) : 0;
+}
+
+static int to_device(const struct device *d, uint8_t *p, uint64_t pages, struct sample *s)
+{
+	uint64_t migrated, failed;
+	int ret;
+
+	if (!d->ours)
+		return dmirror(d, DMIRROR_MIGRATE_TO_DEV, p, pages, s);
+	ret = hmmgpu_migrate(d->gpu, p, pages * PAGE_SIZE, HMM_GPU_MIGRATE_DEVICE, &migrated, &failed);
+	if (ret)
+		return fail(s, "migrate", ret);
+	return migrated == pages ? 0 : fail(s, "not every page migrated", -EIO);
+}
+
+/* ---- the measurements: each is one round ---- */
+
+/* Many threads touch every page of a range that the GPU has not seen. */
+static int bulk_fault(const struct device *d, const struct request *r, struct sample *s)
+{
+	uint64_t threads = r->threads ? r->threads : d->slots, start, sum, want;
+	struct {
+		struct touch_args args;
+		uint64_t sum;
+	} *t = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	uint8_t *p = make_range(r, r->populated, s);
+
+	if (!p || t == MAP_FAILED)
+		return -ENOMEM;
+	t->args = (struct touch_args){
+		.base = (uintptr_t)p, .npages = r->pages, .write = r->write,
+		.value = 7, .sum = r->write ? 0 : (uintptr_t)&t->sum,
+	};
+	if (d->ours && warm(d, t, sizeof(*t), s))
+		return s->error;
+	start = now_ns();
+	if (d->ours ? launch(d, kernel_touch, &t->args, threads, s)
+		    : dmirror(d, r->write ? DMIRROR_WRITE : DMIRROR_READ, p, r->pages, s))
+		return s->error;
+	s->ns = now_ns() - start;
+
+	/* A wrong result makes the figure worthless. */
+	sum = d->ours && !r->write ? t->sum : 0;
+	want = 0;
+	for (uint64_t i = 0; i < r->pages; i++) {
+		if (r->write || !d->ours)
+			sum += *(uint64_t *)((r->write ? p : d->buffer) + i * PAGE_SIZE);
+		if (r->write)
+			want += d->ours ? 7 + i : 0;
+		else
+			want += r->populated ? i + 1 : 0;
+	}
+	return sum == want ? 0 : fail(s, "wrong data", -EILSEQ);
+}
+
+static void shuffle(uint32_t *order, uint64_t n)
+{
+	uint64_t seed = 88172645463325252ull;
+
+	for (uint64_t i = 0; i < n; i++)
+		order[i] = i;
+	for (uint64_t i = n - 1; i > 0; i--) {
+		uint64_t j;
+		uint32_t t;
+
+		seed ^= seed << 13;
+		seed ^= seed >> 7;
+		seed ^= seed << 17;
+		j = seed % (i + 1);
+		t = order[i];
+		order[i] = order[j];
+		order[j] = t;
+	}
+}
+
+/* One thread touches one page after the other, in random order; ours by the device's clock. */
+static int single_fault(const struct device *d, const struct request *r, struct sample *s)
+{
+	size_t len = sizeof(struct latency_args) + r->pages * 12;
+	struct latency_args *a = mmap(NULL, len, PROT_READ | PROT_WRITE,
+				      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	uint8_t *p = make_range(r, true, s);
+	uint64_t *times;
+	uint32_t *order;
+
+	if (!p || a == MAP_FAILED)
+		return -ENOMEM;
+	times = (uint64_t *)(a + 1);
+	order = (uint32_t *)(times + r->pages);
+	shuffle(order, r->pages);
+	*a = (struct latency_args){
+		.base = (uintptr_t)p, .order = (uintptr_t)order, .times = (uintptr_t)times,
+		.npages = r->pages,
+	};
+	if (d->ours) {
+		if (warm(d, a, len, s) || launch(d, kernel_latency, a, 1, s))
+			return s->error;
+	} else {
+		for (uint64_t i = 0; i < r->pages; i++) {
+			uint64_t start = now_ns();
+
+			if (dmirror(d, DMIRROR_READ, p + order[i] * PAGE_SIZE, 1, s))
+				return s->error;
+			times[i] = now_ns() - start;
+		}
+	}
+	for (uint64_t i = 0; i < r->pages; i++) {
+		s->ns += times[i];
+		s->event_ns[s->nevents++] = times[i];
+	}
+	return 0;
+}
+
+static int migrate_to_device(const struct device *d, const struct request *r, struct sample *s)
+{
+	uint8_t *p = make_range(r, true, s);
+	uint64_t start;
+
+	if (!p)
+		return -ENOMEM;
+	start = now_ns();
+	if (to_device(d, p, r->pages, s))
+		return s->error;
+	s->ns = now_ns() - start;
+	return *(uint64_t *)p == 1 ? 0 : fail(s, "wrong data", -EILSEQ);
+}
+
+static int cpu_fault_back(const struct device *d, const struct request *r, struct sample *s)
+{
+	uint32_t *order = malloc(r->pages * sizeof(*order));
+	uint8_t *p = make_range(r, true, s);
+	uint64_t begin;
+
+	if (!p || !order)
+		return -ENOMEM;
+	shuffle(order, r->pages);
+	if (to_device(d, p, r->pages, s))
+		return s->error;
+	begin = now_ns();
+	for (uint64_t i = 0, last = begin; i < r->pages; i++) {
+		uint64_t page = r->random ? order[i] : i, now;
+
+		if (*(volatile uint64_t *)(p + page * PAGE_SIZE) != page + 1)
+			return fail(s, "wrong data", -EILSEQ);
+		now = now_ns();
+		s->event_ns[s->nevents++] = now - last;
+		last = now;
+	}
+	s->ns = now_ns() - begin;
+	return 0;
+}
+
+/* One page thrown away, touched by the CPU and read by the device, again and again. */
+static int touch_round(const struct device *d, const struct request *r, struct sample *s)
+{
+	struct {
+		struct touch_args args;
+		uint64_t sum;
+	} *t = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	uint8_t *p = make_range(r, true, s);
+
+	if (!p || t == MAP_FAILED)
+		return -ENOMEM;
+	if (d->ours && warm(d, t, sizeof(*t), s))
+		return s->error;
+	for (uint64_t i = 0; i < r->pages; i++) {
+		uint8_t *page = p + i * PAGE_SIZE;
+		uint64_t start = now_ns(), got;
+
+		if (madvise(page, PAGE_SIZE, MADV_DONTNEED))
+			return fail(s, "madvise", -errno);
+		*(volatile uint64_t *)page = i + 9;
+		if (d->ours) {
+			t->args = (struct touch_args){
+				.base = (uintptr_t)page, .npages = 1, .sum = (uintptr_t)&t->sum,
+			};
+			t->sum = 0;
+			if (launch(d, kernel_touch, &t->args, 1, s))
+				return s->error;
+			got = t->sum;
+		} else {
+			if (dmirror(d, DMIRROR_READ, page, 1, s))
+				return s->error;
+			got = *(uint64_t *)d->buffer;
+		}
+		if (got != i + 9)
+			return fail(s, "wrong data", -EILSEQ);
+		start = now_ns() - start;
+		s->ns += start;
+		s->event_ns[s->nevents++] = start;
+	}
+	return 0;
+}
+
+/* Launch and wait of an empty kernel; "pages" counts launches. */
+static int launch_latency(const struct device *d, const struct request *r, struct sample *s)
+{
+	if (launch(d, kernel_empty, NULL, 1, s))
+		return s->error;
+	for (uint64_t i = 0; i < r->pages; i++) {
+		uint64_t start = now_ns();
+
+		if (launch(d, kernel_empty, NULL, 1, s))
+			return s->error;
+		start = now_ns() - start;
+		s->ns += start;
+		s->event_ns[s->nevents++] = start;
+	}
+	return 0;
+}
+
+static const struct measurement {
+	const char *name;
+	int (*round)(const struct device *d, const struct request *r, struct sample *s);
+	bool compared;		/* test_hmm can do it too */
+} measurements[] = {
+	{ "bulk_fault", bulk_fault, true },
+	{ "single_fault", single_fault, true },
+	{ "migrate_to_device", migrate_to_device, true },
+	{ "cpu_fault_back", cpu_fault_back, true },
+	{ "touch_round", touch_round, true },
+	{ "launch", launch_latency, false },
+};
+
+/* ---- running them ---- */
+
+struct series {
+	uint64_t rounds;
+	uint64_t ns[MAX_ROUNDS];
+	uint64_t nevents;
+	uint64_t *events;
+};
+
+static int compare(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void print_series(int out, const char *prefix, const struct request *r, struct series *s)
+{
+	qsort(s->ns, s->rounds, sizeof(s->ns[0]), compare);
+	dprintf(out, ",\"%s_us\":%.4f,\"%s_us_min\":%.4f", prefix,
+		s->ns[s->rounds / 2] / 1000.0 / r->pages, prefix, s->ns[0] / 1000.0 / r->pages);
+	if (!s->nevents)
+		return;
+	qsort(s->events, s->nevents, sizeof(s->events[0]), compare);
+	dprintf(out, ",\"%s_p50_us\":%.3f,\"%s_p99_us\":%.3f", prefix,
+		s->events[s->nevents / 2] / 1000.0, prefix,
+		s->events[s->nevents * 99 / 100] / 1000.0);
+}
+
+/* A round in a process of its own: the range, the device and its notifiers go with it. */
+static void one_round(const struct measurement *m, const struct request *r, bool ours,
+		      struct sample *s)
+{
+	struct device d = { .ours = ours };
+	int status;
+	pid_t pid;
+
+	s->error = 0;
+	s->ns = s->nevents = 0;
+	pid = fork();
+	if (pid == 0) {
+		if (open_device(&d, r, s) == 0)
+			m->round(&d, r, s);
+		_exit(0);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		fail(s, "fork", -errno);
+	else if (!WIFEXITED(status) || WEXITSTATUS(status))
+		fail(s, "the measuring process died", -ECHILD);
+}
+
+static void bench_child(int out, void *arg)
+{
+	const struct request *r = arg;
+	const struct measurement *m = NULL;
+	struct sample *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE,
+				MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct series series[2] = { { .rounds = 0 } };
+	bool with_test_hmm;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(measurements); i++)
+		if (strcmp(measurements[i].name, r->measure) == 0)
+			m = &measurements[i];
+	if (!m || s == MAP_FAILED)
+		_exit(1);
+	with_test_hmm = m->compared && access(DMIRROR_NODE, F_OK) == 0;
+	for (unsigned which = 0; which < 2; which++) {
+		series[which].events = calloc(r->rounds * r->pages, sizeof(uint64_t));
+		if (!series[which].events)
+			_exit(1);
+	}
+	for (uint64_t round = 0; round <= r->rounds; round++) {
+		for (unsigned which = 0; which < (with_test_hmm ? 2 : 1); which++) {
+			struct series *to = &series[which];
+
+			one_round(m, r, which == 0, s);
+			if (s->error) {
+				dprintf(out, "!%s of %s: %s: %s", r->measure,
+					which ? "test_hmm" : "hmm_gpu", s->what, strerror(-s->error));
+				return;
+			}
+			if (!round)
+				continue;	/* warming up */
+			to->ns[to->rounds++] = s->ns;
+			memcpy(to->events + to->nevents, s->event_ns, s->nevents * sizeof(uint64_t));
+			to->nevents += s->nevents;
+		}
+	}
+	dprintf(out, "{\"measure\":\"%s\",\"pages\":%llu,\"rounds\":%llu", r->measure,
+		(unsigned long long)r->pages, (unsigned long long)r->rounds);
+	print_series(out, "ours", r, &series[0]);
+	if (with_test_hmm) {
+		print_series(out, "test_hmm", r, &series[1]);
+		dprintf(out, ",\"ratio\":%.4f", (double)series[0].ns[series[0].rounds / 2] /
+			series[1].ns[series[1].rounds / 2]);
+	}
+	dprintf(out, "}");
+}
+
+/* ---- the request ---- */
+
+/* The text after "key": in a flat object, or NULL. */
+static const char *json_value(const char *text, const char *key)
+{
+	size_t len = strlen(key);
+
+	for (const char *p = text; (p = strchr(p, '"')); p++) {
+		const char *q = p + 1 + len;
+
+		if (strncmp(p + 1, key, len) || *q != '"')
+			continue;
+		q += 1 + strspn(q + 1, " \t\r\n");
+		if (*q == ':')
+			return q + 1 + strspn(q + 1, " \t\r\n");
+	}
+	return NULL;
+}
+
+static bool get_number(const char *text, const char *key, uint64_t *value, uint64_t max)
+{
+	const char *v = json_value(text, key);
+	char *end;
+
+	if (!v)
+		return true;
+	if (strncmp(v, "true", 4) == 0 || strncmp(v, "false", 5) == 0) {
+		*value = *v == 't';
+		return true;
+	}
+	errno = 0;
+	*value = strtoull(v, &end, 10);
+	return end != v && !errno && *v != '-' && *value <= max;
+}
 
 void serve_bench(const struct message *m)
 {
-	chan_reply_error(m, "BENCH: no measurement of that name");
+	static char text[65536];
+	const char *json = (char *)m->payload, *name = json_value(json, "measure");
+	struct request r = { .pages = 1024, .rounds = 5, .populated = 1 };
+	bool known = false;
+	ssize_t n;
+
+	if (name && *name == '"')
+		snprintf(r.measure, sizeof(r.measure), "%.*s", (int)strcspn(name + 1, "\""), name + 1);
+	for (unsigned i = 0; i < ARRAY_SIZE(measurements); i++)
+		known |= strcmp(measurements[i].name, r.measure) == 0;
+	if (!known) {
+		chan_reply_error(m, "BENCH: no measurement of the name \"%s\"", r.measure);
+		return;
+	}
+	if (!get_number(json, "pages", &r.pages, MAX_PAGES) || !r.pages ||
+	    !get_number(json, "rounds", &r.rounds, MAX_ROUNDS) || !r.rounds ||
+	    !get_number(json, "thp", &r.thp, 1) || !get_number(json, "populated", &r.populated, 1) ||
+	    !get_number(json, "write", &r.write, 1) || !get_number(json, "random", &r.random, 1) ||
+	    !get_number(json, "threads", &r.threads, 65536)) {
+		chan_reply_error(m, "BENCH: a number is missing its range (pages 1..%u, rounds 1..%u)",
+				 MAX_PAGES, MAX_ROUNDS);
+		return;
+	}
+	n = run_in_child(bench_child, &r, BENCH_TIMEOUT_MS, text, sizeof(text));
+	if (n < 0)
+		chan_reply_error(m, "BENCH: %s: %s", r.measure, strerror((int)-n));
+	else if (text[0] == '!')
+		chan_reply_error(m, "BENCH: %s", text + 1);
+	else
+		chan_reply(m, &(struct iovec){ text, n }, 1);
 }
