@@ -78,5 +78,3 @@ def mixed(seed: int, pages: int = 64, lanes: int = 128, each: int = 8) -> Work:
     ]
     expected = [0] * len(write) + expected_adds + [memory[offset] for offset in offsets]
     return Work(Program(ops, timeout_ms=60000, seed=seed), expected)
-
-
