@@ -20,7 +20,7 @@ unsigned int hg_fault_batch = 256;
 module_param_named(fault_batch, hg_fault_batch, uint, 0644);
 MODULE_PARM_DESC(fault_batch, "GPU faults served before a replay (1..1024)");
 
-unsigned int hg_faultaround_pages = 16;
+unsigned int hg_faultaround_pages = 32;
 module_param_named(faultaround_pages, hg_faultaround_pages, uint, 0644);
 MODULE_PARM_DESC(faultaround_pages,
 		 "pages that one CPU fault brings back from VRAM (1..512, a power of two)");

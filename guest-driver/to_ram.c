@@ -13,9 +13,6 @@
 #include "hmm_gpu.h"
 #include "hmm_gpu_trace.h"
 
-/* A page that others hold for the moment is tried again so often. */
-#define HG_TO_RAM_TRIES		8
-
 /**
  * hg_copy_to_system() - fill the destination of a migration from VRAM
  * @hdev: device
@@ -96,10 +93,16 @@ vm_fault_t hg_migrate_to_ram(struct vm_fault *vmf)
 	struct vm_area_struct *vma = vmf->vma;
 	unsigned long around = roundup_pow_of_two(clamp(READ_ONCE(hg_faultaround_pages), 1U,
 							(unsigned int)HG_WINDOW_PAGES));
+	struct migrate_vma args = {
+		.vma = vma,
+		.pgmap_owner = hdev,
+		.flags = MIGRATE_VMA_SELECT_DEVICE_PRIVATE,
+		.fault_page = vmf->page,
+	};
+	unsigned long base, index, i, moved = 0;
 	struct hg_migrate_buf *buf;
-	unsigned int tries;
-	bool done = false;
-	int ret = 0;
+	bool done;
+	int ret;
 
 	hg_inc(hdev, cpu_faults);
 	hg_delay(to_ram_entry);
@@ -112,45 +115,36 @@ vm_fault_t hg_migrate_to_ram(struct vm_fault *vmf)
 	buf = hg_migrate_buf_alloc(around);
 	if (!buf)
 		return VM_FAULT_OOM;
+	base = vmf->address & ~((around << PAGE_SHIFT) - 1);
+	args.start = max(vma->vm_start, base);
+	args.end = min(vma->vm_end, base + (around << PAGE_SHIFT));
+	args.src = buf->src;
+	args.dst = buf->dst;
+	index = (vmf->address - args.start) >> PAGE_SHIFT;
 
-	for (tries = 0; tries < HG_TO_RAM_TRIES && !done && !ret; tries++) {
-		unsigned long i, index, moved = 0;
-		struct migrate_vma args = {
-			.vma = vma,
-			.src = buf->src,
-			.dst = buf->dst,
-			.pgmap_owner = hdev,
-			.flags = MIGRATE_VMA_SELECT_DEVICE_PRIVATE,
-			.fault_page = vmf->page,
-		};
-
-		args.start = max(vma->vm_start, vmf->address & ~((around << PAGE_SHIFT) - 1));
-		args.end = min(vma->vm_end, (vmf->address & ~((around << PAGE_SHIFT) - 1)) +
-					    (around << PAGE_SHIFT));
-		index = (vmf->address - args.start) >> PAGE_SHIFT;
-		memset(buf->dst, 0, around * sizeof(*buf->dst));
-		if (migrate_vma_setup(&args)) {
-			ret = -EIO;
-			break;
-		}
-		hg_delay(to_ram_after_setup);
-		ret = hg_copy_to_system(hdev, vma, args.start, buf, args.npages, index);
-		hg_delay(to_ram_after_copy);
-		migrate_vma_pages(&args);
-		for (i = 0; i < args.npages; i++)
-			moved += !!(buf->src[i] & MIGRATE_PFN_MIGRATE);
-		done = buf->src[index] & MIGRATE_PFN_MIGRATE;
-		hg_delay(to_ram_before_finalize);
-		migrate_vma_finalize(&args);
-		hg_add(hdev, pages_to_system, moved);
-		trace_hmm_gpu_cpu_fault(vmf->address, moved, done);
-		if (!done) {
-			/* the page alone next time: fewer ways to fail */
-			around = 1;
-			hg_inc(hdev, cpu_fault_retries);
-			cond_resched();
-		}
+	if (migrate_vma_setup(&args)) {
+		ret = -EIO;
+		goto out;
 	}
+	hg_delay(to_ram_after_setup);
+	ret = hg_copy_to_system(hdev, vma, args.start, buf, args.npages, index);
+	hg_delay(to_ram_after_copy);
+	migrate_vma_pages(&args);
+	for (i = 0; i < args.npages; i++)
+		moved += !!(buf->src[i] & MIGRATE_PFN_MIGRATE);
+	done = buf->src[index] & MIGRATE_PFN_MIGRATE;
+	hg_delay(to_ram_before_finalize);
+	migrate_vma_finalize(&args);
+	hg_add(hdev, pages_to_system, moved);
+	trace_hmm_gpu_cpu_fault(vmf->address, moved, done);
+	/*
+	 * Not done: somebody else migrates it, or has a reference for the
+	 * moment.  The CPU finds out by faulting again, and not by trying here:
+	 * our own reference is in their way.
+	 */
+	if (!done)
+		hg_inc(hdev, cpu_fault_retries);
+out:
 	hg_migrate_buf_free(buf);
 	if (ret == -ENOMEM)
 		return VM_FAULT_OOM;
