@@ -16,8 +16,7 @@ from typing import Any, Literal
 from hmmbench import paths
 from hmmbench.build import NotBuilt, kernel, peek, qemu_build, ssh
 from hmmbench.build.cache import stamp_read
-from hmmbench.vm import accel
-from hmmbench.vm.spec import MachineSpec
+from hmmbench.vm.standard import best_spec
 
 KVM = Path("/dev/kvm")
 
@@ -156,8 +155,7 @@ def _accelerator() -> Iterator[Finding]:
             "./hmmbench build",
         )
         return
-    spec = MachineSpec(built.qemu, built.qemu_data_dirs, built.kernel_image, built.initramfs)
-    answer = accel.probe(spec)
+    _, answer = best_spec(built)
     yield Finding("accelerator", "ok", f"{answer.name}: {answer.reason}")
 
 
