@@ -123,6 +123,29 @@ def test_bad_argument_of_qemu(plain_spec: MachineSpec) -> None:
     assert caught.value.exit_status == 1
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_race_of_qemu_at_boot(plain_spec: MachineSpec, tmp_path: Path, times: int) -> None:
+    """A QEMU that dies of its known race while booting is started once more, and only once."""
+    count = tmp_path / "count"
+    count.write_text("")
+    fake = tmp_path / "qemu"
+    fake.write_text(
+        f"#!/bin/sh\necho >>{count}\n[ $(wc -l <{count}) -gt {times} ] ||"
+        " { echo 'iotlb_to_section: Assertion failed' >&2; kill -ABRT $$; }\n"
+        f'exec {plain_spec.qemu} "$@"\n'
+    )
+    fake.chmod(0o755)
+    machine = Machine(replace(plain_spec, qemu=fake))
+    if times == 1:
+        with machine:
+            assert machine.agent.check("echo up") == "up\n"
+            machine.check()
+    else:
+        with pytest.raises(VmDied, match="signal 6"), machine:
+            pytest.fail("started")
+    assert count.read_text() == "\n\n"
+
+
 def test_missing_files(plain_spec: MachineSpec, tmp_path: Path) -> None:
     with (
         pytest.raises(VmDied, match="could not open kernel file"),
