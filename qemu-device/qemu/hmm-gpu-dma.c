@@ -6,8 +6,8 @@
  * bus-master address space hands each RAM section to the core, which then uses
  * the host pointer and reports writes (ram_written).  Turning bus mastering off
  * empties that address space and so takes the sections away again.  Slow, for
- * addresses in no such section (behind an IOMMU): translate, access, piece by
- * piece.  Both reach RAM only: registers of devices, this one included, give a
+ * addresses in no such section (behind an IOMMU, or across two of them):
+ * translate, access, piece by piece.  Both reach RAM only: registers of devices, this one included, give a
  * bus error, so that DMA can neither re-enter a device nor need the BQL.
  *
  * Guest atomics are host atomics on the same memory under TCG and KVM, so the
@@ -32,6 +32,9 @@ struct HmmGpuRam {
     hwaddr size;
     hwaddr offset;          /* of addr in mr */
     uint8_t *ptr;           /* host address of addr */
+    bool readonly;
+    bool added;             /* the core knows it */
+    bool gone;              /* from the address space */
     QLIST_ENTRY(HmmGpuRam) next;
 };
 
@@ -65,11 +68,9 @@ static uint8_t *hmm_gpu_translate(HmmGpuState *s, uint64_t addr, hwaddr *len,
     return (uint8_t *)memory_region_get_ram_ptr(*mr) + *xlat;
 }
 
-static int hmm_gpu_read(void *host, uint64_t addr, void *buf, uint32_t len)
+static int hmm_gpu_copy(HmmGpuState *s, uint64_t addr, uint8_t *buf,
+                        uint32_t len, bool is_write)
 {
-    HmmGpuState *s = host;
-    uint8_t *to = buf;
-
     if (addr + len < addr) {
         return -1;
     }
@@ -77,41 +78,19 @@ static int hmm_gpu_read(void *host, uint64_t addr, void *buf, uint32_t len)
     while (len) {
         hwaddr l = len, xlat;
         MemoryRegion *mr;
-        uint8_t *ptr = hmm_gpu_translate(s, addr, &l, false, &mr, &xlat);
+        uint8_t *ptr = hmm_gpu_translate(s, addr, &l, is_write, &mr, &xlat);
 
         if (!ptr) {
             return -1;
         }
-        memcpy(to, ptr, l);
-        to += l;
-        addr += l;
-        len -= l;
-    }
-    return 0;
-}
-
-static int hmm_gpu_write(void *host, uint64_t addr, const void *buf,
-                         uint32_t len)
-{
-    HmmGpuState *s = host;
-    AddressSpace *as = pci_get_address_space(PCI_DEVICE(s));
-    const uint8_t *from = buf;
-
-    if (addr + len < addr) {
-        return -1;
-    }
-    RCU_READ_LOCK_GUARD();
-    while (len) {
-        hwaddr l = len, xlat;
-        MemoryRegion *mr;
-        uint8_t *ptr = hmm_gpu_translate(s, addr, &l, true, &mr, &xlat);
-
-        if (!ptr) {
-            return -1;
+        if (is_write) {
+            memcpy(ptr, buf, l);
+            hmm_gpu_mark_written(pci_get_address_space(PCI_DEVICE(s)), mr,
+                                 xlat, l);
+        } else {
+            memcpy(buf, ptr, l);
         }
-        memcpy(ptr, from, l);
-        hmm_gpu_mark_written(as, mr, xlat, l);
-        from += l;
+        buf += l;
         addr += l;
         len -= l;
     }
@@ -159,29 +138,71 @@ static uint64_t hmm_gpu_atomic_##TYPE(TYPE *p, HgAtomicOp op, TYPE v,         \
 HMM_GPU_ATOMIC(uint32_t, int32_t)
 HMM_GPU_ATOMIC(uint64_t, int64_t)
 
-static int hmm_gpu_atomic(void *host, uint64_t addr, uint32_t size,
-                          HgAtomicOp op, uint64_t operand, uint64_t expected,
-                          uint64_t *old)
+static int hmm_gpu_do_atomic(HmmGpuState *s, HmmGpuDma *dma)
 {
-    HmmGpuState *s = host;
+    uint32_t size = dma->len;
     hwaddr len = size, xlat;
     MemoryRegion *mr;
     uint8_t *ptr;
 
-    if ((size != 4 && size != 8) || (addr & (size - 1))) {
+    if ((size != 4 && size != 8) || (dma->addr & (size - 1))) {
         return -1;
     }
     RCU_READ_LOCK_GUARD();
-    ptr = hmm_gpu_translate(s, addr, &len, true, &mr, &xlat);
+    ptr = hmm_gpu_translate(s, dma->addr, &len, true, &mr, &xlat);
     /* A section may start at any byte; an atomic needs it aligned in RAM. */
     if (!ptr || len < size || !QEMU_PTR_IS_ALIGNED(ptr, size)) {
         return -1;
     }
-    *old = size == 4
-        ? hmm_gpu_atomic_uint32_t((uint32_t *)ptr, op, operand, expected)
-        : hmm_gpu_atomic_uint64_t((uint64_t *)ptr, op, operand, expected);
+    dma->old = size == 4
+        ? hmm_gpu_atomic_uint32_t((uint32_t *)ptr, dma->op, dma->operand,
+                                  dma->expected)
+        : hmm_gpu_atomic_uint64_t((uint64_t *)ptr, dma->op, dma->operand,
+                                  dma->expected);
     hmm_gpu_mark_written(pci_get_address_space(PCI_DEVICE(s)), mr, xlat, size);
     return 0;
+}
+
+int hmm_gpu_dma_do(HmmGpuState *s, HmmGpuDma *dma)
+{
+    if (dma->kind == HMM_GPU_DMA_ATOMIC) {
+        return hmm_gpu_do_atomic(s, dma);
+    }
+    return hmm_gpu_copy(s, dma->addr, dma->buf, dma->len,
+                        dma->kind == HMM_GPU_DMA_WRITE);
+}
+
+static int hmm_gpu_read(void *host, uint64_t addr, void *buf, uint32_t len)
+{
+    HmmGpuDma dma = {
+        .kind = HMM_GPU_DMA_READ, .addr = addr, .buf = buf, .len = len,
+    };
+
+    return hmm_gpu_dma(host, &dma);
+}
+
+static int hmm_gpu_write(void *host, uint64_t addr, const void *buf,
+                         uint32_t len)
+{
+    HmmGpuDma dma = {
+        .kind = HMM_GPU_DMA_WRITE, .addr = addr, .buf = (void *)buf, .len = len,
+    };
+
+    return hmm_gpu_dma(host, &dma);
+}
+
+static int hmm_gpu_atomic(void *host, uint64_t addr, uint32_t size,
+                          HgAtomicOp op, uint64_t operand, uint64_t expected,
+                          uint64_t *old)
+{
+    HmmGpuDma dma = {
+        .kind = HMM_GPU_DMA_ATOMIC, .addr = addr, .len = size, .op = op,
+        .operand = operand, .expected = expected,
+    };
+    int ret = hmm_gpu_dma(host, &dma);
+
+    *old = dma.old;
+    return ret;
 }
 
 static void hmm_gpu_ram_written(void *host, void *opaque, void *ptr,
@@ -257,8 +278,12 @@ static void hmm_gpu_region_add(MemoryListener *listener,
 {
     HmmGpuState *s = container_of(listener, HmmGpuState, listener);
     HmmGpuRam *ram;
-    bool readonly;
 
+    if (memory_region_is_iommu(section->mr)) {
+        s->iommu_sections++;
+        hmm_gpu_iommu_appears(s);
+        return;
+    }
     if (!hmm_gpu_is_plain_ram(section->mr)) {
         return;
     }
@@ -268,12 +293,9 @@ static void hmm_gpu_region_add(MemoryListener *listener,
     ram->size = int128_get64(section->size);
     ram->offset = section->offset_within_region;
     ram->ptr = (uint8_t *)memory_region_get_ram_ptr(ram->mr) + ram->offset;
+    ram->readonly = section->readonly || ram->mr->readonly;
     memory_region_ref(ram->mr);
-    readonly = section->readonly || ram->mr->readonly;
     QLIST_INSERT_HEAD(&s->ram, ram, next);
-    trace_hmm_gpu_ram_add(ram->addr, ram->size, memory_region_name(ram->mr),
-                          readonly);
-    hg_ram_add(s->gpu, ram->addr, ram->size, ram->ptr, readonly, ram);
 }
 
 static void hmm_gpu_region_del(MemoryListener *listener,
@@ -282,19 +304,86 @@ static void hmm_gpu_region_del(MemoryListener *listener,
     HmmGpuState *s = container_of(listener, HmmGpuState, listener);
     HmmGpuRam *ram;
 
+    if (memory_region_is_iommu(section->mr)) {
+        s->iommu_sections--;
+        return;
+    }
     QLIST_FOREACH(ram, &s->ram, next) {
-        if (ram->addr == section->offset_within_address_space) {
+        if (!ram->gone &&
+            ram->addr == section->offset_within_address_space) {
+            ram->gone = true;
             break;
         }
     }
-    if (!ram) {
-        return;     /* was not RAM */
+}
+
+static void hmm_gpu_do_ram_add(HmmGpuState *s, void *opaque)
+{
+    HmmGpuRam *ram = opaque;
+
+    hg_ram_add(s->gpu, ram->addr, ram->size, ram->ptr, ram->readonly, ram);
+}
+
+static void hmm_gpu_do_ram_remove(HmmGpuState *s, void *opaque)
+{
+    HmmGpuRam *ram = opaque;
+
+    hg_ram_remove(s->gpu, ram->addr, ram->size);
+}
+
+static HmmGpuRam *hmm_gpu_next_change(HmmGpuState *s)
+{
+    HmmGpuRam *ram, *fresh = NULL;
+
+    QLIST_FOREACH(ram, &s->ram, next) {
+        if (ram->gone) {
+            return ram;         /* before what may take its place */
+        }
+        if (!ram->added) {
+            fresh = ram;
+        }
     }
-    trace_hmm_gpu_ram_remove(ram->addr, ram->size);
-    hg_ram_remove(s->gpu, ram->addr, ram->size);    /* waits for engines */
-    QLIST_REMOVE(ram, next);
-    memory_region_unref(ram->mr);
-    g_free(ram);
+    return fresh;
+}
+
+void hmm_gpu_apply_ram(HmmGpuState *s)
+{
+    HmmGpuRam *ram;
+
+    hmm_gpu_iommu_update(s);
+    /* From the start each time: an access served meanwhile may change more. */
+    while ((ram = hmm_gpu_next_change(s))) {
+        if (!ram->gone) {
+            trace_hmm_gpu_ram_add(ram->addr, ram->size,
+                                  memory_region_name(ram->mr), ram->readonly);
+            ram->added = true;
+            hmm_gpu_blocking(s, hmm_gpu_do_ram_add, ram);
+            continue;
+        }
+        QLIST_REMOVE(ram, next);
+        if (ram->added) {
+            trace_hmm_gpu_ram_remove(ram->addr, ram->size);
+            hmm_gpu_blocking(s, hmm_gpu_do_ram_remove, ram);
+        }
+        memory_region_unref(ram->mr);
+        g_free(ram);
+    }
+}
+
+/*
+ * All address spaces show the new memory map.  The core learns of it here, not
+ * in region_add and region_del: it may have to wait for engines, their accesses
+ * through an IOMMU are served meanwhile, and an IOMMU may change the memory map
+ * when it translates, which must not happen inside a change.
+ */
+static void hmm_gpu_commit(MemoryListener *listener)
+{
+    HmmGpuState *s = container_of(listener, HmmGpuState, listener);
+
+    /* Inside such a served access: hmm_gpu_blocking() comes back to it. */
+    if (!s->in_blocking) {
+        hmm_gpu_apply_ram(s);
+    }
 }
 
 void hmm_gpu_dma_init(HmmGpuState *s)
@@ -305,13 +394,16 @@ void hmm_gpu_dma_init(HmmGpuState *s)
         .priority = MEMORY_LISTENER_PRIORITY_DEV_BACKEND,
         .region_add = hmm_gpu_region_add,
         .region_del = hmm_gpu_region_del,
+        .commit = hmm_gpu_commit,
     };
     memory_listener_register(&s->listener,
                              pci_get_address_space(PCI_DEVICE(s)));
 }
 
+/* Engines are stopped. */
 void hmm_gpu_dma_exit(HmmGpuState *s)
 {
     memory_listener_unregister(&s->listener);   /* calls region_del for each */
+    hmm_gpu_apply_ram(s);
     assert(QLIST_EMPTY(&s->ram));
 }

@@ -26,18 +26,32 @@ static char *hmm_gpu_get_inject(Object *obj, Error **errp)
     return text;
 }
 
+typedef struct HmmGpuInject {
+    const char *rules;
+    char err[256];
+    int ret;
+} HmmGpuInject;
+
+static void hmm_gpu_do_inject(HmmGpuState *s, void *opaque)
+{
+    HmmGpuInject *i = opaque;
+
+    i->ret = hg_inject(s->gpu, i->rules, i->err, sizeof(i->err));
+}
+
 static void hmm_gpu_set_inject(Object *obj, const char *value, Error **errp)
 {
     HmmGpuState *s = HMM_GPU(obj);
-    char err[256] = "";
+    HmmGpuInject inject = { .rules = value };
 
     if (!s->gpu) {      /* checked by realize */
         g_free(s->inject);
         s->inject = g_strdup(value);
         return;
     }
-    if (hg_inject(s->gpu, value, err, sizeof(err))) {
-        error_setg(errp, "inject: %s", err);
+    hmm_gpu_blocking(s, hmm_gpu_do_inject, &inject);
+    if (inject.ret) {
+        error_setg(errp, "inject: %s", inject.err);
     }
 }
 

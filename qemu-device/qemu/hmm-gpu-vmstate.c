@@ -60,7 +60,7 @@ static int hmm_gpu_get_core(QEMUFile *f, void *pv, size_t size,
         error_report("hmm-gpu: device state is cut short");
         return -EINVAL;
     }
-    hg_stop(s->gpu);
+    hmm_gpu_stop(s);            /* at rest already: the machine is stopped */
     ret = hg_load(s->gpu, buf, len, err, sizeof(err));
     trace_hmm_gpu_load(len, ret);
     if (ret) {

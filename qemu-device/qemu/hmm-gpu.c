@@ -116,13 +116,33 @@ static uint64_t hmm_gpu_mmio_read(void *opaque, hwaddr addr, unsigned size)
     return val;
 }
 
+typedef struct HmmGpuMmio {
+    hwaddr addr;
+    uint64_t val;
+    unsigned size;
+} HmmGpuMmio;
+
+static void hmm_gpu_do_mmio_write(HmmGpuState *s, void *opaque)
+{
+    HmmGpuMmio *w = opaque;
+
+    hg_mmio_write(s->gpu, w->addr, w->val, w->size);
+}
+
 static void hmm_gpu_mmio_write(void *opaque, hwaddr addr, uint64_t val,
                                unsigned size)
 {
     HmmGpuState *s = opaque;
 
     if (s->gpu) {
-        hg_mmio_write(s->gpu, addr, val, size);
+        HmmGpuMmio w = { .addr = addr, .val = val, .size = size };
+
+        /* Of the registers only CTRL, by a soft reset, waits for engines. */
+        if ((addr & ~7) == (HG_REG_CTRL & ~7)) {
+            hmm_gpu_blocking(s, hmm_gpu_do_mmio_write, &w);
+        } else {
+            hmm_gpu_do_mmio_write(s, &w);
+        }
         hmm_gpu_after_call(s);
     }
 }
@@ -141,12 +161,17 @@ static const MemoryRegionOps hmm_gpu_mmio_ops = {
 
 /* -- configuration space -- */
 
+static void hmm_gpu_do_set_bus_master(HmmGpuState *s, void *opaque)
+{
+    hg_set_bus_master(s->gpu, s->bus_master);
+}
+
 static void hmm_gpu_set_bus_master(HmmGpuState *s, bool on)
 {
     if (on != s->bus_master) {
         trace_hmm_gpu_bus_master(on);
         s->bus_master = on;
-        hg_set_bus_master(s->gpu, on);
+        hmm_gpu_blocking(s, hmm_gpu_do_set_bus_master, NULL);
     }
 }
 
@@ -173,7 +198,7 @@ static void hmm_gpu_write_config(PCIDevice *pci, uint32_t addr, uint32_t val,
 
 /* -- run, stop, reset -- */
 
-static void hmm_gpu_run(HmmGpuState *s)
+void hmm_gpu_run(HmmGpuState *s)
 {
     if (runstate_is_running() && !s->in_reset) {
         hg_start(s->gpu);
@@ -190,7 +215,7 @@ static void hmm_gpu_vm_state_change(void *opaque, bool running, RunState state)
         hmm_gpu_update_bus_master(s);   /* a snapshot may have been loaded */
         hmm_gpu_run(s);
     } else {
-        hg_stop(s->gpu);
+        hmm_gpu_stop(s);
         /* CPUs are stopped already; send what engines raised last. */
         hmm_gpu_irq_flush(s);
     }
@@ -202,7 +227,7 @@ static void hmm_gpu_reset_enter(Object *obj, ResetType type)
 
     trace_hmm_gpu_reset_phase("enter");
     s->in_reset = true;
-    hg_stop(s->gpu);                    /* no DMA from here on */
+    hmm_gpu_stop(s);                    /* no DMA from here on */
 }
 
 static void hmm_gpu_reset_hold(Object *obj, ResetType type)
@@ -217,7 +242,7 @@ static void hmm_gpu_reset_hold(Object *obj, ResetType type)
      * exit phase; nobody tells us, so do it here.
      */
     s->bus_master = false;
-    hg_set_bus_master(s->gpu, false);
+    hmm_gpu_do_set_bus_master(s, NULL);         /* nobody to wait for */
     if (s->step_timer) {
         timer_del(s->step_timer);
     }
@@ -334,6 +359,7 @@ static void hmm_gpu_realize(PCIDevice *pci, Error **errp)
     }
 
     s->cfg.vram = memory_region_get_ram_ptr(&s->vram);
+    hmm_gpu_iommu_init(s);
     s->irq_bh = qemu_bh_new_guarded(hmm_gpu_irq_bh, s,
                                     &DEVICE(s)->mem_reentrancy_guard);
     if (s->cfg.deterministic) {
@@ -359,6 +385,7 @@ fail:
     g_clear_pointer(&s->gpu, hg_free);
     g_clear_pointer(&s->step_timer, timer_free);
     g_clear_pointer(&s->irq_bh, qemu_bh_delete);
+    hmm_gpu_iommu_exit(s);
     hmm_gpu_exit_caps(pci);
 }
 
@@ -368,11 +395,12 @@ static void hmm_gpu_exit(PCIDevice *pci)
 
     trace_hmm_gpu_exit();
     qemu_del_vm_change_state_handler(s->vmstate_entry);
-    hg_stop(s->gpu);
+    hmm_gpu_stop(s);
     hmm_gpu_dma_exit(s);
     g_clear_pointer(&s->gpu, hg_free);
     g_clear_pointer(&s->step_timer, timer_free);
     g_clear_pointer(&s->irq_bh, qemu_bh_delete);
+    hmm_gpu_iommu_exit(s);
     hmm_gpu_exit_caps(pci);
 }
 

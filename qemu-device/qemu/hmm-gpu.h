@@ -4,17 +4,21 @@
  *
  * Locking.  The glue has no lock of its own.  Every hg_*() call is made under
  * the big QEMU lock (BQL); host callbacks (hmm_gpu_host_ops) run in engine
- * threads without it, or inside an hg_*() call with it.  hg_stop(), hg_reset(),
- * hg_free() and hg_ram_remove() wait for engine threads while the BQL is held,
- * so A HOST CALLBACK MUST NEVER TAKE THE BQL.  That is why DMA reaches RAM
- * only (an access to anything else would take it), and why interrupts leave
- * through a bottom half.
+ * threads without it, or inside an hg_*() call with it.  Some calls (stop, reset,
+ * ram_add, ram_remove, set_bus_master, inject, load) wait for engine threads
+ * while the BQL is held, so A HOST CALLBACK MUST NEVER WAIT FOR THE BQL.  That
+ * is why DMA reaches RAM only (an access to anything else would take it), why
+ * interrupts leave through a bottom half, and why accesses through an IOMMU,
+ * which may need the BQL, take the detour of hmm-gpu-iommu.c: the calls that
+ * wait go through hmm_gpu_blocking().
  */
 #ifndef HW_MISC_HMM_GPU_H
 #define HW_MISC_HMM_GPU_H
 
 #include "hw/pci/pci_device.h"
 #include "exec/memory.h"
+#include "qemu/queue.h"
+#include "qemu/thread.h"
 #include "qemu/timer.h"
 #include "qom/object.h"
 
@@ -24,6 +28,7 @@
 OBJECT_DECLARE_SIMPLE_TYPE(HmmGpuState, HMM_GPU)
 
 typedef struct HmmGpuRam HmmGpuRam;
+typedef struct HmmGpuDma HmmGpuDma;
 
 struct HmmGpuState {
     PCIDevice parent_obj;
@@ -57,23 +62,66 @@ struct HmmGpuState {
 
     /*
      * RAM on the bus-master address space, given to the core by hg_ram_add().
-     * Changed by the memory listener under the BQL; engine threads only see
-     * an element through `opaque` of ram_written(), which they cannot hold
-     * any more when hg_ram_remove() has returned.
+     * BQL; engine threads only see an element through `opaque` of
+     * ram_written(), which they cannot hold any more when hg_ram_remove() has
+     * returned.
      */
     MemoryListener listener;
     QLIST_HEAD(, HmmGpuRam) ram;
+    unsigned iommu_sections;    /* BQL */
+
+    /*
+     * Accesses through an IOMMU (hmm-gpu-iommu.c).  `iommu` is changed under
+     * the BQL (cleared under dma_lock, too) and read anywhere; queue, flags in
+     * it and dma_waiting belong to dma_lock; in_blocking to the BQL.
+     */
+    bool iommu;
+    bool in_blocking;           /* in hmm_gpu_blocking(), with a helper */
+    bool dma_waiting;           /* a BQL holder serves the queue, not dma_bh */
+    QemuMutex dma_lock;
+    QemuCond dma_work, dma_done;
+    QSIMPLEQ_HEAD(, HmmGpuDma) dma_queue;
+    QEMUBH *dma_bh;
 };
+
+/* One access to the bus by address; lives on the stack of who wants it. */
+struct HmmGpuDma {
+    enum { HMM_GPU_DMA_READ, HMM_GPU_DMA_WRITE, HMM_GPU_DMA_ATOMIC } kind;
+    uint64_t addr;
+    uint32_t len;               /* ATOMIC: 4 or 8 */
+    void *buf;                  /* READ: to; WRITE: from */
+    HgAtomicOp op;
+    uint64_t operand, expected, old;
+    int ret;                    /* 0, or -1: bus error */
+    bool done;
+    QSIMPLEQ_ENTRY(HmmGpuDma) next;
+};
+
+typedef void HmmGpuCall(HmmGpuState *s, void *opaque);
 
 /* hmm-gpu.c */
 void hmm_gpu_irq_flush(HmmGpuState *s);
 void hmm_gpu_irq_raise(HmmGpuState *s, unsigned vector);    /* any thread */
 void hmm_gpu_kick(HmmGpuState *s);
 
+void hmm_gpu_run(HmmGpuState *s);
+
 /* hmm-gpu-dma.c */
 extern const HgHostOps hmm_gpu_host_ops;
 void hmm_gpu_dma_init(HmmGpuState *s);
 void hmm_gpu_dma_exit(HmmGpuState *s);
+int hmm_gpu_dma_do(HmmGpuState *s, HmmGpuDma *dma);     /* here and now */
+void hmm_gpu_apply_ram(HmmGpuState *s);     /* tell the core what changed */
+
+/* hmm-gpu-iommu.c */
+void hmm_gpu_iommu_init(HmmGpuState *s);
+void hmm_gpu_iommu_exit(HmmGpuState *s);
+void hmm_gpu_iommu_appears(HmmGpuState *s);
+void hmm_gpu_iommu_update(HmmGpuState *s);
+int hmm_gpu_dma(HmmGpuState *s, HmmGpuDma *dma);        /* any thread */
+/* An hg_*() call that waits for engines.  BQL. */
+void hmm_gpu_blocking(HmmGpuState *s, HmmGpuCall *fn, void *opaque);
+void hmm_gpu_stop(HmmGpuState *s);
 
 /* hmm-gpu-dirty.c; any thread, inside an RCU read section or holding mr */
 void hmm_gpu_mark_written(AddressSpace *as, MemoryRegion *mr, hwaddr off,

@@ -65,15 +65,20 @@ class Machine(Qtest):
         qemu: Path,
         device: str = "",
         *args: str,
+        before: tuple[str, ...] = (),
         accel: str = "qtest",
         firmware: bytes = FIRMWARE,
     ) -> None:
-        """device: properties of hmm-gpu, as after "-device hmm-gpu,"; args: more of QEMU's."""
+        """device: properties of hmm-gpu, as after "-device hmm-gpu,"; args: more of QEMU's.
+
+        before: arguments that must come before the devices.
+        """
         option = "hmm-gpu,id=gpu,bus=rp" + ("," + device if device else "")
         super().__init__(
             qemu,
             [
                 *("-m", f"{RAM_SIZE // MIB}M"),
+                *before,
                 # Unplug by the slot's own registers, not by ACPI: see Machine.eject.
                 *("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"),
                 *("-device", "pcie-root-port,id=rp,bus=pcie.0,addr=1,chassis=1"),
@@ -92,6 +97,10 @@ class Machine(Qtest):
         self._next_page = at + -(-size // PAGE) * PAGE
         assert self._next_page <= RAM_SIZE
         return at
+
+    def continue_from(self, other: Machine) -> None:
+        """This machine has the RAM of another: do not give out again what that one gave out."""
+        self._next_page = other._next_page
 
     # -- configuration space --
 

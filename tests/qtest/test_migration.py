@@ -34,9 +34,10 @@ def _migration(machine: Machine) -> str:
     return "active" if status in ("setup", "device") else str(status)
 
 
-def load(start: Start, file: Path, device: str = "") -> Machine:
+def load(start: Start, file: Path, saved: Machine) -> Machine:
     """A machine with the state of the file, stopped."""
-    machine = start(device, "-incoming", "defer")
+    machine = start("", "-incoming", "defer")
+    machine.continue_from(saved)
     machine.qmp(
         "migrate-set-capabilities",
         {"capabilities": [{"capability": "mapped-ram", "state": True}]},
@@ -58,7 +59,7 @@ def test_outstanding_faults_survive(machine: Machine, start: Start, tmp_path: Pa
     save(machine, file)
     counted = machine.load(word, 8)
     machine.close()
-    other = load(start, file)
+    other = load(start, file, machine)
     assert other.load(word, 8) == counted
     kept = ("faults", "pending_faults", "stalled_warps", "active_ctxs")
     assert {n: other.gpu.counters()[n] for n in kept} == {n: counters[n] for n in kept}
@@ -81,7 +82,7 @@ def test_registers_vram_and_msix_survive(machine: Machine, start: Start, tmp_pat
     file = tmp_path / "state"
     save(machine, file)
     machine.close()
-    other = load(start, file)
+    other = load(start, file, machine)
     other.qmp("cont")
     assert other.gpu.r32(hw.HG_REG_SCRATCH) == 0xCAFE
     assert other.load(BAR_VRAM + 8 * MIB, 8) == 0x1234
@@ -105,7 +106,7 @@ def test_many_saves_of_a_running_machine(machine: Machine, start: Start, tmp_pat
         save(machine, file)
         counted = machine.load(word, 8)
         machine.close()
-        machine = load(start, file)
+        machine = load(start, file, machine)
         machine.qmp("cont")
         eventually("counts on", lambda at=machine, n=counted: at.load(word, 8) > n)
     launch.finish(machine)
@@ -138,6 +139,7 @@ def test_pages_written_during_migration_are_sent_again(
     counted = machine.load(word, 8)
     machine.close()
     other = start("", "-incoming", f"file:{file}")
+    other.continue_from(machine)
     eventually("loaded", lambda: other.qmp("query-status")["status"] == "running")
     other.qmp("stop")
     assert other.load(word, 8) >= counted

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""DMA through Intel's IOMMU: translated, refused, and never a deadlock with the main loop.
+
+Layout of registers and tables: Intel VT-d specification, chapters 9 and 10 (legacy mode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from machine import MIB, RAM_SIZE, Machine, eventually, hw
+from work import Launch, spin
+
+VTD = 0xFED9_0000
+GCMD, GSTS, RTADDR, FSTS, FECTL, FEDATA, FEADDR = 0x18, 0x1C, 0x20, 0x34, 0x38, 0x3C, 0x40
+CCMD, IOTLB = 0x28, 0xF8
+TRANSLATE, SET_ROOT = 1 << 31, 1 << 30
+READ, WRITE, LARGE = 1, 2, 1 << 7
+
+
+class Iommu:
+    """Identity map, in 2 MiB pages, of all RAM for the device; turned on."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._m = machine
+        root, context, top, middle = (machine.alloc() for _ in range(4))
+        self._leaves = machine.alloc()
+        for at in (root, context, top, middle):
+            machine.request(f"memset {at:#x} 4096 0")
+        machine.store(root + 16, context | 1, 8)  # bus 1
+        machine.store(context, top | 1, 8)  # device 0, second-level translation
+        machine.store(context + 8, 1 | 1 << 8, 8)  # three levels, domain 1
+        machine.store(top, self._leaves | READ | WRITE, 8)
+        for page in range(RAM_SIZE // (2 * MIB)):
+            self.map(page)
+        machine.store(VTD + RTADDR, root, 8)
+        machine.store(VTD + GCMD, SET_ROOT, 4)
+        machine.store(VTD + GCMD, TRANSLATE, 4)
+        assert machine.load(VTD + GSTS, 4) & TRANSLATE
+
+    def map(self, page: int, to: int | None = None) -> None:
+        """Map a 2 MiB page of the device to one of RAM (default: the same)."""
+        target = page if to is None else to
+        self._m.store(self._leaves + 8 * page, target * 2 * MIB | LARGE | READ | WRITE, 8)
+        self.flush()
+
+    def unmap(self, page: int) -> None:
+        """The device may not reach the 2 MiB page any more."""
+        self._m.store(self._leaves + 8 * page, 0, 8)
+        self.flush()
+
+    def flush(self) -> None:
+        """Context cache and IOTLB, globally."""
+        self._m.store(VTD + CCMD, 1 << 63 | 1 << 61, 8)
+        self._m.store(VTD + IOTLB, 1 << 63 | 1 << 60, 8)
+
+    def off(self) -> None:
+        """No translation any more."""
+        self._m.store(VTD + GCMD, 0, 4)
+
+    def faults(self) -> bool:
+        """Did the IOMMU record a fault? Clears its summary."""
+        status = self._m.load(VTD + FSTS, 4)
+        self._m.store(VTD + FSTS, status, 4)
+        return status != 0
+
+
+@pytest.fixture
+def behind(start: Callable[..., Machine]) -> Machine:
+    machine = start("", before=("-device", "intel-iommu"))
+    machine.enumerate()
+    return machine
+
+
+def test_work_through_the_iommu(behind: Machine) -> None:
+    behind.gpu.start()
+    Iommu(behind)
+    launch = Launch(behind)
+    launch.begin(behind.gpu)
+    spin(behind)
+    launch.finish(behind)
+
+
+def test_addresses_are_translated(behind: Machine) -> None:
+    """What the device writes to one page of the bus arrives in another of RAM."""
+    behind.gpu.start()
+    iommu = Iommu(behind)
+    iommu.map(24, to=28)
+    context = behind.gpu.context(0)
+    context.submit(hw.HG_OP_FENCE, 48 * MIB + 8, 0x1234)
+    context.finish()
+    assert behind.load(48 * MIB + 8, 8) == 0
+    assert behind.load(56 * MIB + 8, 8) == 0x1234
+
+
+def test_refused_by_the_iommu(behind: Machine) -> None:
+    """An IOMMU fault is a bus error, and the IOMMU's own interrupt is no deadlock."""
+    behind.gpu.start()
+    iommu = Iommu(behind)
+    behind.store(VTD + FEADDR, 0xFEE0_0000, 4)
+    behind.store(VTD + FEDATA, 0x41, 4)
+    behind.store(VTD + FECTL, 0, 4)
+    iommu.unmap(24)
+    context = behind.gpu.context(0)
+    context.submit(hw.HG_OP_FENCE, 48 * MIB, 1)
+    eventually("halt", lambda: bool(context.status() & hw.HG_CTX_HALTED))
+    assert context.error() == hw.HG_ERR_BUS
+    assert iommu.faults()
+
+
+def test_stop_reset_and_switch_under_load(behind: Machine) -> None:
+    """Whoever waits for engines with the main loop's lock serves their accesses meanwhile."""
+    behind.gpu.start()
+    iommu = Iommu(behind)
+    word = spin(behind)
+    for number in range(30):
+        behind.qmp("stop")
+        counted = behind.load(word, 8)
+        behind.qmp("cont")
+        eventually("counts on", lambda n=counted: behind.load(word, 8) > n)  # type: ignore[misc]
+        behind.set_bus_master(True)
+        if number % 5 == 0:
+            iommu.off()
+            eventually("counts on", lambda n=counted: behind.load(word, 8) > n)  # type: ignore[misc]
+            iommu = Iommu(behind)
+        if number % 10 == 9:
+            behind.gpu.w32(hw.HG_REG_CTRL, hw.HG_CTRL_RESET)
+            behind.gpu.start()
+            word = spin(behind)
+    behind.flr()
+    behind.enable_device()
+    behind.gpu.start()
+    launch = Launch(behind)
+    launch.begin(behind.gpu)
+    launch.finish(behind)
+
+
+def test_unplug_behind_the_iommu(behind: Machine) -> None:
+    behind.gpu.start()
+    Iommu(behind)
+    spin(behind)
+    behind.qmp("device_del", {"id": "gpu"})
+    behind.eject()
+    eventually("unplug", lambda: any(e["event"] == "DEVICE_DELETED" for e in behind.events))
