@@ -123,6 +123,7 @@ void hg_ce_put(struct hg_device *hdev, struct hg_ce_slot *slot)
 {
 	struct hg_ce *ce = &hdev->ce;
 
+	/* our use of the list before the next holder's */
 	smp_mb__before_atomic();
 	set_bit(slot->index, &ce->free_mask);
 	wake_up(&ce->wait);

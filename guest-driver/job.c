@@ -438,12 +438,15 @@ int hg_wait_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 	if (args->timeout_ns < 0) {
 		ret = wait_event_interruptible(ctx->wait, READ_ONCE(ctx->done) >= job);
 	} else if (READ_ONCE(ctx->done) < job) {
-		long left = args->timeout_ns ?
-			wait_event_interruptible_timeout(ctx->wait, READ_ONCE(ctx->done) >= job,
-							 min_t(u64, MAX_JIFFY_OFFSET - 1,
-							       nsecs_to_jiffies64(args->timeout_ns) + 1)) : 0;
+		u64 ticks = args->timeout_ns ? nsecs_to_jiffies64(args->timeout_ns) + 1 : 0;
+		long left = 0;
 
-		ret = left > 0 ? 0 : left ? left : -ETIME;
+		if (ticks)
+			left = wait_event_interruptible_timeout(ctx->wait,
+								READ_ONCE(ctx->done) >= job,
+								min_t(u64, MAX_JIFFY_OFFSET, ticks));
+		if (left <= 0)
+			ret = left ? left : -ETIME;
 	}
 	if (ret)
 		goto out;

@@ -17,7 +17,7 @@
 #include "hmm_gpu.h"
 #include "hmm_gpu_trace.h"
 
-#define HG_HUGE_SIZE	(1UL << HG_HUGE_SHIFT)
+#define HG_HUGE_SIZE	BIT(HG_HUGE_SHIFT)
 
 static unsigned int pt_index(unsigned long va, unsigned int level)
 {
