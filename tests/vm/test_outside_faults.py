@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Faults from outside: what is killed while it works leaves nothing, and says what happened."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import threading
+import time
+
+import pytest
+import work
+from test_leaks import live
+
+from hmmbench.guest.protocol import Result
+from hmmbench.oracle import splat
+from hmmbench.vm.errors import AgentTimeout, VmDied
+from hmmbench.vm.machine import Machine
+
+KILLS = 200
+
+# Kills the processes of the agent's program (its children of its own name; shells have another)
+# after some time, and says how many it met.
+KILLER = """
+sleep {delay:.4f}
+n=0
+for d in /proc/[0-9]*; do
+  read -r pid comm state parent rest <$d/stat || continue
+  [ "$comm" = "(agent)" ] && [ $parent = {agent} ] && kill -9 $pid && n=$((n+1))
+done 2>/dev/null
+echo $n >>/tmp/killed
+"""
+
+
+def agent_pid(machine: Machine) -> int:
+    """The agent itself: what the command of an EXEC has as parent."""
+    return int(machine.agent.check("echo $PPID"))
+
+
+def sound(machine: Machine) -> None:
+    """The guest works, holds nothing, and its kernel did not complain."""
+    counts = live(machine)
+    deadline = time.monotonic() + 10
+    while any(counts.values()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+        counts = live(machine)
+    assert not any(counts.values()), counts
+    gauges = machine.counters()
+    assert gauges["pending_faults"] == 0
+    assert gauges["stalled_warps"] == 0
+    for seed in range(3):
+        job = work.mixed(seed)
+        job.check(work.run(machine, job.program))
+    assert splat.scan(machine.console.text()) == []
+
+
+def test_guest_program_killed(vm: Machine) -> None:
+    """kill -9 of the program at random points: while it maps, faults, migrates, copies, exits."""
+    rng = random.Random(1)
+    contexts = vm.counters()["active_ctxs"]
+    agent = agent_pid(vm)
+    # How long the program takes decides where the kills fall.
+    job = work.mixed(0, pages=256, lanes=256, each=16)
+    times = []
+    for _ in range(3):
+        begun = time.monotonic()
+        job.check(work.run(vm, job.program))
+        times.append(time.monotonic() - begun)
+    length = min(times)
+    died = 0
+    for seed in range(KILLS):
+        job = work.mixed(seed, pages=256, lanes=256, each=16)
+        delay = rng.uniform(0, 1.2 * length)
+        vm.agent.start(KILLER.format(delay=delay, agent=agent))
+        result = work.run(vm, job.program)
+        assert not result.timeout
+        assert not result.live_nonzero, result.counters_after
+        if result.died:
+            assert result.died_signal == signal.SIGKILL
+            died += 1
+        else:
+            job.check(result)
+    # A test that never hit its target would prove nothing.
+    assert died > KILLS // 4, f"only {died} of {KILLS} kills met the program"
+    assert vm.counters()["active_ctxs"] == contexts
+    assert agent_pid(vm) == agent
+    sound(vm)
+
+
+def test_agent_killed(vm: Machine) -> None:
+    """The agent itself dies with a program running: init starts it anew, nothing stays."""
+    for delay in (0.0, 0.05, 0.1, 0.2):
+        job = work.mixed(3, pages=256, lanes=256, each=16)
+        pid = agent_pid(vm)
+        vm.agent.start(f"sleep {delay}; kill -9 {pid}")
+        # Mostly its answer never comes; without a delay long enough it was quicker.
+        with contextlib.suppress(AgentTimeout):
+            Result.decode(vm.agent.program(job.program.encode(), 3.0), job.program)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                vm.agent.hello(2.0)
+                if agent_pid(vm) != pid:
+                    break
+            except AgentTimeout:
+                pass
+            assert time.monotonic() < deadline
+        sound(vm)
+
+
+def test_qemu_killed_mid_run(vm: Machine) -> None:
+    """SIGKILL of QEMU with GPU work under way: told at once, with evidence, and no hang."""
+    job = work.mixed(5, pages=512, lanes=512, each=32)
+    timer = threading.Timer(0.05, vm._process.kill)
+    timer.start()
+    begun = time.monotonic()
+
+    def until_it_dies() -> None:
+        while time.monotonic() - begun < 60:
+            work.run(vm, job.program)
+
+    with pytest.raises(VmDied, match="signal 9"):
+        until_it_dies()
+    assert time.monotonic() - begun < 30
+    timer.join()
