@@ -201,7 +201,7 @@ class Fake:
             for gp in list(p.cpu):
                 if p.cpu[gp][0].lazy and self.rng.random() < 0.3:
                     del p.cpu[gp]
-                    self._invalidate(p, gp, "")
+                    self._invalidate(p, gp, "never")
 
     # -- operations --
 
@@ -405,5 +405,5 @@ class Fake:
                         f.lazy = True
                     self._invalidate(p, gp)
             elif o.a == Advice.PAGEOUT:
-                self._invalidate(p, gp, "")
+                self._invalidate(p, gp, "never")
         return -errno.ENOMEM if hole else 0

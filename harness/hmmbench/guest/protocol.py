@@ -266,6 +266,7 @@ class Result:
     elapsed_ns: int = 0
     died: int = 0
     died_signal: int = 0
+    stuck: int = 0
     counters_before: str = ""
     counters_after: str = ""
 
@@ -278,7 +279,7 @@ class Result:
             _RESULT.pack(
                 PROTOCOL_VERSION, len(self.ops), naccs, len(data), len(before), len(after),
                 int(self.timeout), int(self.live_nonzero), self.elapsed_ns, self.died,
-                self.died_signal, 0, 0,
+                self.died_signal, self.stuck, 0,
             )
         ]  # fmt: skip
         at = 0
@@ -327,5 +328,5 @@ class Result:
             at += n
         text = data[p_data + dlen :].decode("utf-8", "replace")
         return Result(
-            ops, bool(h[6]), bool(h[7]), h[8], h[9], h[10], text[:blen], text[blen:]
+            ops, bool(h[6]), bool(h[7]), h[8], h[9], h[10], h[11], text[:blen], text[blen:]
         )

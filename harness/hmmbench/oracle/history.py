@@ -25,7 +25,9 @@ from hmmbench.guest.protocol import Acc
 from hmmbench.model.page import ANY, AnyValue, Val, join, new_value
 
 #: States visited before the search gives up and says "undecided".
-BUDGET = 20000
+BUDGET = 3000
+#: Events that may or may not have happened, beyond which searching is hopeless.
+MAX_OPTIONAL = 7
 
 #: Kinds of events besides Acc.READ..CAS
 SET_PERM = 100  # value: the new protection of `view`
@@ -140,6 +142,8 @@ def _search(
     initial: Val, events: Sequence[Event], perms: tuple[int, ...]
 ) -> frozenset[int] | AnyValue:
     n = len(events)
+    if sum(e.optional for e in events) > MAX_OPTIONAL:
+        raise Undecided
     full = (1 << n) - 1
     before = [0] * n
     for i, e in enumerate(events):

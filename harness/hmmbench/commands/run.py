@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`hmmbench run`: the main job."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hmmbench.build import Artifacts, BuildRequest, ensure
+from hmmbench.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_VIOLATION,
+    HmmbenchError,
+    UsageError,
+)
+from hmmbench.report import Report, check_writable
+from hmmbench.runner import INJECTIONS, PROFILES, Campaign, Tally
+from hmmbench.target import VmTarget
+from hmmbench.ui import Stage, Ui
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.snapshot import Snapshots
+from hmmbench.vm.spec import MachineSpec
+from hmmbench.vm.standard import best_spec
+
+
+class Profile(str, Enum):
+    quick = "quick"
+    default = "default"
+    long = "long"
+
+
+def main(
+    profile: Annotated[
+        Profile, typer.Option(help="quick: 300 examples, default: 3,000, long: 30,000.")
+    ] = Profile.quick,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same examples.")] = 1,
+    examples: Annotated[
+        int | None, typer.Option(min=1, help="So many examples instead of the profile's.")
+    ] = None,
+    kernel: Annotated[
+        str, typer.Option(help="lts, latest, or a folder with a kernel's source or build.")
+    ] = "lts",
+    kernel_build: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Your own built kernel tree.")
+    ] = None,
+    kernel_source: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Your own clean kernel source tree.")
+    ] = None,
+    kernel_debug: Annotated[
+        bool, typer.Option(help="The kernel with lockdep, KASAN and kmemleak (slow).")
+    ] = False,
+    qemu_source: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Your own QEMU source tree (10.0).")
+    ] = None,
+    driver_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The driver to test, instead of guest-driver/."),
+    ] = None,
+    driver_patch: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Patch the driver that is tested (-p1; may be repeated)."),
+    ] = None,
+    inject: Annotated[
+        bool, typer.Option(help="Let the device misbehave now and then, as hardware may.")
+    ] = True,
+    delays: Annotated[
+        bool, typer.Option(help="Widen races at the driver's delay points now and then.")
+    ] = True,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where recipes and evidence of violations go.")
+    ] = Path("hmmbench-out"),
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE.")
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the result as JUnit XML.")
+    ] = None,
+) -> int:
+    """Test the driver: random programs of memory operations on CPU and GPU, checked by a model.
+
+    Builds what is missing, boots a virtual machine once, restores it, and runs examples in it.
+    A violation is made small and kept as a recipe for `replay`.
+
+    Example:  ./hmmbench run --profile default --seed 7 --json result.json
+    """
+    check_writable(json_file, "--json")
+    check_writable(junit, "--junit")
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is not a folder")
+    request = BuildRequest(
+        kernel=kernel, kernel_build=kernel_build, kernel_source=kernel_source,
+        kernel_debug=kernel_debug, qemu_source=qemu_source, driver_source=driver_dir,
+        driver_patches=tuple(driver_patch or ()),
+    )  # fmt: skip
+    ui = Ui()
+    report = Report(seed=seed, profile=profile.value)
+    begun = time.monotonic()
+    count = examples or PROFILES[profile.value]
+    code = EXIT_ENVIRONMENT
+    try:
+        tally = _run(request, ui, report, out, seed, count, inject, delays)
+        report.verdict = "fail" if tally.findings else "pass"
+        code = EXIT_VIOLATION if tally.findings else EXIT_OK
+    except UsageError:
+        raise
+    except HmmbenchError as error:
+        report.error = error.message
+        code = error.exit_code
+        raise
+    except KeyboardInterrupt:
+        report.error = "interrupted"
+        code = EXIT_INTERRUPTED
+        raise
+    finally:
+        report.wall_s = round(time.monotonic() - begun, 3)
+        report.stages = dict(ui.seconds)
+        if json_file is not None:
+            report.write_json(json_file)
+        if junit is not None:
+            report.write_junit(junit)
+    report.show(ui.console)
+    return code
+
+
+def _run(
+    request: BuildRequest,
+    ui: Ui,
+    report: Report,
+    out: Path,
+    seed: int,
+    count: int,
+    inject: bool,
+    delays: bool,
+) -> Tally:
+    artifacts = ensure(request, ui)
+    spec = describe(artifacts, report)
+    with ExitStack() as stack:
+        opener = stack.enter_context(Opener(spec))
+        target = stack.enter_context(VmTarget(opener))
+        with ui.stage("virtual machine"):
+            points = target.delay_points() if delays else []
+        with ui.stage("examples") as stage:
+            campaign = Campaign(
+                target, out, seed=seed, examples=count, kernel=report.kernel, delays=points,
+                injections=INJECTIONS if inject else (), note=_Progress(stage, target, count),
+            )  # fmt: skip
+            try:
+                return campaign.run()
+            finally:
+                _fill(report, campaign.tally, target)
+
+
+class _Progress:
+    """The line that moves while examples run."""
+
+    def __init__(self, stage: Stage, target: VmTarget, count: int) -> None:
+        self._stage, self._target, self._count = stage, target, count
+        self._begun = self._said = time.monotonic()
+
+    def __call__(self, tally: Tally, text: str) -> None:
+        now = time.monotonic()
+        if text:
+            self._stage.progress(tally.examples, self._count, text)
+        elif now - self._said > 0.5:
+            self._said = now
+            rate = tally.operations / (now - self._begun)
+            self._stage.progress(
+                tally.examples, self._count,
+                f"{tally.gpu_accesses} GPU accesses, {rate:.0f} operations/s",
+            )  # fmt: skip
+
+
+def describe(artifacts: Artifacts, report: Report) -> MachineSpec:
+    """The machine for these builds, and its description in the report."""
+    spec, accel = best_spec(artifacts)
+    report.kernel = artifacts.kernel_release
+    report.qemu = artifacts.versions.get("qemu", "")
+    report.accel = accel.name
+    report.versions = dict(artifacts.versions)
+    return spec
+
+
+class Opener:
+    """Restored machines, one at a time: a new one ends the one before."""
+
+    def __init__(self, spec: MachineSpec) -> None:
+        self._spec = spec
+        self._snapshots = Snapshots()
+        self._current = ExitStack()
+
+    def __call__(self) -> Machine:
+        self._current.close()
+        return self._current.enter_context(self._snapshots.open(self._spec))
+
+    def __enter__(self) -> Opener:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._current.close()
+
+
+def _fill(report: Report, tally: Tally, target: VmTarget) -> None:
+    report.examples = tally.examples
+    report.operations = tally.operations
+    report.gpu_accesses = tally.gpu_accesses
+    report.undecided = tally.undecided
+    report.violations = [f.to_json() for f in tally.findings]
+    target.close()
+    totals = target.totals
+    report.gpu_faults, report.replays = totals.faults, totals.replays
+    report.pages_to_device, report.pages_to_system = totals.to_device, totals.to_system
+    report.machines = totals.machines
+    if tally.run_s:
+        report.ops_per_s = round(tally.operations / tally.run_s, 1)

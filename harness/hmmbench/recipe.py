@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A recipe: one example as a readable JSON file, with everything needed to repeat it.
+
+    {"hmmbench": "recipe", "version": 1, "oracle": ..., "message": ..., "kernel": ...,
+     "seed": ..., "example": ..., "repeat": ..., "delays": [...], "inject": [...],
+     "file_pages": [...], "ops": [{"op": "mmap", "kind": "anon_private", ...}, ...]}
+
+Operations of the same "phase" run at the same time if their process or actor differs.  An
+access is a line: "write r1+0x1008 = 0x500000000", with "L3 " before it for GPU lane 3.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hmmbench.errors import UsageError
+from hmmbench.guest.protocol import (
+    F_CTX1,
+    F_NOWAIT,
+    MAX_ACTORS,
+    MAX_PROCS,
+    MAX_REGIONS,
+    REGION_SIZE,
+    Acc,
+    Access,
+    Advice,
+    MapKind,
+    Op,
+    OpKind,
+    Program,
+)
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What surrounds a program: widened races in the driver, misbehaviour of the device.
+
+    `delays`: lines for the driver's debugfs file ("NAME USEC [PERMILLE [SEED]]"); `inject`:
+    rules of the device (docs/device.md).
+    """
+
+    delays: tuple[str, ...] = ()
+    inject: tuple[str, ...] = ()
+
+
+@dataclass
+class Recipe:
+    """One example and where it comes from.  `repeat`: executions one replay is made of."""
+
+    program: Program
+    environment: Environment = field(default_factory=Environment)
+    oracle: str = ""
+    message: str = ""
+    kernel: str = ""
+    seed: int = 0
+    example: int = -1
+    repeat: int = 20
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "hmmbench": "recipe",
+            "version": VERSION,
+            "oracle": self.oracle,
+            "message": self.message,
+            "kernel": self.kernel,
+            "seed": self.seed,
+            "example": self.example,
+            "repeat": self.repeat,
+            "delays": list(self.environment.delays),
+            "inject": list(self.environment.inject),
+            "file_pages": list(self.program.file_pages),
+            "ops": [op_to_json(o) for o in self.program.ops],
+        }
+
+    def write(self, path: Path) -> None:
+        """One operation a line, so that a recipe can be read and edited."""
+        data = self.to_json()
+        ops = data.pop("ops")
+        head = json.dumps(data, indent=1)[:-2]
+        body = ",\n  ".join(json.dumps(o) for o in ops)
+        path.write_text(f'{head},\n "ops": [\n  {body}\n ]\n}}\n')
+
+    @staticmethod
+    def read(path: Path) -> Recipe:
+        """Raises UsageError with the place of the mistake if the file is no recipe."""
+        try:
+            data = json.loads(path.read_text())
+        except OSError as error:
+            raise UsageError(f"cannot read the recipe {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise UsageError(f"{path} is no recipe: not JSON ({error})") from error
+        try:
+            return Recipe.from_json(data)
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+            raise UsageError(f"{path} is no recipe: {what}") from error
+
+    @staticmethod
+    def from_json(data: Any) -> Recipe:
+        """Raises KeyError, TypeError or ValueError."""
+        if not isinstance(data, dict) or data.get("hmmbench") != "recipe":
+            raise ValueError('no object with "hmmbench": "recipe"')
+        if data.get("version") != VERSION:
+            raise ValueError(f"version {data.get('version')}, this bench reads {VERSION}")
+        ops = [op_from_json(i, o) for i, o in enumerate(_list(data, "ops"))]
+        pages = [_number(p, "file_pages") for p in _list(data, "file_pages")]
+        if len(pages) != 4:
+            raise ValueError("file_pages must be 4 numbers")
+        return Recipe(
+            Program(ops, (pages[0], pages[1], pages[2], pages[3])),
+            Environment(_strings(data, "delays"), _strings(data, "inject")),
+            str(data.get("oracle", "")),
+            str(data.get("message", "")),
+            str(data.get("kernel", "")),
+            _number(data.get("seed", 0), "seed"),
+            _number(data.get("example", -1), "example"),
+            max(1, _number(data.get("repeat", 20), "repeat")),
+        )
+
+    def with_program(self, program: Program) -> Recipe:
+        return replace(self, program=program)
+
+
+def _list(data: Mapping[str, Any], name: str) -> list[Any]:
+    value = data[name]
+    if not isinstance(value, list):
+        raise TypeError(f"{name} must be a list")
+    return value
+
+
+def _strings(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    values = data.get(name, [])
+    if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
+        raise TypeError(f"{name} must be a list of strings")
+    return tuple(values)
+
+
+def _number(value: Any, name: str) -> int:
+    if isinstance(value, str):
+        value = int(value, 0)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a number")
+    return value
+
+
+# Which fields an operation uses beyond op, proc, actor, phase: JSON name -> field of Op.
+_RANGE = {"region": "region", "off": "off", "len": "len"}
+_FIELDS: dict[OpKind, dict[str, str]] = {
+    OpKind.NOP: {},
+    OpKind.MMAP: {**_RANGE, "kind": "arg", "prot": "a", "file": "b", "file_off": "c"},
+    OpKind.MUNMAP: _RANGE,
+    OpKind.MPROTECT: {**_RANGE, "prot": "a"},
+    OpKind.MREMAP: {
+        **_RANGE, "to_region": "arg", "to_off": "a", "new_len": "b", "dontunmap": "c",
+    },
+    OpKind.MADVISE: {**_RANGE, "advice": "a"},
+    OpKind.CPU_ACCESS: {"gap_ns": "arg"},
+    OpKind.GPU_ACCESS: {"block": "arg", "budget": "a"},
+    OpKind.GPU_COPY: {**_RANGE, "to_region": "arg", "to_off": "a"},
+    OpKind.GPU_FILL: {**_RANGE, "pattern": "a"},
+    OpKind.MIGRATE: {**_RANGE, "to": "arg", "map": "a"},
+    OpKind.POLICY: {"policy": "arg"},
+    OpKind.EVICT: {"pages": "a"},
+    OpKind.QUERY: _RANGE,
+    OpKind.FORK: {"child": "arg"},
+    OpKind.SPAWN: {"child": "arg"},
+    OpKind.EXIT: {},
+    OpKind.KILL: {"victim": "arg"},
+    OpKind.WAIT_GPU: {},
+    OpKind.SLEEP: {"usec": "a"},
+    OpKind.GPU_SPIN: {"budget": "a"},
+    OpKind.CLOSE_GPU: {},
+    OpKind.KSM: {"run": "a"},
+}  # fmt: skip
+_PROTS = {0: "none", 1: "r", 3: "rw"}
+_NAMES: dict[tuple[OpKind, str], dict[int, str]] = {
+    (OpKind.MMAP, "kind"): {k: k.name.lower() for k in MapKind},
+    (OpKind.MMAP, "prot"): _PROTS,
+    (OpKind.MPROTECT, "prot"): _PROTS,
+    (OpKind.MADVISE, "advice"): {a: a.name.lower() for a in Advice},
+    (OpKind.MIGRATE, "to"): {0: "system", 1: "device"},
+    (OpKind.POLICY, "policy"): {0: "map", 1: "migrate"},
+}
+_HEX = frozenset({"off", "len", "to_off", "new_len", "file_off", "pattern"})
+
+
+def op_to_json(o: Op) -> dict[str, Any]:
+    """An operation with names for numbers; what is 0 and not essential is left out."""
+    kind = OpKind(o.op)
+    out: dict[str, Any] = {"op": kind.name.lower(), "phase": o.phase, "proc": o.proc}
+    if o.actor:
+        out["actor"] = o.actor
+    if o.flags & F_CTX1:
+        out["ctx"] = 1
+    if o.flags & F_NOWAIT:
+        out["nowait"] = True
+    for name, attr in _FIELDS[kind].items():
+        value = getattr(o, attr)
+        names = _NAMES.get((kind, name))
+        if names is not None:
+            out[name] = names.get(value, value)
+        elif value or name in ("region", "off"):
+            out[name] = hex(value) if name in _HEX else value
+    if o.acc:
+        out["accesses"] = [access_to_text(a, kind == OpKind.GPU_ACCESS) for a in o.acc]
+    return out
+
+
+def op_from_json(index: int, data: Any) -> Op:
+    """Raises ValueError or TypeError with the operation's number in the text."""
+    where = f"operation {index}"
+    if not isinstance(data, dict) or not isinstance(data.get("op"), str):
+        raise TypeError(f'{where}: must be an object with "op"')
+    try:
+        kind = OpKind[data["op"].upper()]
+    except KeyError:
+        raise ValueError(f"{where}: there is no operation {data['op']!r}") from None
+    try:
+        o = Op(kind, _field(data, "proc", MAX_PROCS), _field(data, "actor", MAX_ACTORS))
+        o.phase = _field(data, "phase", 1 << 32)
+        o.flags = (F_CTX1 if data.get("ctx") else 0) | (F_NOWAIT if data.get("nowait") else 0)
+        known = {"op", "phase", "proc", "actor", "ctx", "nowait", "accesses"}
+        for name, attr in _FIELDS[kind].items():
+            known.add(name)
+            value = data.get(name, 0)
+            names = _NAMES.get((kind, name))
+            if names is not None and isinstance(value, str):
+                matches = [k for k, text in names.items() if text == value]
+                if not matches:
+                    raise ValueError(f"{name} {value!r} is none of {', '.join(names.values())}")
+                value = matches[0]
+            setattr(o, attr, _number(value, name) & ((1 << 64) - 1))
+        unknown = set(data) - known
+        if unknown:
+            raise ValueError(f"{', '.join(sorted(unknown))}: unknown")
+        if o.region >= MAX_REGIONS:
+            raise ValueError(f"region {o.region}: there are {MAX_REGIONS}")
+        o.acc = [access_from_text(t) for t in data.get("accesses", [])]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where} ({data['op']}): {error}") from None
+    return o
+
+
+def _field(data: Mapping[str, Any], name: str, limit: int) -> int:
+    value = _number(data.get(name, 0), name)
+    if not 0 <= value < limit:
+        raise ValueError(f"{name} {value} is not below {limit}")
+    return value
+
+
+def access_to_text(a: Access, gpu: bool = True) -> str:
+    kind, region, lane, off, value, expect = a
+    who = f"L{lane} " if gpu else ""
+    if kind == Acc.DELAY:
+        return f"{who}delay {value}"
+    text = f"{who}{Acc(kind).name.lower()} r{region}+{off:#x}"
+    if kind not in (Acc.READ, Acc.READ32):
+        text += f" = {value:#x}"
+    if kind == Acc.CAS:
+        text += f" if {expect:#x}"
+    return text
+
+
+_ACCESS = re.compile(
+    r"(?:L(\d+) )?(\w+) (?:r(\d+)\+(\w+))?(?: = (\w+))?(?: if (\w+))?|(?:L(\d+) )?delay (\d+)"
+)
+
+
+def access_from_text(text: Any) -> Access:
+    """Raises ValueError."""
+    match = _ACCESS.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"access {text!r}: expected e.g. 'L3 write r1+0x1008 = 0x500'")
+    lane, kind, region, off, value, expect, lane2, spins = match.groups()
+    if spins is not None:
+        return (int(Acc.DELAY), 0, int(lane2 or 0), 0, int(spins), 0)
+    try:
+        number = Acc[kind.upper()]
+    except KeyError:
+        raise ValueError(f"access {text!r}: there is no {kind!r}") from None
+    if region is None or int(region) >= MAX_REGIONS or int(off, 0) >= REGION_SIZE:
+        raise ValueError(f"access {text!r}: no such place")
+    return (
+        int(number), int(region), int(lane or 0), int(off, 0),
+        int(value or "0", 0) & ((1 << 64) - 1), int(expect or "0", 0) & ((1 << 64) - 1),
+    )  # fmt: skip
+
+

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a run says at its end: JSON for programs, JUnit for CI, a table for people."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from rich.console import Console
+from rich.table import Table
+
+from hmmbench.errors import UsageError
+
+
+@dataclass
+class Report:
+    """Keys are stable: other tools read them.  `wall_s` and `stages` are seconds."""
+
+    verdict: str = "error"
+    seed: int = 0
+    profile: str = ""
+    kernel: str = ""
+    qemu: str = ""
+    accel: str = ""
+    examples: int = 0
+    operations: int = 0
+    gpu_accesses: int = 0
+    gpu_faults: int = 0
+    replays: int = 0
+    pages_to_device: int = 0
+    pages_to_system: int = 0
+    undecided: int = 0
+    machines: int = 0
+    ops_per_s: float = 0.0
+    wall_s: float = 0.0
+    violations: list[dict[str, Any]] = field(default_factory=list)
+    error: str = ""
+    stages: dict[str, float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def write_json(self, path: Path) -> None:
+        _write(path, json.dumps(asdict(self), indent=1) + "\n")
+
+    def write_junit(self, path: Path) -> None:
+        """One test case for the run; each violation is a failure of it."""
+        suite = ElementTree.Element(
+            "testsuite", name="hmmbench", tests="1", skipped="0",
+            failures="1" if self.verdict == "fail" else "0",
+            errors="1" if self.verdict == "error" else "0", time=f"{self.wall_s:.3f}",
+        )  # fmt: skip
+        properties = ElementTree.SubElement(suite, "properties")
+        for name, value in asdict(self).items():
+            if isinstance(value, (str, int, float)):
+                ElementTree.SubElement(properties, "property", name=name, value=str(value))
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="hmmbench.run", name=f"{self.profile} seed {self.seed}",
+            time=f"{self.wall_s:.3f}",
+        )  # fmt: skip
+        for v in self.violations:
+            failure = ElementTree.SubElement(
+                case, "failure", type=str(v["oracle"]), message=_clean(str(v["message"]))
+            )
+            failure.text = _clean(f"recipe: {v['recipe']}\n{v.get('details', '')}")
+        if self.verdict == "error":
+            ElementTree.SubElement(case, "error", message=_clean(self.error))
+        root = ElementTree.Element("testsuites")
+        root.append(suite)
+        ElementTree.indent(root)
+        _write(path, ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n")
+
+    def show(self, console: Console) -> None:
+        """The summary table."""
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+        colour = {"pass": "green", "fail": "red"}.get(self.verdict, "yellow")
+        table.add_row("verdict", f"[bold {colour}]{self.verdict}[/]")
+        table.add_row("machine", f"Linux {self.kernel}, QEMU {self.qemu}, {self.accel}")
+        table.add_row("seed", f"{self.seed} ({self.profile})")
+        table.add_row(
+            "examples",
+            f"{self.examples}, {self.operations} operations ({self.ops_per_s:.0f}/s)",
+        )
+        table.add_row("GPU", f"{self.gpu_accesses} accesses, {self.gpu_faults} faults, "
+                             f"{self.replays} replays")  # fmt: skip
+        table.add_row(
+            "migrated", f"{self.pages_to_device} pages to the device, {self.pages_to_system} back"
+        )
+        table.add_row("time", f"{self.wall_s:.1f} s")
+        console.print(table)
+        for v in self.violations:
+            console.print(f"\n[bold red]{v['oracle']}[/]: ", end="")
+            console.print(str(v["message"]), markup=False, highlight=False, soft_wrap=True)
+            console.print(
+                f"  {v['operations']} operations: ./hmmbench replay {v['recipe']}",
+                markup=False, highlight=False, soft_wrap=True,
+            )  # fmt: skip
+            if not v.get("rate"):
+                console.print("  not seen again when repeated; the recipe is the whole example")
+
+
+def _clean(text: str) -> str:
+    """XML 1.0 has no control characters."""
+    return "".join(c if c in "\n\t" or ord(c) >= 32 else "?" for c in text)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def check_writable(path: Path | None, option: str) -> None:
+    """Say before the work that a result will have no place.  Raises UsageError."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"{option} {path} is a folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a"):
+            pass
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}") from error

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A campaign: examples from Hypothesis until one fails or all have passed.
+
+Hypothesis generates (one block of bytes an example, fixed by the seed, no database); what fails
+is confirmed, shrunk by `shrink` and written as a recipe.  Executions of racing programs do not
+repeat exactly, so Hypothesis is never asked to repeat one.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as fix_seed
+from hypothesis import strategies as st
+
+from hmmbench.guest.protocol import Program
+from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
+from hmmbench.oracle.violation import Violation
+from hmmbench.recipe import Environment, Recipe
+from hmmbench.shrink import Shrinker
+from hmmbench.target import Target
+
+#: Examples of each profile.
+PROFILES = {"quick": 300, "default": 3000, "long": 30000}
+
+#: Examples of one run of Hypothesis.
+BATCH = 100
+
+#: Rules of the device that a sound driver survives; one is used in an example now and then.
+INJECTIONS = (
+    "tlb_invalidate prob=0.3 delay=300000",
+    "tlb_invalidate prob=0.1 delay=2000000",
+    "fault prob=0.2 duplicate",
+    "fault prob=0.3 delay_valid=50000",
+    "replay prob=0.3 delay=200000",
+    "irq prob=0.3 delay=200000",
+    "irq prob=0.3 duplicate",
+    "copy prob=0.3 delay=200000",
+    "fence prob=0.3 delay=200000",
+    "launch prob=0.3 delay=100000",
+)
+
+
+@dataclass
+class Finding:
+    """A violation and what was kept of it."""
+
+    violation: Violation
+    recipe: Path
+    folder: Path
+    operations: int
+    rate: float
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "oracle": self.violation.oracle,
+            "message": self.violation.message,
+            "details": self.violation.details,
+            "recipe": str(self.recipe),
+            "operations": self.operations,
+            "rate": round(self.rate, 3),
+        }
+
+
+@dataclass
+class Tally:
+    """What a campaign did."""
+
+    examples: int = 0
+    operations: int = 0
+    gpu_accesses: int = 0
+    undecided: int = 0
+    run_s: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+
+
+class Campaign:
+    """One `run`.
+
+    target      -- where programs are executed
+    out         -- folder for evidence; made when there is some
+    delays      -- names of the driver's delay points
+    injections  -- rules that may be used (none: the device behaves)
+    note        -- called with the tally now and then
+    shrink_s    -- time for making one failure small
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        out: Path,
+        *,
+        seed: int = 0,
+        examples: int = PROFILES["quick"],
+        kernel: str = "",
+        delays: Sequence[str] = (),
+        injections: Sequence[str] = INJECTIONS,
+        note: Callable[[Tally, str], None] = lambda tally, text: None,
+        shrink_s: float = 150.0,
+    ) -> None:
+        self.target = target
+        self.out = out
+        self.seed = seed
+        self.examples = examples
+        self.kernel = kernel
+        self.delays = tuple(delays)
+        self.injections = tuple(injections)
+        self.note = note
+        self.shrink_s = shrink_s
+        self.tally = Tally()
+
+    def run(self) -> Tally:
+        begun = time.monotonic()
+        # In batches, because Hypothesis can only be left between two of them: an exception would
+        # make it run the example again.
+        batch = 0
+        while self._going():
+            self._batch(batch)
+            batch += 1
+        self.tally.run_s = time.monotonic() - begun
+        return self.tally
+
+    def _going(self) -> bool:
+        return self.tally.examples < self.examples and not self.tally.findings
+
+    def _batch(self, number: int) -> None:
+        blocks = st.integers(MIN_STEPS, MAX_STEPS).flatmap(
+            lambda n: st.binary(min_size=size_of(n), max_size=size_of(n))
+        )
+        error: list[BaseException] = []
+
+        @fix_seed(self.seed << 32 | number)
+        @settings(
+            max_examples=min(BATCH, self.examples - self.tally.examples),
+            database=None, deadline=None, phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck), print_blob=False,
+        )  # fmt: skip
+        @given(blocks)
+        def examples(data: bytes) -> None:
+            if error or not self._going():
+                return
+            try:
+                self._one(data)
+            except BaseException as problem:
+                error.append(problem)
+
+        examples()
+        if error:
+            raise error[0]
+
+    def environment(self, index: int) -> Environment:
+        """Most examples run undisturbed; some with a widened race or a misbehaving device."""
+        rng = random.Random(self.seed << 32 | index)
+        delays: tuple[str, ...] = ()
+        inject: tuple[str, ...] = ()
+        if self.delays and rng.random() < 0.25:
+            names = rng.sample(self.delays, k=min(len(self.delays), rng.choice((1, 1, 2))))
+            delays = tuple(
+                f"{name} {rng.choice((100, 500, 2000))} {rng.choice((300, 1000))} "
+                f"{rng.randrange(1, 1 << 16)}"
+                for name in names
+            )
+        if self.injections and rng.random() < 0.1:
+            inject = (rng.choice(self.injections),)
+        return Environment(delays, inject)
+
+    def _one(self, data: bytes) -> None:
+        index = self.tally.examples
+        p = program(data, self.seed)
+        env = self.environment(index)
+        outcome = self.target.run(p, env)
+        self.tally.examples += 1
+        self.tally.operations += outcome.operations
+        self.tally.gpu_accesses += outcome.gpu_accesses
+        self.tally.undecided += outcome.undecided
+        self.note(self.tally, "")
+        if outcome.failed:
+            self._found(p, env, index, outcome.violations)
+
+    def _found(
+        self, p: Program, env: Environment, index: int, violations: list[Violation]
+    ) -> None:
+        first = violations[0]
+        folder = self.out / f"violation-{len(self.tally.findings) + 1}"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "recipe.json"
+        original = folder / "original.json"
+        recipe = Recipe(
+            p, env, first.oracle, first.message, self.kernel, self.seed, index, repeat=200
+        )
+        # Before anything else: what follows may be interrupted.
+        recipe.write(path)
+        recipe.write(original)
+        (folder / "violations.json").write_text(
+            json.dumps(
+                [{"oracle": v.oracle, "message": v.message, "details": v.details}
+                 for v in violations], indent=1,
+            ) + "\n"
+        )  # fmt: skip
+        self.target.keep(folder / "machine")
+        finding = Finding(first, path, folder, len(p.ops), 0.0)
+        self.tally.findings.append(finding)
+        self.note(self.tally, f"violation in example {index}: {first.message}")
+        shrinker = Shrinker(
+            self.target, p, env, first, self.shrink_s,
+            lambda text: self.note(self.tally, f"shrinking: {text}"),
+        )  # fmt: skip
+        small = shrinker.run()
+        if small.rate:
+            Recipe(
+                small.program, small.environment, small.violation.oracle,
+                small.violation.message, self.kernel, self.seed, index, repeats(small.rate),
+            ).write(path)  # fmt: skip
+            finding.violation = small.violation
+            finding.operations = len(small.program.ops)
+        finding.rate = small.rate
+
+
+def repeats(rate: float) -> int:
+    """Executions after which a failure of this rate has shown with great certainty.
+
+    The measured rate is an estimate from a few dozen executions, so it is taken at half.
+    """
+    if rate >= 0.95:
+        return 8
+    n = 8
+    while (1 - rate / 2) ** n > 0.01 and n < 1500:
+        n += 4
+    return n

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""From a program that failed to the smallest one that still does.
+
+Delta debugging on operations, then on accesses and parameters.  Our own rather than the
+property-test engine's, because executions race: a candidate counts as failing when one of
+several executions fails, and how many are needed is measured on the failure in hand.  Every
+candidate passes through `normalise`, so it is sound whatever was taken away.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from hmmbench.guest.protocol import Acc, Op, OpKind, Program
+from hmmbench.model.admit import normalise
+from hmmbench.oracle.violation import Violation
+from hmmbench.recipe import Environment
+from hmmbench.target import Outcome, Target
+
+#: Executions with which the failure rate of the first program is measured.
+CONFIRM = 12
+#: Executions of one candidate at most.
+TRIES = 40
+#: How sure an execution series must be to see a failure of the measured rate.
+MISS = 0.06
+
+
+@dataclass
+class Shrunk:
+    """The result: `rate` failures an execution of the final program (0: never seen again)."""
+
+    program: Program
+    environment: Environment
+    violation: Violation
+    rate: float
+    executions: int
+
+
+class Shrinker:
+    """One failure.  `seconds`: the time it may take; the best so far is kept when it is over."""
+
+    def __init__(
+        self,
+        target: Target,
+        program: Program,
+        environment: Environment,
+        violation: Violation,
+        seconds: float = 150.0,
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.target = target
+        self.program = _copy(program)
+        self.environment = environment
+        self.violation = violation
+        self.deadline = time.monotonic() + seconds
+        self.note = note
+        self.executions = 0
+        self.tries = CONFIRM
+        self.seen: set[bytes] = set()
+
+    def run(self) -> Shrunk:
+        # Whatever settled before it failed needs no long wait to be seen again.
+        self.program.timeout_ms = min(self.program.timeout_ms, 8000)
+        rate = self._rate(self.program, self.environment, CONFIRM)
+        if rate:
+            self.tries = self._needed(rate)
+            self._cut()
+            if self._environment():
+                self.tries = self._needed(self._rate(self.program, self.environment, CONFIRM))
+            changed = True
+            while changed and not self._late():
+                changed = self._operations()
+                changed |= self._accesses()
+                changed |= self._simplify()
+            rate = self._rate(self.program, self.environment, 2 * CONFIRM)
+        return Shrunk(self.program, self.environment, self.violation, rate, self.executions)
+
+    @staticmethod
+    def _needed(rate: float) -> int:
+        if rate >= 0.95:
+            return 2
+        return min(TRIES, max(3, math.ceil(math.log(MISS) / math.log(1 - max(rate, 0.02)))))
+
+    def _late(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    def _execute(self, program: Program, environment: Environment) -> Outcome:
+        self.executions += 1
+        return self.target.run(program, environment)
+
+    def _same(self, outcome: Outcome) -> Violation | None:
+        """A violation of the same oracle, else none (another bug is another story)."""
+        return next((v for v in outcome.violations if v.oracle == self.violation.oracle), None)
+
+    def _rate(self, program: Program, environment: Environment, times: int) -> float:
+        hits = runs = 0
+        for _ in range(times):
+            found = self._same(self._execute(program, environment))
+            runs += 1
+            if found is not None:
+                hits += 1
+                self.violation = found
+                if hits >= 4 and hits == runs:
+                    break
+            if self._late() and runs >= 3:
+                break
+        return hits / runs
+
+    def _fails(self, ops: list[Op], environment: Environment | None = None) -> bool:
+        """Try a candidate; on failure it is the new best.  Forgets nothing it has tried."""
+        if self._late() or not ops:
+            return False
+        p = Program(
+            normalise(_copy_ops(ops), self.program.file_pages), self.program.file_pages,
+            self.program.timeout_ms, self.program.settle_ms, self.program.flags, self.program.seed,
+        )  # fmt: skip
+        if not p.ops:
+            return False
+        env = self.environment if environment is None else environment
+        key = p.encode() + repr(env).encode()
+        if key in self.seen:
+            return False
+        self.seen.add(key)
+        for _ in range(self.tries):
+            found = self._same(self._execute(p, env))
+            if found is not None:
+                self.program, self.environment, self.violation = p, env, found
+                self.note(f"{len(p.ops)} operations, {self.executions} executions")
+                return True
+            if self._late():
+                break
+        return False
+
+    # -- steps --
+
+    def _cut(self) -> None:
+        """What comes after the violation did not cause it."""
+        last = self.violation.op
+        if last >= 0:
+            phase = self.program.ops[min(last, len(self.program.ops) - 1)].phase
+            self._fails([o for o in self.program.ops if o.phase <= phase])
+
+    def _environment(self) -> bool:
+        """Fewer delays and injected faults."""
+        before = self.environment
+        if before.inject:
+            self._fails(self.program.ops, replace(self.environment, inject=()))
+        for name in self.environment.delays:
+            fewer = tuple(d for d in self.environment.delays if d != name)
+            self._fails(self.program.ops, replace(self.environment, delays=fewer))
+        return before != self.environment
+
+    def _operations(self) -> bool:
+        """ddmin over the operations, from large pieces to single ones."""
+        any_change = False
+        for proc in sorted({o.proc for o in self.program.ops}):
+            any_change |= self._fails([o for o in self.program.ops if o.proc != proc])
+        size = max(len(self.program.ops) // 2, 1)
+        while size >= 1 and not self._late():
+            # From the end: what is last is nearest to the violation and rarely superfluous, but
+            # taking away from the end keeps what the rest stands on.
+            start = len(self.program.ops) - size
+            hit = False
+            while start > -size:
+                ops = self.program.ops
+                rest = ops[: max(start, 0)] + ops[start + size :]
+                if len(rest) < len(ops) and self._fails(rest):
+                    hit = any_change = True
+                    start = min(start, len(self.program.ops))
+                start -= size
+            if size == 1 and not hit:
+                break
+            size = size // 2 if size > 1 else 1
+        return any_change
+
+    def _accesses(self) -> bool:
+        """Fewer accesses in each list, by halves, then one by one while there are few."""
+        any_change = False
+        i = 0
+        while i < len(self.program.ops) and not self._late():
+            size = len(self.program.ops[i].acc) // 2
+            while size >= 1 and i < len(self.program.ops):
+                acc = self.program.ops[i].acc
+                if size == 1 and len(acc) > 12:
+                    break
+                start = 0
+                while i < len(self.program.ops) and start < len(self.program.ops[i].acc):
+                    acc = self.program.ops[i].acc
+                    rest = acc[:start] + acc[start + size :]
+                    if rest and self._with(i, replace(self.program.ops[i], acc=rest)):
+                        any_change = True
+                    else:
+                        start += size
+                size //= 2
+            i += 1
+        return any_change
+
+    def _with(self, i: int, op: Op) -> bool:
+        ops = list(self.program.ops)
+        ops[i] = op
+        return self._fails(ops)
+
+    def _simplify(self) -> bool:
+        """Simpler parameters: one thread, one context, plain mappings, few pages."""
+        any_change = False
+        i = 0
+        while i < len(self.program.ops) and not self._late():
+            for simpler in _simpler(self.program.ops[i]):
+                if i < len(self.program.ops) and self._with(i, simpler):
+                    any_change = True
+                    break
+            i += 1
+        ops = _copy_ops(self.program.ops)
+        if len({o.phase for o in ops}) < len(ops):
+            for n, o in enumerate(ops):
+                o.phase = n
+            any_change |= self._fails(ops)
+        return any_change
+
+
+def _simpler(o: Op) -> Iterator[Op]:
+    """Variants of one operation, the boldest first."""
+    if o.flags:
+        yield replace(o, flags=0)
+    if o.op == OpKind.MMAP and o.arg and o.arg < 6:
+        yield replace(o, arg=0, b=0, c=0)
+    if o.op in (OpKind.GPU_ACCESS, OpKind.CPU_ACCESS):
+        if o.arg:
+            yield replace(o, arg=0)
+        kinds = {a[0] for a in o.acc}
+        for kind, plain in ((Acc.ADD, Acc.WRITE), (Acc.XCHG, Acc.WRITE), (Acc.CAS, Acc.WRITE)):
+            if kind in kinds:
+                yield replace(
+                    o, acc=[(int(plain), *a[1:5], 0) if a[0] == kind else a for a in o.acc]
+                )
+        lanes = sorted({a[2] for a in o.acc})
+        if lanes and lanes != list(range(len(lanes))):
+            number = {lane: k for k, lane in enumerate(lanes)}
+            yield replace(o, acc=[(a[0], a[1], number[a[2]], *a[3:]) for a in o.acc])
+    if o.op in (OpKind.MIGRATE, OpKind.MADVISE, OpKind.MPROTECT, OpKind.QUERY, OpKind.MUNMAP):
+        if o.len > 4096:
+            yield replace(o, len=4096)
+            yield replace(o, len=o.len // 8192 * 4096)
+    elif o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL) and o.len > 8:
+        yield replace(o, len=8)
+        yield replace(o, len=o.len // 16 * 8)
+
+
+def _copy_ops(ops: list[Op]) -> list[Op]:
+    return [replace(o, acc=list(o.acc)) for o in ops]
+
+
+def _copy(p: Program) -> Program:
+    return replace(p, ops=_copy_ops(p.ops))
