@@ -23,9 +23,6 @@
 #include "hmmgpu.h"
 #include "program.h"
 
-/* The GPU kernels, one ELF file: kernels_blob.S. */
-extern const uint8_t kernels_elf[], kernels_elf_end[];
-
 uint64_t kernel_accesses, kernel_spin, kernel_empty, kernel_touch, kernel_latency;
 static bool protected_from_oom;
 
@@ -55,7 +52,7 @@ static int load_kernels(void)
 		{ "latency", &kernel_latency },
 	};
 	struct hmmgpu_kernel *k;
-	int ret = hmmgpu_kernel_load(kernels_elf, kernels_elf_end - kernels_elf, &k);
+	int ret = hmmgpu_kernel_load_builtin(&k);
 
 	for (unsigned i = 0; i < ARRAY_SIZE(wanted) && !ret; i++)
 		ret = hmmgpu_kernel_symbol(k, wanted[i].name, wanted[i].entry);

@@ -115,6 +115,9 @@ void hmmgpu_ctx_destroy(struct hmmgpu_ctx *ctx);
 int hmmgpu_kernel_load(const void *elf, size_t size, struct hmmgpu_kernel **kernel);
 int hmmgpu_kernel_load_file(const char *path, struct hmmgpu_kernel **kernel);
 
+/* hmmgpu_kernel_load_builtin - the programs that come with the library: accesses, spin, empty, touch, latency (kernels/accesses.h) */
+int hmmgpu_kernel_load_builtin(struct hmmgpu_kernel **kernel);
+
 /* Unmaps it; no job may be running it.  NULL is allowed. */
 void hmmgpu_kernel_free(struct hmmgpu_kernel *kernel);
 
