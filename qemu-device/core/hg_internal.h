@@ -528,9 +528,12 @@ void hg_ctx_enable(HgDev *d, HgCtx *c, bool priv);
 void hg_ctx_disable(HgDev *d, HgCtx *c);
 void hg_ctx_try_quiesce(HgDev *d, HgCtx *c);
 void hg_doorbell(HgDev *d, HgCtx *c, uint32_t put);
+bool hg_launch_ok(HgDev *d, HgCtx *c);
+bool hg_seg_alloc(HgCtx *c);
 void hg_ctx_halt(HgDev *d, HgCtx *c, uint32_t err, uint64_t addr);
 
 /* -- inject.c -- */
+bool hg_rule_ok(const HgRule *r);
 HgInjAct hg_injected(HgDev *d, HgInjEvent ev, uint64_t key, uint64_t *arg);
 
 #endif /* HG_INTERNAL_H */

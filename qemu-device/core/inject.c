@@ -87,6 +87,12 @@ HgInjAct hg_injected(HgDev *d, HgInjEvent ev, uint64_t key, uint64_t *arg)
     return act;
 }
 
+/* A rule that did not come through the parser. */
+bool hg_rule_ok(const HgRule *r)
+{
+    return r->act && (allowed[r->event] & (1u << r->act));
+}
+
 typedef struct Cursor {
     const char *p, *end;
 } Cursor;

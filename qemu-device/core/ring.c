@@ -182,7 +182,7 @@ static bool report_ok(const HgCtx *c)
     return !(c->desc[7] & 7) && c->desc[7] + HG_REPORT_SIZE >= c->desc[7];
 }
 
-static bool launch_ok(HgDev *d, HgCtx *c)
+bool hg_launch_ok(HgDev *d, HgCtx *c)
 {
     uint32_t grid = (uint32_t)c->desc[3], block = c->desc[3] >> 32;
 
@@ -238,7 +238,7 @@ static bool list_ok(HgDev *d, HgCtx *c)
     return true;
 }
 
-static bool seg_alloc(HgCtx *c)
+bool hg_seg_alloc(HgCtx *c)
 {
     if (!c->copy.seg) {
         c->copy.seg = calloc(HG_COPY_LIST_MAX, sizeof(HgSeg));
@@ -363,14 +363,14 @@ static void dispatch(HgEngine *e, HgCtx *c)
         }
         break;
     case HG_OP_LAUNCH:
-        if (!launch_ok(d, c)) {
+        if (!hg_launch_ok(d, c)) {
             bad_desc(d, c, w[0]);
         } else {
             hg_launch_start(d, c);
         }
         break;
     case HG_OP_COPY:
-        if (!seg_alloc(c) || !report_ok(c)) {
+        if (!hg_seg_alloc(c) || !report_ok(c)) {
             bad_desc(d, c, w[0]);
             break;
         }
@@ -384,7 +384,7 @@ static void dispatch(HgEngine *e, HgCtx *c)
         break;
     case HG_OP_COPY_LIST:
         if (w[0] >> 8 || !w[2] || w[2] > HG_COPY_LIST_MAX || (w[1] & 7) || !report_ok(c) ||
-            !seg_alloc(c)) {
+            !hg_seg_alloc(c)) {
             bad_desc(d, c, w[0]);
         } else {
             do_copy_list(e, c);

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Tests of the device core through cffi.  The core is compiled on first use (hg_lib.build),
+once a content hash."""
+
+from __future__ import annotations
+
+import hg_lib
+import pytest
+from hypothesis import HealthCheck, settings
+
+# One core example takes milliseconds, the first one also a compilation.
+settings.register_profile(
+    "core", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+settings.load_profile("core")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled() -> None:
+    """Compile before the first test, so that its time is not the first test's."""
+    hg_lib.library()

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Save and load: a device loaded at any step goes on exactly as the saved one; bad states
+are refused and leave a working device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hg_asm import (
+    BARRIER,
+    EXIT,
+    Item,
+    amo,
+    assemble,
+    branch,
+    csrr,
+    i,
+    load,
+    lr,
+    r,
+    sc,
+    store,
+)
+from hg_lib import FULL, HW, PAGE, SYS, VRAM, Ctx, Device, Tables, map_code
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+DATA = 0x20_0000
+CODE = 0x1_0000
+PAGES = 12
+
+
+def busy_program() -> bytes:
+    """Touches many pages, loops, diverges, adds atomically, waits at a barrier."""
+    body: list[Item] = [
+        csrr(5, "tid"),
+        csrr(6, "bid"),
+        i("slli", 7, 5, 7),  # 128 bytes apart: a block of 96 threads spans 3 pages
+        r("add", 7, 7, 10),
+        i("slli", 8, 6, 3),
+        r("add", 7, 7, 8),
+        i("andi", 11, 5, 7),  # divergent trip counts
+        i("addi", 20, 0, 6),
+        "again:",
+        load("ld", 9, 7),
+        i("addi", 9, 9, 1),
+        store("sd", 9, 7),
+        i("addi", 20, 20, -1),
+        branch("bne", 20, 0, "again"),
+        "loop:",
+        i("addi", 11, 11, -1),
+        i("addi", 12, 12, 3),
+        branch("bge", 11, 0, "loop"),
+        BARRIER,
+        csrr(13, "ntid"),
+        i("addi", 14, 10, 120),
+        amo("amoadd", "d", 15, 13, 14),
+        "retry:",
+        i("addi", 16, 10, 112),
+        lr("d", 17, 16),
+        i("addi", 17, 17, 1),
+        sc("d", 18, 17, 16),
+        branch("bne", 18, 0, "retry"),
+        i("slli", 19, 5, 2),
+        r("add", 19, 19, 10),
+        i("addi", 19, 19, 2040),
+        store("sw", 12, 19, 7),  # misaligned, some straddle a page
+        EXIT,
+    ]
+    return assemble(body)
+
+
+class World:
+    """A device with work on two contexts and a copy engine, and a driver that answers faults
+    as a function of the device alone (so it needs no state of its own)."""
+
+    def __init__(self, seed: int, fill: bool = True) -> None:
+        self.dev = Device(seed=seed, utlb_entries=8, utlb_misses=3, l2tlb_entries=16, warps=4)
+        dev = self.dev
+        dev.enable_faults(4)  # small: overflows happen
+        self.tables = Tables(dev, 5)
+        self.mapped: set[int] = set()
+        self.frames = [dev.alloc() for _ in range(PAGES)]
+        code = dev.alloc()
+        a, b = Ctx(dev, 2, 5, size=8), Ctx(dev, 9, 5, size=8)
+        p = Ctx(dev, 0, 0, size=8, priv=True)
+        self.reports = []
+        # tables for all pages exist before the first step; leaves come with faults
+        for n in range(PAGES):
+            self.tables.unmap(DATA + n * PAGE)
+        dev.write(code, busy_program())
+        self.tables.map(CODE, code, HW.HG_PTE_VALID | SYS)
+        if fill:
+            self.reports.append(a.launch(CODE, DATA, grid=12, block=96))
+            self.reports.append(b.launch(CODE, DATA + 4 * PAGE, grid=3, block=40))
+            self.reports.append(b.copy(DATA + 100, DATA + 8 * PAGE + 3, 2 * PAGE + 77))
+            self.reports.append(
+                p.copy(self.frames[0], 0x3000, 3 * PAGE, HW.HG_SPACE_SYS, HW.HG_SPACE_VRAM)
+            )
+
+    def answer(self) -> None:
+        """One batch of fault service."""
+        kinds = (HW.HG_REPLAY_START, HW.HG_REPLAY_START_ACK_ALL)
+        for f in self.dev.take_faults(limit=3):
+            n = (f.addr - DATA) // PAGE
+            self.tables.map(f.addr, self.frames[n], FULL | SYS)
+        self.dev.replay(kinds[self.dev.rd(HW.HG_REG_REPLAY_SEQ, 8) & 1])
+
+    def turn(self, n: int) -> None:
+        """One step of the whole world: engines, fault service, now and then an eviction."""
+        self.dev.step(37)
+        if n % 3 == 2:
+            self.answer()
+        if n % 7 == 1 and n < 400:
+            va = DATA + n % PAGES * PAGE
+            self.tables.unmap(va)
+            self.dev.invalidate(HW.HG_INVAL_RANGE, 5, va, PAGE)
+
+    def done(self) -> bool:
+        return all(self.dev.report(r).complete for r in self.reports)
+
+    def clone(self, seed: int, state: bytes) -> World:
+        """Another device with this state, memory and clock."""
+        w = World(seed, fill=False)
+        w.dev.ram[:] = self.dev.ram
+        w.dev.vram[:] = self.dev.vram
+        w.dev.load(state)
+        w.dev.host.now = self.dev.host.now
+        w.reports, w.frames = self.reports, self.frames
+        return w
+
+
+def finish(w: World, first: int) -> None:
+    for n in range(first, 3000):
+        w.turn(n)
+        if w.done():
+            return
+    raise AssertionError("the work does not end")
+
+
+@given(at=st.integers(0, 200), seed=st.integers(0, 50))
+@settings(max_examples=30)
+def test_loaded_device_continues_identically(at: int, seed: int) -> None:
+    a = World(seed)
+    try:
+        for n in range(at):
+            a.turn(n)
+        now = a.dev.host.now
+        state = a.dev.save()
+        a.dev.host.now = now
+        b = a.clone(seed, state)
+        try:
+            logged = int(a.dev.host.logged)
+            b.dev.host.now = a.dev.host.now = now
+            assert b.dev.save() == state
+            b.dev.host.now = a.dev.host.now = now
+            b_logged = int(b.dev.host.logged)
+            finish(a, at)
+            finish(b, at)
+            assert [tuple(x) for x in log_from(a.dev, logged)] == log_from(b.dev, b_logged)
+            assert np.array_equal(a.dev.ram, b.dev.ram)
+            assert np.array_equal(a.dev.vram, b.dev.vram)
+            assert a.dev.save() == b.dev.save()
+            for rep in a.reports:
+                assert a.dev.report(rep).status == HW.HG_ERR_NONE
+        finally:
+            b.dev.close()
+    finally:
+        a.dev.close()
+
+
+def log_from(dev: Device, first: int) -> list[tuple[int, ...]]:
+    out = []
+    for n in range(first, int(dev.host.logged)):
+        e = dev.host.log[n % 65536]
+        out.append((e.ev, e.a, e.b, e.c, e.d))
+    return out
+
+
+def test_result_of_the_work_is_right() -> None:
+    """The scenario itself computes what it should (else identical runs prove little)."""
+    w = World(3)
+    try:
+        finish(w, 0)
+        dev = w.dev
+        assert dev.report(w.reports[0]).instrs > 12 * 96 * 20
+        # amoadd of ntid by 12 * 96 threads, LR/SC increments by as many
+        assert dev.u64(w.frames[0] + 120) == 12 * 96 * 96
+        assert dev.u64(w.frames[0] + 112) == 12 * 96
+        assert dev.u64(w.frames[4] + 120) == 3 * 40 * 40
+        assert dev.u64(w.frames[4] + 112) == 3 * 40
+        assert dev.counter("faults_dropped") > 0
+        assert dev.counter("faults") > 0
+        assert dev.counter("stalled_warps") == 0
+        assert dev.counter("pending_faults") == 0
+    finally:
+        w.dev.close()
+
+
+@given(data=st.data())
+@settings(max_examples=100)
+def test_mutated_state_is_refused_or_harmless(data: st.DataObject) -> None:
+    """Any change of the bytes either fails with a message or gives a device that runs."""
+    state = bytearray(_state())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(state) - 1))
+        state[at] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.sampled_from([0, 0, 0, 1, 7, 1000]))
+    with Device(utlb_entries=8, utlb_misses=3, l2tlb_entries=16, warps=4) as dev:
+        try:
+            dev.load(bytes(state[: len(state) - cut]))
+        except ValueError as e:
+            assert str(e)
+            assert dev.rd(HW.HG_REG_CTRL) == 0
+            assert dev.rd(HW.HG_REG_INVAL_SEQ, 8) == 0
+        for _ in range(20):
+            dev.step(200)
+        dev.wr(HW.HG_REG_REPLAY, HW.HG_REPLAY_START)
+        dev.step(500)
+        for n in range(HW.HG_NUM_CTXS):
+            dev.wr(HW.HG_REG_CTX + n * HW.HG_CTX_STRIDE + HW.HG_CTX_CTRL, 0)
+        assert dev.counter("stalled_warps") == 0
+        assert dev.counter("active_ctxs") == 0
+        dev.save()
+
+
+_cached: list[bytes] = []
+
+
+def _state() -> bytes:
+    if not _cached:
+        w = World(1)
+        n = 0
+        while n < 30 or not w.dev.counter("stalled_warps"):
+            w.turn(n)
+            n += 1
+        _cached.append(w.dev.save())
+        w.dev.close()
+    return _cached[0]
+
+
+def test_other_configuration_is_refused_by_name() -> None:
+    with (
+        Device(utlb_entries=8, utlb_misses=3, l2tlb_entries=16, warps=8) as dev,
+        pytest.raises(ValueError, match="number of warps is 4, this device has 8"),
+    ):
+        dev.load(_state())
+
+
+def test_vram_is_not_part_of_the_state() -> None:
+    with Device() as dev:
+        t = Tables(dev, 1, vram=True)
+        t.map(CODE, 0, HW.HG_PTE_VALID | VRAM)
+        size = len(dev.save())
+    assert size < 200_000
+
+
+def test_decoded_instructions_survive() -> None:
+    """The instruction cache is state: it keeps what it decoded until it is invalidated."""
+    code = assemble([i("addi", 5, 5, 1), store("sd", 5, 10), EXIT])
+    other = assemble([i("addi", 5, 5, 2), store("sd", 5, 10), EXIT])
+    with Device() as dev:
+        t = Tables(dev, 1)
+        map_code(dev, t, CODE, code)
+        page = dev.alloc()
+        t.map(DATA, page, FULL | SYS)
+        c = Ctx(dev, 1, 1)
+        rep = c.launch(CODE, DATA, block=1)
+        dev.run(lambda: dev.report(rep).complete)
+        # change the code in memory: the instruction cache keeps the old until fence.i
+        for p in range(1, dev.next_page // PAGE):
+            if dev.ram[p * PAGE : p * PAGE + len(code)].tobytes() == code:
+                dev.ram[p * PAGE : p * PAGE + len(code)] = np.frombuffer(other, dtype=np.uint8)
+        state = dev.save()
+        dev.load(state)
+        rep = c.launch(CODE, DATA, block=1)
+        dev.run(lambda: dev.report(rep).complete)
+        assert dev.u64(page) == 1
+        dev.invalidate(HW.HG_INVAL_RANGE, 1, CODE, 1)
+        rep = c.launch(CODE, DATA, block=1)
+        dev.run(lambda: dev.report(rep).complete)
+        assert dev.u64(page) == 2
