@@ -278,7 +278,13 @@ class Gpu:
         """Replay and wait until it is done."""
         self.w32(hw.HG_REG_REPLAY, hw.HG_REPLAY_START_ACK_ALL if kind is None else kind)
         sequence = self.r64(hw.HG_REG_REPLAY_SEQ)
-        eventually("replay done", lambda: self.r64(hw.HG_REG_REPLAY_DONE) >= sequence)
+
+        def done() -> bool:
+            # A context may have to wait for its time slice.
+            self.m.clock_step(100_000)
+            return self.r64(hw.HG_REG_REPLAY_DONE) >= sequence
+
+        eventually("replay done", done)
 
     def invalidate(self, asid: int) -> None:
         """Invalidate an address space and wait until it is done."""

@@ -53,6 +53,8 @@ class Launch:
                 assert 0 <= page < THREADS
                 self.space.map(fault.address, self.frames[page])
                 served.add(page)
+            # Time slices end in virtual time, which is ours under qtest.
+            machine.clock_step(2_000_000)
             machine.gpu.replay()
             return self.context.reached(self.fence)
 
