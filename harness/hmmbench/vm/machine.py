@@ -341,6 +341,7 @@ class Machine:
                 self._migration = ""
             self._qmp.execute("migrate", {"uri": f"file:{state}"})
             self._wait_migration("saving the virtual machine", state, 300.0)
+            self._wait_finalized()
             if not state.is_file():
                 raise VmError(f"QEMU wrote no snapshot to {state}")
         except BaseException:
@@ -383,6 +384,14 @@ class Machine:
             if re.search(r"No space left|File too large|quota", reason, re.I) or _full(state):
                 raise disk_full(state)
             raise VmError(f"{what} failed: {reason}")
+
+    def _wait_finalized(self) -> None:
+        """`completed` is said a moment before QEMU has closed the file and may go on."""
+        deadline = time.monotonic() + 60.0
+        while self.qmp("query-status")["status"] == "finish-migrate":
+            if time.monotonic() > deadline:
+                raise VmError("QEMU does not finish saving the virtual machine")
+            time.sleep(0.005)
 
     # -- evidence
 

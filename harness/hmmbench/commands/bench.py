@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`hmmbench bench`: measure the driver and the bench."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hmmbench import bench
+from hmmbench.build import BuildRequest, ensure
+from hmmbench.report import check_writable
+from hmmbench.ui import Ui
+from hmmbench.vm.errors import guard_disk
+from hmmbench.vm.standard import best_spec
+
+#: Figures of the bench itself: key, words, unit.
+_OWN = (
+    ("boot_s", "boot to the agent's first answer", "s"),
+    ("restore_s", "restore to the agent's first answer", "s"),
+    ("operations_per_s", "checked operations", "/s"),
+    ("driver_rebuild_s", "rebuild after a changed line of the driver", "s"),
+)
+
+
+def main(
+    kernel: Annotated[
+        str, typer.Option(help="lts, latest, or a folder with a kernel's source or build.")
+    ] = "lts",
+    kernel_build: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Your own built kernel tree.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures to FILE.")
+    ] = None,
+) -> None:
+    """Measure the driver beside the kernel's test driver, and the bench itself.
+
+    Both drivers run in one virtual machine, in alternate rounds; a ratio below 1 means this
+    driver and device are faster than test_hmm, which has no device.
+
+    Example:  ./hmmbench bench --json figures.json
+    """
+    check_writable(json_file, "--json")
+    request = BuildRequest(kernel=kernel, kernel_build=kernel_build)
+    ui = Ui()
+    artifacts = ensure(request, ui)
+    spec, accel = best_spec(artifacts)
+    report = bench.everything(artifacts, request, spec, accel, ui)
+    if json_file is not None:
+        with guard_disk(json_file):
+            json_file.write_text(json.dumps(report, indent=1) + "\n")
+    show(report, Console())
+
+
+def show(report: dict[str, Any], console: Console) -> None:
+    """Two tables: the drivers, and the bench."""
+    table = Table(title=f"{report['kernel']}, {report['accel']}, µs a page or event")
+    for title in ("measurement", "", "hmm_gpu", "test_hmm", "ratio", "p50", "p99"):
+        table.add_column(title, justify="left" if title in ("measurement", "") else "right")
+    for one in bench.MEASUREMENTS:
+        cells = [
+            _number(report.get(f"{one.name}_{key}"))
+            for key in ("us", "test_hmm_us", "ratio", "p50_us", "p99_us")
+        ]
+        table.add_row(one.name, one.what, *cells)
+    console.print(table)
+    own = Table(title=f"the bench, host load {report['host_load']} on {report['host_cpus']} CPUs")
+    own.add_column("figure")
+    own.add_column("value", justify="right")
+    for key, words, unit in _OWN:
+        own.add_row(words, f"{_number(report.get(key))} {unit}")
+    console.print(own)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
