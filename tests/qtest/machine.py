@@ -98,6 +98,11 @@ class Machine(Qtest):
         assert self._next_page <= RAM_SIZE
         return at
 
+    def reset_allocator(self) -> None:
+        """All of RAM from POOL on is free again, and zero."""
+        self.request(f"memset {POOL:#x} {self._next_page - POOL:#x} 0")
+        self._next_page = POOL
+
     def continue_from(self, other: Machine) -> None:
         """This machine has the RAM of another: do not give out again what that one gave out."""
         self._next_page = other._next_page
