@@ -98,18 +98,26 @@ class WorkDir:
         sweep()
         try:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        except OSError as error:
+            raise _no_folder(error) from error
+        try:
             self._owner = os.open(self.path / _OWNER, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise VmError(
-                f"cannot make a folder for the VM in {tempfile.gettempdir()}: {error.strerror}",
-                "Set TMPDIR to a folder you may write to, with some 100 MB free.",
-            ) from error
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise _no_folder(error) from error
         # Also when the interpreter ends with the machine still open.
         self._finalizer = weakref.finalize(self, _remove, self.path, self._owner)
 
     def remove(self) -> None:
         self._finalizer()
+
+
+def _no_folder(error: OSError) -> VmError:
+    return VmError(
+        f"cannot make a folder for the VM in {tempfile.gettempdir()}: {error.strerror}",
+        "Set TMPDIR to a folder you may write to, with some 100 MB free.",
+    )
 
 
 def _remove(path: Path, owner: int) -> None:

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Tests of libhmmgpu on the device: libhmmgpu_test KERNELS.elf; prints "all passed", or what failed. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hmm_gpu_hw.h"
+#include "hmmgpu.h"
+
+#define CHECK(cond) do {								\
+	if (!(cond)) {									\
+		printf("%s:%d: %s\n", __func__, __LINE__, #cond);			\
+		exit(1);								\
+	}										\
+} while (0)
+
+struct args {
+	uint64_t *in;
+	uint64_t *out;
+	uint64_t n;
+};
+
+static struct hmmgpu *gpu;
+static struct hmmgpu_ctx *ctx;
+static struct hmmgpu_kernel *kernels;
+
+static uint64_t sym(const char *name)
+{
+	uint64_t addr;
+
+	CHECK(hmmgpu_kernel_symbol(kernels, name, &addr) == 0);
+	return addr;
+}
+
+static void ids(void)
+{
+	uint64_t *out = calloc(5 * 96 * 4, 8);	/* malloc'ed memory is as good as any */
+	struct args a = { .out = out };
+	struct hmmgpu_launch l = {
+		.entry = sym("ids"), .args = (uintptr_t)&a, .grid = 5, .block = 96,
+	};
+	struct hmmgpu_result r;
+
+	CHECK(hmmgpu_run(ctx, &l, &r) == 0);
+	CHECK(r.error == 0 && r.status == HG_ERR_NONE && r.instrs > 5 * 96);
+	for (unsigned i = 0; i < 5 * 96; i++) {
+		CHECK(out[i * 4] == i % 96 && out[i * 4 + 1] == i / 96);
+		CHECK(out[i * 4 + 2] == (96 << 16 | 5) && out[i * 4 + 3] == 1);
+	}
+	free(out);
+}
+
+static void barrier(void)
+{
+	uint64_t in[4 * 128], out[4];
+	struct args a = { in, out, 0 };
+	struct hmmgpu_launch l = {
+		.entry = sym("tree"), .args = (uintptr_t)&a, .grid = 4, .block = 128,
+	};
+
+	for (unsigned i = 0; i < 4 * 128; i++)
+		in[i] = i;
+	CHECK(hmmgpu_run(ctx, &l, NULL) == 0);
+	for (uint64_t b = 0; b < 4; b++)
+		CHECK(out[b] == b * 128 * 128 + 127 * 64);
+}
+
+static void stacks(void)
+{
+	static const uint64_t fib[12] = { 0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89 };
+	uint64_t out[32 * 24] = { 0 };
+	struct args a = { .out = out };
+	struct hmmgpu_launch l = {
+		.entry = sym("stack"), .args = (uintptr_t)&a, .grid = 12, .block = 64,
+	};
+
+	/* First small, then large: a new mapping while the old one exists. */
+	for (unsigned round = 0; round < 2; round++) {
+		l.local_size = round ? 40000 : 0;
+		memset(out, 0, sizeof(out));
+		CHECK(hmmgpu_run(ctx, &l, NULL) == 0);
+		for (unsigned i = 0; i < 32 * 24; i++)
+			CHECK(out[i] == fib[i % 12]);
+	}
+}
+
+static void kernel_data(void)
+{
+	struct hmmgpu_launch l = { .entry = sym("data"), .grid = 1, .block = 64 };
+	uint64_t *counter = (uint64_t *)sym("counter"), addr;
+
+	CHECK(*counter == 0);
+	CHECK(hmmgpu_run(ctx, &l, NULL) == 0);
+	CHECK(*counter == 32 * (3 + 2) + 32 * (7 + 2));
+	CHECK(hmmgpu_kernel_symbol(kernels, "no such thing", &addr) == -ENOENT);
+}
+
+static void job_errors(void)
+{
+	struct args a = { .in = (uint64_t *)0x10, .out = (uint64_t *)0x10 };
+	struct hmmgpu_launch l = {
+		.entry = sym("chain"), .args = (uintptr_t)&a, .grid = 1, .block = 1,
+	};
+	struct hmmgpu_result r;
+	char text[200];
+
+	CHECK(hmmgpu_run(ctx, &l, &r) == -EFAULT);
+	CHECK(r.status == HG_ERR_FAULT && (r.addr & ~0xfffull) == 0 && r.pc >= l.entry);
+	CHECK(strstr(hmmgpu_result_text(&r, text, sizeof(text)), "access fault at 0x"));
+	l.entry = sym("illegal");
+	CHECK(hmmgpu_run(ctx, &l, &r) == -EILSEQ && r.status == HG_ERR_ILLEGAL);
+	CHECK(r.addr == 0xffffffff);
+	CHECK(strstr(hmmgpu_result_text(&r, text, sizeof(text)), "illegal instruction"));
+	l.entry = sym("forever");
+	l.budget = 1000;
+	CHECK(hmmgpu_run(ctx, &l, &r) == -ETIME && r.status == HG_ERR_BUDGET);
+	/* Calls that are wrong by themselves. */
+	l.grid = 0;
+	CHECK(hmmgpu_run(ctx, &l, &r) == -EINVAL);
+	l.grid = 1;
+	l.block = HG_MAX_BLOCK + 1;
+	CHECK(hmmgpu_run(ctx, &l, &r) == -EINVAL);
+	l.block = 1;
+	l.pad = 1;
+	CHECK(hmmgpu_run(ctx, &l, &r) == -EINVAL);
+	/* The context works on. */
+	ids();
+}
+
+static void wait_and_poll(void)
+{
+	struct hmmgpu_launch l = { .entry = sym("forever"), .grid = 1, .block = 1 };
+	struct hmmgpu_ctx *other;
+	struct hmmgpu_result r;
+	uint64_t job;
+
+	CHECK(hmmgpu_ctx_create(gpu, 100, &other) == 0);
+	CHECK(hmmgpu_launch(other, &l, &job) == 0);
+	CHECK(job == 1);
+	CHECK(hmmgpu_wait(other, job, 0, &r) == -ETIME);
+	CHECK(hmmgpu_wait(other, job, 20000000, &r) == -ETIME);
+	/* Another context is not held up by it. */
+	ids();
+	hmmgpu_ctx_destroy(other);
+	CHECK(hmmgpu_ctx_create(gpu, 0, &other) == 0);
+	l.entry = sym("data");
+	CHECK(hmmgpu_launch(other, &l, &job) == 0);
+	CHECK(hmmgpu_wait(other, job, -1, &r) == 0 && r.error == 0);
+	CHECK(hmmgpu_wait(other, job, 0, NULL) == 0);
+	hmmgpu_ctx_destroy(other);
+}
+
+/* A chain of jobs over two contexts, ordered by fences alone. */
+static void fences(void)
+{
+	uint64_t cell[17] = { 100 };
+	struct args a[16];
+	uint32_t obj[17];
+	struct hmmgpu_ctx *two[2];
+
+	for (unsigned i = 0; i < 17; i++)
+		CHECK(hmmgpu_syncobj_create(gpu, 0, &obj[i]) == 0);
+	for (unsigned i = 0; i < 2; i++)
+		CHECK(hmmgpu_ctx_create(gpu, 0, &two[i]) == 0);
+	for (unsigned i = 0; i < 16; i++) {
+		struct hmmgpu_launch l = {
+			.entry = sym("chain"), .args = (uintptr_t)&a[i], .grid = 1, .block = 1,
+			.in_syncobj = i ? obj[i - 1] : 0, .out_syncobj = obj[i],
+		};
+
+		a[i] = (struct args){ &cell[i], &cell[i + 1], i % 3 ? 10 : 3000 };
+		CHECK(hmmgpu_launch(two[i % 2], &l, NULL) == 0);
+	}
+	CHECK(hmmgpu_syncobj_wait(gpu, obj[16], 1000000) == -ETIME);
+	CHECK(hmmgpu_syncobj_wait(gpu, obj[15], 20000000000) == 0);
+	for (unsigned i = 0; i < 17; i++)
+		CHECK(cell[i] == 100 + i);
+	/* Fences order copies, too. */
+	CHECK(hmmgpu_fill(two[0], cell, 7, 16 * 8, obj[15], obj[16], NULL) == 0);
+	CHECK(hmmgpu_copy(two[1], &cell[16], cell, 8, obj[16], obj[0], NULL) == 0);
+	CHECK(hmmgpu_syncobj_wait(gpu, obj[0], -1) == 0);
+	CHECK(cell[16] == 7);
+	CHECK(hmmgpu_copy(two[0], cell, cell, 8, 0x7fffffff, 0, NULL) == -ENOENT);
+	for (unsigned i = 0; i < 2; i++)
+		hmmgpu_ctx_destroy(two[i]);
+	for (unsigned i = 0; i < 17; i++)
+		CHECK(hmmgpu_syncobj_destroy(gpu, obj[i]) == 0);
+	CHECK(hmmgpu_syncobj_destroy(gpu, obj[0]) < 0);
+	CHECK(hmmgpu_syncobj_create(gpu, 1, &obj[0]) == 0);
+	CHECK(hmmgpu_syncobj_wait(gpu, obj[0], 0) == 0);
+	CHECK(hmmgpu_syncobj_destroy(gpu, obj[0]) == 0);
+}
+
+static void memory(void)
+{
+	uint8_t *p = mmap(NULL, 16 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t migrated, failed, job, value;
+	uint32_t bits[16];
+	struct hmmgpu_result r;
+
+	memset(p, 1, 16 * 4096);
+	CHECK(hmmgpu_migrate(gpu, p, 16 * 4096, HMM_GPU_MIGRATE_DEVICE, &migrated, &failed) == 0);
+	CHECK(migrated == 16 && failed == 0);
+	CHECK(hmmgpu_query(gpu, p, 16, bits) == 0);
+	for (unsigned i = 0; i < 16; i++)
+		CHECK(bits[i] & HMM_GPU_Q_CPU_DEVICE);
+	CHECK(hmmgpu_prefetch(gpu, p, 16 * 4096, HMM_GPU_MIGRATE_DEVICE, NULL, NULL) == 0);
+	CHECK(hmmgpu_query(gpu, p, 16, bits) == 0);
+	CHECK((bits[5] & HMM_GPU_Q_GPU_VALID) && (bits[5] & HMM_GPU_Q_GPU_VRAM));
+	CHECK(hmmgpu_prefetch(gpu, p, 16 * 4096, HMM_GPU_MIGRATE_SYSTEM, NULL, NULL) == 0);
+	CHECK(hmmgpu_query(gpu, p, 16, bits) == 0);
+	CHECK((bits[5] & HMM_GPU_Q_GPU_VALID) && !(bits[5] & HMM_GPU_Q_GPU_VRAM));
+	CHECK(p[5 * 4096] == 1 && p[16 * 4096 - 1] == 1);
+	CHECK(hmmgpu_migrate(gpu, p + 1, 4096, HMM_GPU_MIGRATE_DEVICE, NULL, NULL) == -EINVAL);
+	CHECK(hmmgpu_fill(ctx, p + 4, 0, 8, 0, 0, &job) == -EINVAL ||
+	      (hmmgpu_wait(ctx, job, -1, &r) == 0 && r.error));
+	CHECK(hmmgpu_set_policy(gpu, 99) == -EINVAL);
+	CHECK(hmmgpu_get_param(gpu, 999, &value) == -EINVAL);
+	CHECK(hmmgpu_get_param(gpu, HMM_GPU_PARAM_VERSION, &value) == 0 && value == 1);
+	munmap(p, 16 * 4096);
+	CHECK(hmmgpu_migrate(gpu, p, 16 * 4096, HMM_GPU_MIGRATE_DEVICE, NULL, NULL) == -EFAULT);
+}
+
+static void forked(void)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		uint64_t migrated;
+
+		/* The inherited handle is of no use, and giving it up does not hurt the parent. */
+		if (hmmgpu_migrate(gpu, &status, 4096, 0, &migrated, NULL) == 0)
+			_exit(1);
+		if (hmmgpu_set_policy(gpu, HMM_GPU_POLICY_MAP) != -EPERM)
+			_exit(2);
+		hmmgpu_ctx_destroy(ctx);
+		hmmgpu_close(gpu);
+		if (hmmgpu_open(&gpu, NULL) || hmmgpu_ctx_create(gpu, 0, &ctx))
+			_exit(3);
+		ids();
+		barrier();
+		_exit(0);
+	}
+	CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	ids();
+}
+
+static void *many(void *arg)
+{
+	uint64_t out[64] = { 0 };
+	struct args a = { .out = out };
+	struct hmmgpu_launch l = {
+		.entry = sym("stack"), .args = (uintptr_t)&a, .grid = 2, .block = 32,
+	};
+
+	for (unsigned i = 0; i < 50; i++) {
+		/* Different sizes, so that stacks grow under other threads' launches. */
+		l.local_size = 2048 + 512 * ((i + (uintptr_t)arg) % 8);
+		memset(out, 0, sizeof(out));
+		if (hmmgpu_run(ctx, &l, NULL) || out[11] != 89)
+			return (void *)1;
+	}
+	return NULL;
+}
+
+static void threads(void)
+{
+	pthread_t t[4];
+	void *bad;
+
+	for (uintptr_t i = 0; i < 4; i++)
+		CHECK(pthread_create(&t[i], NULL, many, (void *)i) == 0);
+	for (unsigned i = 0; i < 4; i++)
+		CHECK(pthread_join(t[i], &bad) == 0 && !bad);
+}
+
+static void opening(void)
+{
+	struct hmmgpu *other;
+	struct hmmgpu_ctx *c[HG_NUM_CTXS + 1];
+	unsigned n = 0;
+	int ret;
+
+	CHECK(hmmgpu_open(&other, "/dev/null") == -ENODEV);
+	CHECK(hmmgpu_open(&other, "/nothing") == -ENOENT);
+	CHECK(hmmgpu_open(&other, NULL) == 0);
+	while (n <= HG_NUM_CTXS && (ret = hmmgpu_ctx_create(other, 0, &c[n])) == 0)
+		n++;
+	CHECK(n > 2 && n < HG_NUM_CTXS && ret == -ENOSPC);
+	while (n)
+		hmmgpu_ctx_destroy(c[--n]);
+	hmmgpu_close(other);
+	for (unsigned i = 0; i < 100; i++) {
+		CHECK(hmmgpu_open(&other, NULL) == 0);
+		CHECK(hmmgpu_ctx_create(other, 0, &c[0]) == 0);
+		hmmgpu_ctx_destroy(c[0]);
+		hmmgpu_close(other);
+	}
+	hmmgpu_close(NULL);
+	hmmgpu_ctx_destroy(NULL);
+	hmmgpu_kernel_free(NULL);
+}
+
+int main(int argc, char **argv)
+{
+	setvbuf(stdout, NULL, _IONBF, 0);
+	CHECK(argc == 2);
+	CHECK(hmmgpu_open(&gpu, NULL) == 0);
+	CHECK(hmmgpu_ctx_create(gpu, 0, &ctx) == 0);
+	CHECK(hmmgpu_kernel_load_file(argv[1], &kernels) == 0);
+	ids();
+	barrier();
+	stacks();
+	kernel_data();
+	job_errors();
+	wait_and_poll();
+	fences();
+	memory();
+	forked();
+	threads();
+	opening();
+	hmmgpu_ctx_destroy(ctx);
+	hmmgpu_close(gpu);
+	hmmgpu_kernel_free(kernels);
+	printf("all passed\n");
+	return 0;
+}

@@ -1,0 +1,485 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The agent's GPU operations, libhmmgpu, reproducers and BENCH on the real device and driver."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hmmbench import paths
+from hmmbench.guest import protocol as p
+from hmmbench.guest.agent import AgentError
+from hmmbench.guest.protocol import Acc, Advice, Ast, MapKind, Op, OpKind, Program, Result
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.snapshot import Snapshots
+from hmmbench.vm.spec import MachineSpec
+
+RW = p.PROT_RW
+EFAULT, ETIME = -14, -62
+HERE = Path(__file__).parent
+
+
+def run(vm: Machine, ops: list[Op], **fields: Any) -> Result:
+    program = Program(ops, **({"settle_ms": 3000, "timeout_ms": 20000} | fields))
+    result = Result.decode(vm.agent.program(program.encode(), timeout=60), program)
+    # Whatever a program does, the driver holds nothing when its processes are gone.
+    assert not result.live_nonzero
+    return result
+
+
+def mmap(pages: int, kind: MapKind = MapKind.ANON_PRIVATE, prot: int = RW, **k: Any) -> Op:
+    return Op(OpKind.MMAP, len=pages * p.PAGE, arg=kind, a=prot, **k)
+
+
+def acc(
+    kind: Acc, page: int, value: int = 0, expect: int = 0, region: int = 0, byte: int = 0,
+    lane: int = 0,
+):  # fmt: skip
+    return (int(kind), region, lane, page * p.PAGE + byte, value, expect)
+
+
+def read(page: int, **k: int):
+    return acc(Acc.READ, page, **k)
+
+
+def write(page: int, value: int, **k: int):
+    return acc(Acc.WRITE, page, value, **k)
+
+
+def cpu(*accesses: tuple[int, ...], **k: Any) -> Op:
+    return Op(OpKind.CPU_ACCESS, acc=list(accesses), **k)  # type: ignore[arg-type]
+
+
+def gpu(*accesses: tuple[int, ...], block: int = 0, **k: Any) -> Op:
+    return Op(OpKind.GPU_ACCESS, acc=list(accesses), arg=block, **k)  # type: ignore[arg-type]
+
+
+def values(result: Result, op: int) -> list[int]:
+    assert [a[1] for a in result.ops[op].acc] == [Ast.DONE] * len(result.ops[op].acc)
+    return [a[0] for a in result.ops[op].acc]
+
+
+def statuses(result: Result) -> list[int]:
+    return [o.status for o in result.ops]
+
+
+def query(result: Result, op: int) -> list[int]:
+    data = result.ops[op].data
+    return list(struct.unpack(f"<{len(data) // 4}I", data))
+
+
+def test_hello_knows_the_gpu(vm: Machine) -> None:
+    hello = vm.agent.hello()
+    assert hello["driver"] is True
+    assert hello["lanes"] == 32
+    assert hello["thread_slots"] == hello["sms"] * hello["warps"] * 32
+    assert hello["vram_pages"] > 0
+    assert hello["debugfs"].startswith("/sys/kernel/debug/dri/")
+
+
+def test_every_access_kind(vm: Machine) -> None:
+    big = 0x1122334455667788
+    result = run(vm, [
+        mmap(2),
+        gpu(
+            read(0), write(0, big), read(0), acc(Acc.ADD, 0, 3), acc(Acc.XCHG, 0, 9),
+            acc(Acc.CAS, 0, 20, expect=8), acc(Acc.CAS, 0, 20, expect=9), read(0),
+            acc(Acc.WRITE32, 0, 0xFFFFFFFFAABBCCDD, byte=4), read(0),
+            acc(Acc.READ32, 0, byte=4), acc(Acc.DELAY, 0, 100), acc(Acc.ADD, 0, 2**64 - 1),
+        ),
+        cpu(read(0), read(1)),
+    ])  # fmt: skip
+    assert values(result, 1) == [
+        0, 0, big, big, big + 3, 9, 9, 20, 0, 0xAABBCCDD00000014, 0xAABBCCDD, 0,
+        0xAABBCCDD00000014,
+    ]  # fmt: skip
+    assert values(result, 2) == [0xAABBCCDD00000013, 0]
+
+
+@pytest.mark.parametrize("block", [1, 7, 32, 64, 256])
+def test_many_lanes_in_any_grouping(vm: Machine, block: int) -> None:
+    """A lane's accesses run in order, whatever block its thread is in."""
+    pages, lanes = 40, 200
+    accesses = []
+    for n in range(3):
+        for lane in range(lanes):
+            slot = {"byte": 8 * (lane // pages), "lane": lane}
+            if n != 1:
+                accesses.append(read(lane % pages, **slot))
+            accesses.append(write(lane % pages, 1000 * n + lane + 1, **slot))
+    random.Random(block).shuffle(order := list(range(lanes)))
+    result = run(vm, [mmap(pages), gpu(*accesses, block=block),
+                      cpu(*[read(lane % pages, byte=8 * (lane // pages)) for lane in order])])
+    got = values(result, 1)
+    assert statuses(result) == [0, 0, 0]
+    assert [v for v, a in zip(got, accesses, strict=True) if a[0] == Acc.READ] == (
+        [0] * lanes + [1000 + lane + 1 for lane in range(lanes)]
+    )
+    assert values(result, 2) == [2000 + lane + 1 for lane in order]
+
+
+def test_fault_ends_the_job_and_says_where(vm: Machine) -> None:
+    result = run(vm, [
+        mmap(4), mmap(1, prot=p.PROT_READ, region=2),
+        gpu(write(0, 1), read(0), read(6), read(1)),
+        gpu(write(0, 2), write(0, 3, region=2)),
+        gpu(read(0, region=2), read(0)),
+        Op(OpKind.MPROTECT, off=p.PAGE, len=p.PAGE, a=p.PROT_NONE),
+        gpu(acc(Acc.ADD, 0, 1), acc(Acc.ADD, 1, 1, byte=16)),
+        cpu(read(0)),
+    ])  # fmt: skip
+    assert statuses(result) == [0, 0, EFAULT, EFAULT, 0, 0, EFAULT, 0]
+    hole, readonly, none = result.ops[2], result.ops[3], result.ops[6]
+    assert [a[1] for a in hole.acc] == [Ast.DONE, Ast.DONE, Ast.NOT_DONE, Ast.NOT_DONE]
+    assert (hole.gpu_status, hole.fault_region, hole.fault_addr) == (p.ERR_FAULT, 0, 6 * p.PAGE)
+    assert [a[1] for a in readonly.acc] == [Ast.DONE, Ast.NOT_DONE]
+    assert (readonly.fault_region, readonly.fault_addr) == (2, 0)
+    assert [a[1] for a in none.acc] == [Ast.DONE, Ast.NOT_DONE]
+    assert (none.fault_region, none.fault_addr & ~0xFFF) == (0, p.PAGE)
+    assert values(result, 4) == [0, 2]
+    assert values(result, 7) == [3]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [MapKind.ANON_PRIVATE, MapKind.ANON_SHARED, MapKind.FILE_PRIVATE, MapKind.FILE_SHARED,
+     MapKind.STACK, MapKind.GLOBAL, MapKind.HUGETLB_PRIVATE, MapKind.HUGETLB_SHARED],
+)  # fmt: skip
+def test_every_kind_of_memory(vm: Machine, kind: MapKind) -> None:
+    pages = 512 if "HUGETLB" in kind.name else 8
+    result = run(vm, [
+        mmap(pages, kind), cpu(write(1, 11)),
+        gpu(read(1), write(2, 22), acc(Acc.ADD, 1, 1), read(3, lane=40)),
+        cpu(read(1), read(2), write(3, 33)), gpu(read(3)),
+    ], file_pages=(8, 0, 0, 0))  # fmt: skip
+    assert statuses(result) == [0] * 5
+    assert values(result, 2) == [11, 0, 11, 0]
+    assert values(result, 3) == [12, 22, 0]
+    assert values(result, 4) == [33]
+
+
+def test_migrate_query_evict(vm: Machine) -> None:
+    device = p.Q_CPU_DEVICE
+    n = 16
+    result = run(vm, [
+        mmap(n), cpu(*[write(i, i + 1) for i in range(n)]),
+        Op(OpKind.MIGRATE, len=n * p.PAGE, arg=p.MIGRATE_DEVICE),
+        Op(OpKind.QUERY, len=n * p.PAGE),
+        gpu(*[acc(Acc.ADD, i, 100, lane=i) for i in range(n)]),
+        Op(OpKind.QUERY, len=n * p.PAGE),
+        Op(OpKind.EVICT),
+        Op(OpKind.QUERY, len=n * p.PAGE),
+        cpu(*[read(i) for i in range(n)]),
+        Op(OpKind.MIGRATE, len=n * p.PAGE, arg=p.MIGRATE_DEVICE, a=p.MIGRATE_MAP),
+        Op(OpKind.QUERY, len=n * p.PAGE),
+        Op(OpKind.MIGRATE, len=n * p.PAGE, arg=p.MIGRATE_SYSTEM),
+        Op(OpKind.QUERY, len=n * p.PAGE),
+        Op(OpKind.MIGRATE, region=9, len=p.PAGE, arg=p.MIGRATE_DEVICE),
+    ])  # fmt: skip
+    assert statuses(result) == [0] * 13 + [EFAULT]
+    assert (result.ops[2].aux0, result.ops[2].aux1) == (n, 0)
+    assert [q & device for q in query(result, 3)] == [device] * n
+    assert all(q & p.Q_GPU_VALID and q & p.Q_GPU_VRAM for q in query(result, 5))
+    assert [q & (device | p.Q_GPU_VRAM) for q in query(result, 7)] == [0] * n
+    assert values(result, 8) == [i + 101 for i in range(n)]
+    assert all(q & p.Q_GPU_VALID and q & p.Q_GPU_VRAM for q in query(result, 10))
+    assert [q & device for q in query(result, 12)] == [0] * n
+
+
+def test_policy_migrates_on_fault(vm: Machine) -> None:
+    result = run(vm, [
+        mmap(4), cpu(write(0, 5)), Op(OpKind.POLICY, arg=p.POLICY_MIGRATE),
+        gpu(read(0)), Op(OpKind.QUERY, len=p.PAGE),
+        Op(OpKind.POLICY, arg=p.POLICY_MAP), cpu(write(1, 6)), gpu(read(1)),
+        Op(OpKind.QUERY, off=p.PAGE, len=p.PAGE),
+    ])  # fmt: skip
+    assert query(result, 4)[0] & p.Q_CPU_DEVICE
+    assert not query(result, 8)[0] & p.Q_CPU_DEVICE
+
+
+def test_copy_and_fill(vm: Machine) -> None:
+    result = run(vm, [
+        mmap(8), mmap(8, region=1),
+        Op(OpKind.GPU_FILL, off=0, len=2 * p.PAGE, a=0xABCD),
+        Op(OpKind.GPU_COPY, off=0, len=2 * p.PAGE, arg=1, a=p.PAGE + 8),
+        cpu(read(1), read(1, region=1), read(1, region=1, byte=8), read(3, region=1),
+            read(3, region=1, byte=8)),
+        Op(OpKind.GPU_COPY, off=0, len=p.PAGE, arg=1, a=20 * p.PAGE),
+        Op(OpKind.GPU_COPY, off=20 * p.PAGE, len=p.PAGE, arg=1, a=0, flags=p.F_CTX1),
+        Op(OpKind.GPU_FILL, off=p.PAGE, len=p.PAGE, a=1, flags=p.F_CTX1),
+        cpu(read(0), read(1)),
+    ])  # fmt: skip
+    assert statuses(result) == [0, 0, 0, 0, 0, EFAULT, EFAULT, 0, 0]
+    assert values(result, 4) == [0xABCD, 0, 0xABCD, 0xABCD, 0]
+    assert values(result, 8) == [0xABCD, 1]
+    assert (result.ops[5].fault_region, result.ops[5].fault_addr & ~0xFFF) == (1, 20 * p.PAGE)
+
+
+def test_jobs_not_waited_for(vm: Machine) -> None:
+    result = run(vm, [
+        mmap(4),
+        gpu(write(0, 1), flags=p.F_NOWAIT), gpu(read(9), flags=p.F_NOWAIT | p.F_CTX1),
+        Op(OpKind.GPU_SPIN, a=10000, flags=p.F_NOWAIT),
+        Op(OpKind.WAIT_GPU), cpu(read(0)), Op(OpKind.CLOSE_GPU), gpu(read(0)),
+    ])  # fmt: skip
+    assert statuses(result) == [0, 0, EFAULT, ETIME, 0, 0, 0, 0]
+    assert values(result, 5) == [1]
+    assert values(result, 7) == [1]
+
+
+def test_budget_ends_a_launch(vm: Machine) -> None:
+    result = run(vm, [mmap(1), gpu(acc(Acc.DELAY, 0, 10**12), a=5000), gpu(write(0, 1))])
+    assert statuses(result) == [0, ETIME, 0]
+    assert [a[1] for a in result.ops[1].acc] == [Ast.NOT_DONE]
+
+
+@pytest.mark.parametrize("how", ["exit", "kill", "timeout"])
+def test_process_ends_with_the_gpu_running(vm: Machine, how: str) -> None:
+    ops = [
+        mmap(8), Op(OpKind.SPAWN, arg=1), mmap(8, proc=1),
+        Op(OpKind.MIGRATE, len=8 * p.PAGE, arg=p.MIGRATE_DEVICE, proc=1, phase=1),
+        gpu(write(0, 5), read(0), proc=1, phase=1),
+        Op(OpKind.GPU_SPIN, proc=1, phase=1, flags=p.F_NOWAIT),
+    ]  # fmt: skip
+    if how == "exit":
+        ops.append(Op(OpKind.EXIT, proc=1, phase=2))
+    elif how == "kill":
+        ops.append(Op(OpKind.KILL, arg=1, phase=2))
+    else:
+        ops.append(Op(OpKind.WAIT_GPU, proc=1, phase=2))
+    ops += [gpu(write(0, 6), read(0), phase=3)]
+    start = time.monotonic()
+    result = run(vm, ops, timeout_ms=3000)
+    assert time.monotonic() - start < 30
+    assert result.died == 0
+    assert values(result, 4) == [0, 5]
+    assert result.timeout == (how == "timeout")
+    if how != "timeout":
+        assert statuses(result) == [0] * len(ops)
+        assert values(result, 7) == [0, 6]
+
+
+def test_fork_with_gpu_open(vm: Machine) -> None:
+    """Parent and child each have their own view; neither sees the other's writes."""
+    result = run(vm, [
+        mmap(4), cpu(write(0, 1), write(1, 1)),
+        Op(OpKind.MIGRATE, len=2 * p.PAGE, arg=p.MIGRATE_DEVICE), gpu(read(0)),
+        Op(OpKind.FORK, arg=1, phase=1),
+        gpu(read(0), write(0, 2), proc=1, phase=2), gpu(write(1, 3), phase=2),
+        gpu(read(0), read(1), phase=3), gpu(read(0), read(1), proc=1, phase=3),
+        cpu(read(0), read(1), phase=4), cpu(read(0), read(1), proc=1, phase=4),
+    ])  # fmt: skip
+    assert statuses(result) == [0] * 11
+    assert values(result, 5) == [1, 0]
+    assert values(result, 7) == values(result, 9) == [1, 3]
+    assert values(result, 8) == values(result, 10) == [2, 1]
+
+
+def test_cpu_and_gpu_atomics_lose_nothing(vm: Machine) -> None:
+    per_actor, lanes = 300, 64
+    result = run(vm, [
+        mmap(1),
+        cpu(*[acc(Acc.ADD, 0, 1)] * per_actor, phase=1, arg=2000),
+        gpu(*[acc(Acc.ADD, 0, 1, lane=n % lanes) for n in range(5 * lanes)], actor=1, phase=1),
+        gpu(*[acc(Acc.ADD, 0, 1, lane=n % lanes) for n in range(5 * lanes)], actor=2, phase=1,
+            flags=p.F_CTX1),
+        *[Op(OpKind.MIGRATE, len=p.PAGE, arg=n % 2, actor=3, phase=1) for n in range(10)],
+        cpu(read(0), phase=2),
+    ])  # fmt: skip
+    total = per_actor + 10 * lanes
+    assert values(result, len(result.ops) - 1) == [total]
+    olds = sorted(v for op in (1, 2, 3) for v in values(result, op))
+    assert olds == list(range(total))
+
+
+def test_madvise_and_remap_are_seen_by_the_gpu(vm: Machine) -> None:
+    result = run(vm, [
+        mmap(8), gpu(*[write(i, i + 1) for i in range(8)]),
+        Op(OpKind.MADVISE, off=0, len=p.PAGE, a=Advice.DONTNEED),
+        Op(OpKind.MREMAP, off=p.PAGE, len=2 * p.PAGE, arg=2, a=0, b=2 * p.PAGE),
+        Op(OpKind.MADVISE, off=3 * p.PAGE, len=p.PAGE, a=Advice.PAGEOUT),
+        gpu(read(0), read(0, region=2), read(1, region=2), read(3)), gpu(read(1)),
+    ])  # fmt: skip
+    assert values(result, 5) == [0, 2, 3, 4]
+    assert result.ops[6].status == EFAULT
+
+
+def test_counters_show_the_work(vm: Machine) -> None:
+    def parse(text: str) -> dict[str, int]:
+        return {k: int(v) for k, v in (line.split() for line in text.splitlines())}
+
+    result = run(vm, [mmap(4), gpu(*[write(i, 1) for i in range(4)])], flags=p.PF_COUNTERS)
+    before, after = parse(result.counters_before), parse(result.counters_after)
+    assert after["faults"] >= before["faults"] + 4 if "faults" in after else after["dev_faults"]
+    assert after["jobs_done"] == before["jobs_done"] + 1
+    assert not any(v for k, v in after.items() if k.startswith("live_"))
+
+
+def test_live_counter_that_stays_is_reported(vm: Machine) -> None:
+    """A process outside the program keeps the GPU open: exactly what a leak looks like."""
+    node = vm.agent.execute("ls /dev/dri/renderD*").output.split()[0]
+    pid = vm.agent.start(f"exec 3<>{node}; sleep 60")
+    program = Program([Op(OpKind.NOP)], settle_ms=300, flags=p.PF_COUNTERS)
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        result = Result.decode(vm.agent.program(program.encode(), 30), program)
+        if result.live_nonzero:
+            break
+    vm.agent.kill(pid)
+    assert result.live_nonzero
+    assert run(vm, [Op(OpKind.NOP)]).live_nonzero is False
+
+
+def test_simple_programs_are_fast_enough_to_be_many(vm: Machine) -> None:
+    """No timing is checked; 300 programs must just fit a test's patience and leave nothing."""
+    for n in range(300):
+        result = run(vm, [mmap(2), cpu(write(0, n)), gpu(read(0), write(1, n)), cpu(read(1))])
+        assert values(result, 2) == [n, 0]
+        assert values(result, 3) == [n]
+
+
+# ---- library and reproducers ----
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("lib")
+    sources = paths.driver_sources() / "agent"
+    subprocess.run(["make", "-s", "-C", str(sources), f"OUT={out}"], check=True)
+    return out
+
+
+def compile_c(source: Path, library: Path, out: Path, *flags: str) -> bytes:
+    driver = paths.driver_sources()
+    includes = [f"-I{driver / d}" for d in ("lib", "include/uapi", "kernels", "agent")]
+    subprocess.run(
+        ["gcc", "-static", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", *includes,
+         f"-I{paths.device_sources() / 'include'}", *flags, str(source),
+         str(library / "libhmmgpu.a"), "-lpthread", "-o", str(out)],
+        check=True,
+    )  # fmt: skip
+    return out.read_bytes()
+
+
+def test_libhmmgpu(vm: Machine, library: Path, tmp_path: Path) -> None:
+    """libhmmgpu_test.c: contexts, kernels with stack and barrier, fences, errors, fork."""
+    driver = paths.driver_sources()
+    clang = next(c for c in ("clang", "clang-19", "clang-16", "clang-14") if shutil.which(c))
+    lld = next(c for c in ("ld.lld", "ld.lld-19", "ld.lld-16", "ld.lld-14") if shutil.which(c))
+    subprocess.run(
+        [clang, "--target=riscv64", "-march=rv64ima", "-mabi=lp64", "-mcmodel=medany", "-fPIE",
+         "-ffreestanding", "-O2", "-nostdlibinc", f"-I{driver / 'kernels'}",
+         f"-I{paths.device_sources() / 'include'}", "-c", str(HERE / "libhmmgpu_kernels.c"),
+         "-o", str(tmp_path / "k.o")],
+        check=True,
+    )  # fmt: skip
+    subprocess.run(
+        [lld, "-pie", "--no-dynamic-linker", "-e", "0", "-o", str(tmp_path / "k.elf"),
+         str(tmp_path / "k.o")],
+        check=True,
+    )  # fmt: skip
+    vm.agent.write_file("/tmp/k.elf", (tmp_path / "k.elf").read_bytes())
+    test = compile_c(HERE / "libhmmgpu_test.c", library, tmp_path / "t")
+    vm.agent.write_file("/tmp/t", test, 0o755)
+    result = vm.agent.execute("/tmp/t /tmp/k.elf", timeout=60)
+    assert result.status == 0, result.output
+    assert "all passed" in result.output
+
+
+REPRODUCER = """
+#define REPRO_STACK_REGION 3
+#include "hmmgpu_repro.h"
+static void p0_a0(void)
+{
+    phase(0);
+    WANT(0, map(0, 0, 4 * PAGE, HB_MAP_ANON_PRIVATE, PROT_READ | PROT_WRITE));
+    WANT(0, map(3, 0, PAGE, HB_MAP_STACK, PROT_READ | PROT_WRITE));
+    cpu({ WRITE(0, 0, 7) });
+    gpu(0, 32, { ADD(0, 0, 1, 7) }, { WRITE(0, 0x1000, 4), .lane = 40 },
+        { READ(0, 0x1000, 4), .lane = 40 }, { READ(3, 0, 0), .lane = 2 });
+    gpu_error(1, 32, -EFAULT, { READ(0, 0x8000) });
+    WANT(0, migrate(0, 0, 4 * PAGE, HMM_GPU_MIGRATE_DEVICE, 0));
+    check_query(0, 0, HMM_GPU_Q_CPU_DEVICE, HMM_GPU_Q_CPU_DEVICE);
+    WANT(0, gpu_spin(0, 1000));
+    WANT(0, gpu_wait());
+    gpu_close();
+    WANT(0, gpu_fill(0, 0, 0x2000, 0x1000, 5, 1));
+    WANT(0, gpu_copy(0, 0, 0x2000, 8, 0, 0x3000, 1));
+    cpu({ READ(0, 0x3000, 5) });
+    WANT(0, evict(0));
+    phase(1);
+    WANT(0, fork_process(1));
+    phase(2);
+    gpu_start(1, 32, { ADD(0, 0, 1) });
+    WANT(0, gpu_wait());
+    phase(3);
+    cpu({ READ(0, 0, WRONG 9) });
+}
+static void p1_a0(void)
+{
+    phase(2);
+    gpu(0, 0, { WRITE(0, 0, 10) }, { READ(0, 0, 10) });
+    phase(3);
+    exit_process();
+}
+static const struct actor actors[] = {
+    { 0, 0, p0_a0, .first = 0 }, { 1, 0, p1_a0, .first = 2, .forked = 1 },
+};
+REPRO_MAIN(actors)
+"""
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_reproducer(vm: Machine, library: Path, tmp_path: Path, wrong: bool) -> None:
+    (tmp_path / "r.c").write_text(REPRODUCER.replace("WRONG", "1 +" if wrong else ""))
+    vm.agent.write_file("/tmp/r", compile_c(tmp_path / "r.c", library, tmp_path / "r"), 0o755)
+    result = vm.agent.execute("/tmp/r 5", timeout=120)
+    assert result.status == (1 if wrong else 0), result.output
+    assert ("0x9, not 0xa" in result.output) == wrong
+
+
+# ---- BENCH ----
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"measure": "bulk_fault"}, {"measure": "bulk_fault", "populated": 0, "write": 1},
+        {"measure": "single_fault"}, {"measure": "migrate_to_device", "thp": 1},
+        {"measure": "cpu_fault_back", "random": 1}, {"measure": "touch_round"},
+        {"measure": "launch"},
+    ],
+)  # fmt: skip
+def test_bench(spec: MachineSpec, snapshots: Snapshots, request_: dict[str, Any]) -> None:
+    """The agent checks the data of every round, so an answer means it worked."""
+    from dataclasses import replace
+
+    spec = replace(spec, cmdline=(*spec.cmdline, "hmmbench.testhmm"))
+    with snapshots.open(spec) as vm:
+        pages = 512 if request_.get("thp") else 64
+        answer = vm.agent.bench({**request_, "pages": pages, "rounds": 3}, 120)
+        assert answer["ours_us"] >= answer["ours_us_min"] > 0
+        if request_["measure"] != "launch":
+            assert answer["ratio"] == pytest.approx(
+                answer["ours_us"] / answer["test_hmm_us"], rel=1e-2
+            )
+        assert answer.get("ours_p99_us", 1) >= answer.get("ours_p50_us", 0)
+
+
+def test_bench_refuses_nonsense(vm: Machine) -> None:
+    for request_, reason in (
+        ({"measure": "nothing"}, "no measurement"),
+        ({}, "no measurement"),
+        ({"measure": "launch", "pages": 0}, "pages 1.."),
+        ({"measure": "launch", "rounds": 10**9}, "rounds 1.."),
+        ({"measure": "launch", "pages": -5}, "pages 1.."),
+    ):
+        with pytest.raises(AgentError, match=reason):
+            vm.agent.bench(request_)
