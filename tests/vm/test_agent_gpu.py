@@ -115,8 +115,14 @@ def test_many_lanes_in_any_grouping(vm: Machine, block: int) -> None:
                 accesses.append(read(lane % pages, **slot))
             accesses.append(write(lane % pages, 1000 * n + lane + 1, **slot))
     random.Random(block).shuffle(order := list(range(lanes)))
-    result = run(vm, [mmap(pages), gpu(*accesses, block=block),
-                      cpu(*[read(lane % pages, byte=8 * (lane // pages)) for lane in order])])
+    result = run(
+        vm,
+        [
+            mmap(pages),
+            gpu(*accesses, block=block),
+            cpu(*[read(lane % pages, byte=8 * (lane // pages)) for lane in order]),
+        ],
+    )
     got = values(result, 1)
     assert statuses(result) == [0, 0, 0]
     assert [v for v, a in zip(got, accesses, strict=True) if a[0] == Acc.READ] == (

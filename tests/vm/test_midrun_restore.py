@@ -20,7 +20,7 @@ TIMES = 50
 def catch_mid_run(vm: Machine, rng: random.Random, seed: int) -> tuple[work.Work, int]:
     """Start a job and stop the machine when faults are outstanding; the job and its request."""
     while True:
-        job = work.mixed(seed, pages=1024, lanes=512, each=12)
+        job = work.mixed(seed, pages=1024, lanes=480, each=12)
         launches = vm.counters()["launches"]
         ident = vm.channel.post(protocol().HB_MSG_PROGRAM, job.program.encode())
         deadline = time.monotonic() + 30

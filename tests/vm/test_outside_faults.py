@@ -111,7 +111,7 @@ def test_agent_killed(vm: Machine) -> None:
 
 def test_qemu_killed_mid_run(vm: Machine) -> None:
     """SIGKILL of QEMU with GPU work under way: told at once, with evidence, and no hang."""
-    job = work.mixed(5, pages=512, lanes=512, each=32)
+    job = work.mixed(5, pages=512, lanes=480, each=32)
     timer = threading.Timer(0.05, vm._process.kill)
     timer.start()
     begun = time.monotonic()

@@ -50,6 +50,7 @@ def mixed(seed: int, pages: int = 64, lanes: int = 128, each: int = 8) -> Work:
     """
     rng = random.Random(seed)
     words = PAGE // 8
+    assert lanes < words, "two lanes would share a word"
     values = [rng.getrandbits(64) for _ in range(pages)]
     write: list[Access] = [
         (Acc.WRITE, 0, 0, page * PAGE, value, 0) for page, value in enumerate(values)
@@ -59,7 +60,7 @@ def mixed(seed: int, pages: int = 64, lanes: int = 128, each: int = 8) -> Work:
     memory: dict[int, int] = {page * PAGE: value for page, value in enumerate(values)}
     for lane in range(lanes):
         for _ in range(each):
-            offset = rng.randrange(pages) * PAGE + 8 * (1 + lane % (words - 1))
+            offset = rng.randrange(pages) * PAGE + 8 * (1 + lane)
             amount = rng.getrandbits(32)
             adds.append((Acc.ADD, 0, lane, offset, amount, 0))
             expected_adds.append(memory.get(offset, 0))
