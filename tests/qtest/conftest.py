@@ -9,8 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
-from machine import Machine
+from qtest_machine import Machine
 
 
 @pytest.fixture(scope="session")

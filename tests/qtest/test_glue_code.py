@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from machine import Machine, eventually, hw
+from qtest_machine import Machine, eventually, hw
 
 GO, NUMBER, ROUTINE = 0x3000, 0x3010, 0x2000
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
-from machine import MIB, RAM_SIZE, Machine, eventually, hw
-from work import Launch, spin
+from qtest_machine import MIB, RAM_SIZE, Machine, eventually, hw
+from qtest_work import Launch, counts_on, spin
 
 VTD = 0xFED9_0000
 GCMD, GSTS, RTADDR, FSTS, FECTL, FEDATA, FEADDR = 0x18, 0x1C, 0x20, 0x34, 0x38, 0x3C, 0x40
@@ -119,14 +118,14 @@ def test_stop_reset_and_switch_under_load(behind: Machine) -> None:
         behind.qmp("stop")
         counted = behind.load(word, 8)
         behind.qmp("cont")
-        eventually("counts on", lambda n=counted: behind.load(word, 8) > n)  # type: ignore[misc]
+        counts_on(behind, word, counted)
         if number % 5 == 0:
             # QEMU's IOMMU shows neither map for a moment: a running device would see an error.
             behind.qmp("stop")
             iommu.off()
             behind.qmp("cont")
             counted = behind.load(word, 8)
-            eventually("counts on", lambda n=counted: behind.load(word, 8) > n)  # type: ignore[misc]
+            counts_on(behind, word, counted)
             behind.qmp("stop")
             iommu = Iommu(behind)
             behind.qmp("cont")

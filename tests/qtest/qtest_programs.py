@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 
-from machine import hw
+from qtest_machine import hw
 
 ZERO, T0, T1, T2, A0 = 0, 5, 6, 7, 10
 

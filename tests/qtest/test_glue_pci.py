@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
-from hmmbench.vm.errors import VmDied
-from machine import (
+from qtest_machine import (
     BAR_REGS,
     BAR_VRAM,
     CAP_EXP,
@@ -23,6 +21,8 @@ from machine import (
     Machine,
     hw,
 )
+
+from hmmbench.vm.errors import VmDied
 
 Start = Callable[..., Machine]
 

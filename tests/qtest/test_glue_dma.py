@@ -6,8 +6,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-
-from machine import (
+from qtest_machine import (
+    BAR_MSIX,
     BAR_REGS,
     BAR_VRAM,
     MIB,
@@ -78,8 +78,6 @@ def test_each_fence_interrupts_again(machine: Machine) -> None:
 
 
 def test_masked_vector_is_sent_when_unmasked(machine: Machine) -> None:
-    from machine import BAR_MSIX
-
     machine.gpu.start()
     control = BAR_MSIX + 16 * hw.HG_VEC_FENCE + 12
     machine.store(control, 1, 4)
@@ -136,7 +134,9 @@ def test_copy_across_the_end_of_ram(machine: Machine) -> None:
     machine.gpu.start()
     context = machine.gpu.context(0, priv=True)
     report = machine.alloc()
-    context.submit(hw.HG_OP_COPY | SYS_TO_SYS, 0x100_0000, RAM_SIZE - PAGE, 2 * PAGE, 0, 0, 0, report)
+    context.submit(
+        hw.HG_OP_COPY | SYS_TO_SYS, 0x100_0000, RAM_SIZE - PAGE, 2 * PAGE, 0, 0, 0, report
+    )
     eventually("report", lambda: bool(machine.load(report + hw.HG_RPT_DONE, 8)))
     assert machine.load(report + hw.HG_RPT_STATUS, 4) != hw.HG_ERR_NONE
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from qtest_machine import PAGE, Machine, eventually, hw
+from qtest_work import Launch
 
 from hmmbench.vm.errors import QmpFailure
-from machine import PAGE, Machine, eventually, hw
-from work import Launch
 
 GPU_PATH = "/machine/peripheral/gpu"
 

@@ -272,12 +272,16 @@ class Gpu:
         put = self.r32(hw.HG_REG_FAULT + hw.HG_FAULT_PUT) & hw.HG_FAULT_INDEX_MASK
         while get != put:
             at = FAULT_RING + get * hw.HG_FAULT_ENTRY_SIZE
-            eventually("entry valid", lambda at=at: bool(Fault.read(self.m, at).flags >> 31))
+            self._wait_valid(at)
             fault = Fault.read(self.m, at)
             self.m.store(at + 4 * hw.HG_FE_FLAGS, 0, 4)
             get = (get + 1) % 64
             self.w32(hw.HG_REG_FAULT + hw.HG_FAULT_GET, get)
             yield fault
+
+    def _wait_valid(self, at: int) -> None:
+        flags = at + 4 * hw.HG_FE_FLAGS
+        eventually("entry valid", lambda: bool(self.m.load(flags, 4) & hw.HG_FE_VALID))
 
     def replay(self, kind: int | None = None) -> None:
         """Replay and wait until it is done."""

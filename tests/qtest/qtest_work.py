@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from machine import PAGE, AddressSpace, Gpu, Machine, eventually, hw
-from programs import INCREMENT_PAGES, SPIN
+from qtest_machine import PAGE, AddressSpace, Gpu, Machine, eventually, hw
+from qtest_programs import INCREMENT_PAGES, SPIN
 
 CODE = 0x1_0000
 DATA = 0x4000_0000
@@ -34,9 +34,7 @@ class Launch:
 
     def begin(self, gpu: Gpu) -> None:
         """Submit, and wait until every page has faulted."""
-        self.context.submit(
-            hw.HG_OP_LAUNCH, CODE, DATA, THREADS << 32 | 1, 0, 0, 0, self.report
-        )
+        self.context.submit(hw.HG_OP_LAUNCH, CODE, DATA, THREADS << 32 | 1, 0, 0, 0, self.report)
         self.fence = self.context.fence(hw.HG_FENCE_IRQ)
         eventually(REPLAYABLE, lambda: gpu.counter(hw.HG_CNT_PENDING_FAULTS) == THREADS)
 
@@ -82,3 +80,8 @@ def spin(machine: Machine) -> int:
     context.submit(hw.HG_OP_LAUNCH, CODE, DATA, 64 << 32 | 2, 0, 0, 0, 0)
     eventually("the launch runs", lambda: machine.load(word, 8) > 0)
     return word
+
+
+def counts_on(machine: Machine, word: int, counted: int) -> None:
+    """Wait until spin()'s word is beyond `counted`: the device runs."""
+    eventually("the device counts on", lambda: machine.load(word, 8) > counted)

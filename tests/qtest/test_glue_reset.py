@@ -6,10 +6,10 @@ from __future__ import annotations
 import time
 
 import pytest
+from qtest_machine import BAR_VRAM, GPU, PCI_COMMAND, Machine, eventually, hw
+from qtest_work import Launch, spin
 
 from hmmbench.vm.errors import QmpFailure
-from machine import BAR_VRAM, GPU, PCI_COMMAND, Machine, eventually, hw
-from work import Launch, spin
 
 
 def _quiet(machine: Machine, word: int) -> None:
@@ -77,9 +77,7 @@ def test_unplug_in_the_middle_of_work(machine: Machine) -> None:
     machine.qmp("device_del", {"id": "gpu"})
     assert machine.load(word, 8) > 0  # the guest was only asked
     machine.eject()
-    eventually(
-        "unplug", lambda: any(e["event"] == "DEVICE_DELETED" for e in machine.events)
-    )
+    eventually("unplug", lambda: any(e["event"] == "DEVICE_DELETED" for e in machine.events))
     _quiet(machine, word)
     assert machine.config(GPU, 0) == 0xFFFF_FFFF
     with pytest.raises(QmpFailure):
@@ -94,9 +92,7 @@ def test_plug_again(machine: Machine) -> None:
         machine.events.clear()
         machine.qmp("device_del", {"id": "gpu"})
         machine.eject()
-        eventually(
-            "unplug", lambda: any(e["event"] == "DEVICE_DELETED" for e in machine.events)
-        )
+        eventually("unplug", lambda: any(e["event"] == "DEVICE_DELETED" for e in machine.events))
         machine.power_on_slot()
         machine.qmp("device_add", {"driver": "hmm-gpu", "id": "gpu", "bus": "rp"})
         machine.enable_device()

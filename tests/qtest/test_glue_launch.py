@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from machine import PAGE, AddressSpace, Machine, eventually, hw
-from programs import INCREMENT
-from work import CODE, DATA, Launch
+from collections.abc import Callable
+
+from qtest_machine import PAGE, AddressSpace, Machine, eventually, hw
+from qtest_programs import INCREMENT
+from qtest_work import CODE, DATA, Launch
 
 
 def test_program_without_faults(machine: Machine) -> None:
@@ -52,7 +54,7 @@ def test_cancelled_fault_ends_the_launch(machine: Machine) -> None:
     assert [machine.load(frame, 8) for frame in launch.frames] == [1000 * n for n in range(24)]
 
 
-def test_deterministic_mode_runs_on_the_virtual_clock(start) -> None:  # type: ignore[no-untyped-def]
+def test_deterministic_mode_runs_on_the_virtual_clock(start: Callable[..., Machine]) -> None:
     """No threads: nothing happens until the clock moves, then the same happens again."""
     seen = []
     for _ in range(2):
@@ -60,9 +62,7 @@ def test_deterministic_mode_runs_on_the_virtual_clock(start) -> None:  # type: i
         machine.enumerate()
         machine.gpu.start()
         launch = Launch(machine)
-        launch.context.submit(
-            hw.HG_OP_LAUNCH, CODE, DATA, 24 << 32 | 1, 0, 0, 0, launch.report
-        )
+        launch.context.submit(hw.HG_OP_LAUNCH, CODE, DATA, 24 << 32 | 1, 0, 0, 0, launch.report)
         assert machine.gpu.counter(hw.HG_CNT_FAULTS) == 0
         steps = 0
         while machine.gpu.counter(hw.HG_CNT_PENDING_FAULTS) < 24:
