@@ -11,6 +11,7 @@
 #include <linux/memremap.h>
 #include <linux/migrate.h>
 #include <linux/mm.h>
+#include <linux/swapops.h>
 
 /*
  * 6.19: device-private folios may be large: the free hook takes a folio and
@@ -27,7 +28,7 @@
 static inline void hg_zone_page_init(struct page *page, struct dev_pagemap *map,
 				     unsigned int order)
 {
-	zone_device_page_init(page, map, order);
+	zone_device_folio_init(page_folio(page), map, order);
 }
 #else
 #define HG_PAGEMAP_FREE_OP(fn)		.page_free = fn
@@ -50,9 +51,11 @@ static inline void hg_zone_page_init(struct page *page, struct dev_pagemap *map,
 #ifdef HG_HAVE_LARGE_DEVICE_FOLIOS
 #define HG_SELECT_COMPOUND		MIGRATE_VMA_SELECT_COMPOUND
 #define HG_PFN_COMPOUND			MIGRATE_PFN_COMPOUND
+#define hg_thp_migration_supported()	thp_migration_supported()
 #else
 #define HG_SELECT_COMPOUND		0
 #define HG_PFN_COMPOUND			0UL
+#define hg_thp_migration_supported()	false
 #endif
 
 /* page->pgmap moved into the folio in 6.15 */

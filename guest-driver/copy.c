@@ -27,6 +27,33 @@ struct hg_migrate_buf *hg_migrate_buf_alloc(unsigned long max)
 	return buf;
 }
 
+/**
+ * hg_migrate_buf_moved() - what moved
+ * @buf: after migrate_vma_pages()
+ * @n: entries
+ * @huge: out: 2 MiB folios that moved whole
+ *
+ * Return: pages.
+ */
+unsigned long hg_migrate_buf_moved(const struct hg_migrate_buf *buf, unsigned long n,
+				   unsigned long *huge)
+{
+	unsigned long i, moved = 0;
+
+	*huge = 0;
+	for (i = 0; i < n; i++) {
+		if (!(buf->src[i] & MIGRATE_PFN_MIGRATE))
+			continue;
+		if (buf->dst[i] & HG_PFN_COMPOUND) {
+			moved += HG_CHUNK_PAGES;
+			(*huge)++;
+		} else {
+			moved++;
+		}
+	}
+	return moved;
+}
+
 void hg_migrate_buf_free(struct hg_migrate_buf *buf)
 {
 	kvfree(buf);

@@ -25,6 +25,15 @@ module_param_named(faultaround_pages, hg_faultaround_pages, uint, 0644);
 MODULE_PARM_DESC(faultaround_pages,
 		 "pages that one CPU fault brings back from VRAM (1..512, a power of two)");
 
+static bool hg_thp = true;
+module_param_named(thp, hg_thp, bool, 0644);
+MODULE_PARM_DESC(thp, "migrate 2 MiB folios whole, where the kernel can");
+
+bool hg_use_thp(void)
+{
+	return READ_ONCE(hg_thp) && hg_thp_migration_supported();
+}
+
 /* A removed device whose VRAM pages could not be moved is looked at so often. */
 #define HG_REAP_INTERVAL	HZ
 
@@ -67,7 +76,7 @@ static int hg_get_param_ioctl(struct drm_device *drm, void *data, struct drm_fil
 		args->value = (u64)hdev->sms * hdev->warps * HG_LANES;
 		break;
 	case HMM_GPU_PARAM_THP_MIGRATION:
-		args->value = !!HG_SELECT_COMPOUND;
+		args->value = hg_use_thp();
 		break;
 	default:
 		return -EINVAL;

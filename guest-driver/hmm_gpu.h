@@ -505,6 +505,8 @@ struct hg_migrate_buf {
 };
 
 struct hg_migrate_buf *hg_migrate_buf_alloc(unsigned long max);
+unsigned long hg_migrate_buf_moved(const struct hg_migrate_buf *buf, unsigned long n,
+				   unsigned long *huge);
 void hg_migrate_buf_free(struct hg_migrate_buf *buf);
 void hg_copy_pages(struct hg_device *hdev, struct hg_copy_op *ops, unsigned int n,
 		   bool to_device);
@@ -574,6 +576,7 @@ void hg_ctx_destroy_all(struct hg_file *hf);
 int hg_check_mm(struct hg_file *hf);
 extern unsigned int hg_fault_batch;
 extern unsigned int hg_faultaround_pages;
+bool hg_use_thp(void);
 
 /* stats.c */
 extern const char *const hg_counter_names[HG_NUM_STATS];

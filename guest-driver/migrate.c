@@ -27,11 +27,32 @@ static void drop_page(struct page *page)
 	put_page(page);
 }
 
-/* VRAM pages for the pages that setup has unmapped, and their content. */
+/*
+ * VRAM pages for the pages that setup has unmapped, and their content.  @huge is
+ * a free 2 MiB folio if compound pages were selected, else NULL; it is used up.
+ */
 static void fill_device_pages(struct hg_device *hdev, struct hg_migrate_buf *buf,
-			      unsigned long n)
+			      unsigned long n, struct page *huge)
 {
 	unsigned long i, wanted = 0, got, used = 0;
+
+	if (huge && buf->src[0] & HG_PFN_COMPOUND) {
+		buf->ops[0] = (struct hg_copy_op) {
+			.vram = hg_page_vram(hdev, huge),
+			.sys = migrate_pfn_to_page(buf->src[0]),
+			.huge = true,
+		};
+		hg_delay(migrate_before_copy);
+		hg_copy_pages(hdev, buf->ops, 1, true);
+		hg_delay(migrate_after_copy);
+		if (buf->ops[0].failed)
+			drop_page(huge);
+		else
+			buf->dst[0] = migrate_pfn(page_to_pfn(huge)) | HG_PFN_COMPOUND;
+		return;
+	}
+	if (huge)
+		drop_page(huge);
 
 	for (i = 0; i < n; i++)
 		wanted += !!(buf->src[i] & MIGRATE_PFN_MIGRATE);
@@ -62,6 +83,13 @@ static void fill_device_pages(struct hg_device *hdev, struct hg_migrate_buf *buf
 	}
 }
 
+/* Whether 2 MiB folios in the range may stay whole. */
+static bool may_move_whole(struct vm_area_struct *vma, unsigned long start, unsigned long n)
+{
+	return hg_use_thp() && n == HG_CHUNK_PAGES &&
+	       IS_ALIGNED(start, 1UL << HG_HUGE_SHIFT) && !(vma->vm_flags & VM_NOHUGEPAGE);
+}
+
 /**
  * hg_migrate_chunk() - move the pages of a range that can be moved
  * @svm: mirror
@@ -78,9 +106,10 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 		     unsigned long start, unsigned long end, bool to_device,
 		     struct hg_migrate_result *res)
 {
-	unsigned long n = (end - start) >> PAGE_SHIFT, i, moved = 0;
+	unsigned long n = (end - start) >> PAGE_SHIFT, moved = 0, nhuge = 0;
 	struct hg_device *hdev = svm->hdev;
 	struct hg_migrate_buf *buf;
+	struct page *huge = NULL;
 	struct migrate_vma args = {
 		.vma = vma,
 		.start = start,
@@ -99,26 +128,42 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 		return -ENOMEM;
 	args.src = buf->src;
 	args.dst = buf->dst;
+	if (may_move_whole(vma, start, n)) {
+		/*
+		 * Towards VRAM only with a free 2 MiB at hand; without, the
+		 * kernel splits the folio and its pages move one by one.
+		 */
+		if (to_device)
+			huge = hg_vram_alloc_huge(hdev);
+		if (huge || !to_device)
+			args.flags |= HG_SELECT_COMPOUND;
+	}
 	ret = migrate_vma_setup(&args);
-	if (ret)
+	if (ret) {
+		if (huge)
+			drop_page(huge);
 		goto out;
+	}
 	hg_delay(migrate_after_setup);
 	if (args.cpages) {
 		if (to_device)
-			fill_device_pages(hdev, buf, args.npages);
+			fill_device_pages(hdev, buf, args.npages, huge);
 		else
 			hg_copy_to_system(hdev, vma, start, buf, args.npages, ULONG_MAX);
 		migrate_vma_pages(&args);
-		for (i = 0; i < args.npages; i++)
-			moved += !!(buf->src[i] & MIGRATE_PFN_MIGRATE);
+		moved = hg_migrate_buf_moved(buf, args.npages, &nhuge);
 		hg_delay(migrate_before_finalize);
+	} else if (huge) {
+		drop_page(huge);
 	}
 	migrate_vma_finalize(&args);
 	if (to_device) {
 		hg_add(hdev, pages_to_device, moved);
+		hg_add(hdev, huge_to_device, nhuge);
 		trace_hmm_gpu_to_device(svm->asid, start, end, moved);
 	} else {
 		hg_add(hdev, pages_to_system, moved);
+		hg_add(hdev, huge_to_system, nhuge);
 		trace_hmm_gpu_to_system(svm->asid, start, end, moved);
 	}
 	res->migrated += moved;

@@ -13,6 +13,32 @@
 #include "hmm_gpu.h"
 #include "hmm_gpu_trace.h"
 
+static void add_op(struct hg_device *hdev, struct hg_migrate_buf *buf, unsigned long n,
+		   struct page *spage, struct page *dpage, unsigned long index, bool huge)
+{
+	buf->ops[n] = (struct hg_copy_op) {
+		.vram = hg_page_vram(hdev, spage),
+		.sys = dpage,
+		.index = index,
+		.huge = huge,
+	};
+}
+
+/* A locked page.  Only one that is needed is worth trying hard, or an OOM kill. */
+static struct page *alloc_system_page(struct vm_area_struct *vma, unsigned long addr,
+				      bool needed)
+{
+	gfp_t gfp = GFP_HIGHUSER_MOVABLE;
+	struct page *page;
+
+	if (!needed)
+		gfp |= __GFP_NORETRY | __GFP_NOWARN;
+	page = vma ? alloc_page_vma(gfp, vma, addr) : alloc_page(gfp | __GFP_NOWARN);
+	if (page)
+		lock_page(page);
+	return page;
+}
+
 /**
  * hg_copy_to_system() - fill the destination of a migration from VRAM
  * @hdev: device
@@ -20,7 +46,7 @@
  * @addr: address of the first page in @vma
  * @buf: its src is what migrate_vma_setup() left; dst is filled
  * @npages: entries
- * @must: index of a page that the caller needs, or ULONG_MAX
+ * @must: index of a page that the caller needs, or ULONG_MAX: all alike
  *
  * Pages without memory to go to, or whose copy failed, get no destination and
  * so stay.
@@ -31,40 +57,51 @@ int hg_copy_to_system(struct hg_device *hdev, struct vm_area_struct *vma,
 		      unsigned long addr, struct hg_migrate_buf *buf,
 		      unsigned long npages, unsigned long must)
 {
-	unsigned long i, n = 0;
+	unsigned long i, j, n = 0;
 	int ret = 0;
 
 	for (i = 0; i < npages; i++) {
 		struct page *spage = migrate_pfn_to_page(buf->src[i]);
-		struct hg_copy_op *op = &buf->ops[n];
-		gfp_t gfp = GFP_HIGHUSER_MOVABLE;
-		struct page *dpage;
+		unsigned long pieces = 1;
+		struct folio *huge;
 
 		if (!spage || !(buf->src[i] & MIGRATE_PFN_MIGRATE))
 			continue;
-		/* only the page that is needed is worth an OOM kill */
-		if (i != must && must != ULONG_MAX)
-			gfp |= __GFP_NORETRY | __GFP_NOWARN;
-		dpage = vma ? alloc_page_vma(gfp, vma, addr + (i << PAGE_SHIFT)) :
-			      alloc_page(gfp | __GFP_NOWARN);
-		if (!dpage) {
-			if (i == must)
-				ret = -ENOMEM;
-			continue;
+		if (buf->src[i] & HG_PFN_COMPOUND) {
+			huge = folio_alloc(GFP_TRANSHUGE | __GFP_NOWARN, HG_CHUNK_ORDER);
+			if (huge) {
+				folio_lock(huge);
+				add_op(hdev, buf, n++, spage, folio_page(huge, 0), i, true);
+				continue;
+			}
+			/*
+			 * Page by page: the core splits the folio once it has
+			 * small destinations, if it knows an area to split in.
+			 */
+			if (!vma)
+				continue;
+			pieces = HG_CHUNK_PAGES;
 		}
-		lock_page(dpage);
-		op->vram = hg_page_vram(hdev, spage);
-		op->sys = dpage;
-		op->index = i;
-		op->huge = false;
-		n++;
+		for (j = 0; j < pieces; j++) {
+			bool needed = i + j == must || must == ULONG_MAX;
+			struct page *dpage = alloc_system_page(vma, addr + ((i + j) << PAGE_SHIFT),
+							       needed);
+
+			if (dpage)
+				add_op(hdev, buf, n++, pfn_to_page(page_to_pfn(spage) + j),
+				       dpage, i + j, false);
+			else if (i + j == must)
+				ret = -ENOMEM;
+			else if (!j && pieces > 1)
+				break;	/* no split without a first page */
+		}
 	}
 	hg_copy_pages(hdev, buf->ops, n, false);
 	for (i = 0; i < n; i++) {
 		struct hg_copy_op *op = &buf->ops[i];
 
 		if (op->failed) {
-			if (op->index == must)
+			if (must - op->index < (op->huge ? HG_CHUNK_PAGES : 1))
 				ret = -EIO;
 			unlock_page(op->sys);
 			put_page(op->sys);
@@ -74,8 +111,9 @@ int hg_copy_to_system(struct hg_device *hdev, struct vm_area_struct *vma,
 		 * The GPU may have written it.  A page that was MADV_FREEd
 		 * before it went to VRAM would be dropped if it came back clean.
 		 */
-		SetPageDirty(op->sys);
-		buf->dst[op->index] = migrate_pfn(page_to_pfn(op->sys));
+		folio_set_dirty(page_folio(op->sys));
+		buf->dst[op->index] = migrate_pfn(page_to_pfn(op->sys)) |
+				      (op->huge ? HG_PFN_COMPOUND : 0);
 	}
 	return ret;
 }
@@ -99,7 +137,7 @@ vm_fault_t hg_migrate_to_ram(struct vm_fault *vmf)
 		.flags = MIGRATE_VMA_SELECT_DEVICE_PRIVATE,
 		.fault_page = vmf->page,
 	};
-	unsigned long base, index, i, moved = 0;
+	unsigned long base, index, moved, nhuge;
 	struct hg_migrate_buf *buf;
 	bool done;
 	int ret;
@@ -111,6 +149,16 @@ vm_fault_t hg_migrate_to_ram(struct vm_fault *vmf)
 		hg_inc(hdev, cpu_fault_retries);
 		cond_resched();
 		return 0;
+	}
+	if (folio_test_large(page_folio(vmf->page))) {
+		/*
+		 * Whole if the CPU has it mapped as a whole.  Else the page
+		 * alone: the core splits the folio, and must not wait for the
+		 * locks of others while it holds this one's.
+		 */
+		around = vmf->pte ? 1 : HG_CHUNK_PAGES;
+		if (!vmf->pte)
+			args.flags |= HG_SELECT_COMPOUND;
 	}
 	buf = hg_migrate_buf_alloc(around);
 	if (!buf)
@@ -130,12 +178,12 @@ vm_fault_t hg_migrate_to_ram(struct vm_fault *vmf)
 	ret = hg_copy_to_system(hdev, vma, args.start, buf, args.npages, index);
 	hg_delay(to_ram_after_copy);
 	migrate_vma_pages(&args);
-	for (i = 0; i < args.npages; i++)
-		moved += !!(buf->src[i] & MIGRATE_PFN_MIGRATE);
-	done = buf->src[index] & MIGRATE_PFN_MIGRATE;
+	moved = hg_migrate_buf_moved(buf, args.npages, &nhuge);
+	done = moved && (nhuge || buf->src[index] & MIGRATE_PFN_MIGRATE);
 	hg_delay(to_ram_before_finalize);
 	migrate_vma_finalize(&args);
 	hg_add(hdev, pages_to_system, moved);
+	hg_add(hdev, huge_to_system, nhuge);
 	trace_hmm_gpu_cpu_fault(vmf->address, moved, done);
 	/*
 	 * Not done: somebody else migrates it, or has a reference for the
@@ -163,7 +211,7 @@ unsigned long hg_evict_range(struct hg_device *hdev, unsigned long pfn,
 			     unsigned long npages)
 {
 	struct hg_migrate_buf *buf = hg_migrate_buf_alloc(npages);
-	unsigned long i, moved = 0;
+	unsigned long moved, nhuge;
 
 	if (!buf)
 		return 0;
@@ -171,10 +219,10 @@ unsigned long hg_evict_range(struct hg_device *hdev, unsigned long pfn,
 	hg_delay(evict_after_setup);
 	hg_copy_to_system(hdev, NULL, 0, buf, npages, ULONG_MAX);
 	migrate_device_pages(buf->src, buf->dst, npages);
-	for (i = 0; i < npages; i++)
-		moved += !!(buf->src[i] & MIGRATE_PFN_MIGRATE);
+	moved = hg_migrate_buf_moved(buf, npages, &nhuge);
 	migrate_device_finalize(buf->src, buf->dst, npages);
 	hg_migrate_buf_free(buf);
 	hg_add(hdev, pages_to_system, moved);
+	hg_add(hdev, huge_to_system, nhuge);
 	return moved;
 }
