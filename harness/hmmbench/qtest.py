@@ -75,7 +75,11 @@ class Qtest:
             with theirs, qmp_theirs:
                 fds = [theirs.fileno(), qmp_theirs.fileno()]
                 self._process = process.start(command, fds, self._log)
-            self._qmp.connect(timeout)
+            try:
+                self._qmp.connect(timeout)
+            except AssertionError as error:
+                # qemu.qmp asserts that QEMU is still there after its greeting.
+                raise self._died() from error
         except BaseException:
             self.close()
             raise
