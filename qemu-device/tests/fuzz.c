@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Fuzz target: bytes become register accesses, ring contents, page tables,
+ * programs and device states, on a deterministic device.  With libFuzzer
+ * (clang -fsanitize=fuzzer) or, with -DHG_FUZZ_MAIN, from a seeded generator.
+ *
+ * What must hold: no sanitizer report, each step ends, memory outside RAM and
+ * VRAM is never touched (the host callbacks abort), and after a reset the
+ * device is as new.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host.h"
+
+#define RAM_BASE 0x100000ull
+#define RAM_SIZE 0x40000ull
+#define VRAM     0x200000ull
+
+typedef struct In {
+    const uint8_t *p, *end;
+} In;
+
+static uint64_t take(In *in, unsigned n)
+{
+    uint64_t v = 0;
+
+    for (unsigned i = 0; i < n && in->p < in->end; i++) {
+        v |= (uint64_t)*in->p++ << (8 * i);
+    }
+    return v;
+}
+
+#define MUST(x)                                                     \
+    do {                                                            \
+        if (!(x)) {                                                 \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x); \
+            abort();                                                \
+        }                                                           \
+    } while (0)
+
+/* Addresses that mean something, most of the time. */
+static uint64_t address(In *in)
+{
+    uint64_t k = take(in, 1), v = take(in, 3);
+
+    switch (k & 7) {
+    case 0: return RAM_BASE + (v % RAM_SIZE & ~7ull);
+    case 1: return RAM_BASE + (v % RAM_SIZE & ~4095ull);
+    case 2: return v % VRAM;
+    case 3: return v << 12;
+    case 4: return RAM_BASE + RAM_SIZE - (v & 0x7f);
+    case 5: return UINT64_MAX - (v & 0xfff);
+    case 6: return v << 40 | k;
+    default: return v & 0x3fffff;
+    }
+}
+
+static uint64_t reg(In *in)
+{
+    static const uint32_t base[] = {
+        0, HG_REG_CTRL, HG_REG_INTR_STATUS, HG_REG_ASID, HG_REG_ASID, HG_REG_INVAL_ASID,
+        HG_REG_FAULT, HG_REG_NRFAULT, HG_REG_REPLAY, HG_REG_CANCEL_ADDR, HG_REG_CTX,
+        HG_REG_CTX + HG_CTX_STRIDE, HG_REG_COUNTER, HG_REG_DOORBELL,
+        HG_REG_DOORBELL + HG_DOORBELL_STRIDE, HG_REG_CTX + 63 * HG_CTX_STRIDE,
+    };
+    uint64_t b = take(in, 1), o = take(in, 1);
+
+    if (b == 255) {
+        return take(in, 3);
+    }
+    return base[b % 16] + (o & 0x3c);
+}
+
+static void setup(HgDev *d, ThHost *h)
+{
+    /* a sane start makes deep states reachable; the input then bends it */
+    static const uint32_t prog[] = {
+        0xcc0022f3,             /* csrr t0, tid */
+        0x00329313,             /* slli t1, t0, 3 */
+        0x00a30333,             /* add t1, t1, a0 */
+        0x00533023,             /* sd t0, 0(t1) */
+        0x0055302f,             /* amoadd.d zero, t0, (a0) */
+        0x0000100b,             /* barrier */
+        0x0000000b,             /* exit */
+    };
+    uint64_t *pt = (uint64_t *)(h->vram);
+    memcpy(h->ram + 0x8000, prog, sizeof(prog));
+    pt[0] = 0x1000 | HG_PTE_VALID;                      /* 0 -> 0x1000 -> 0x2000 -> 0x3000 */
+    pt[512] = 0x2000 | HG_PTE_VALID;
+    pt[1024] = 0x3000 | HG_PTE_VALID;
+    pt[1536 + 16] = (RAM_BASE + 0x8000) | HG_PTE_VALID | HG_PTE_APER_SYS;
+    pt[1536 + 17] = (RAM_BASE + 0x9000) | HG_PTE_VALID | HG_PTE_APER_SYS | HG_PTE_WRITE |
+                    HG_PTE_ATOMIC;
+    pt[1536 + 18] = 0x4000 | HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC;
+    hg_mmio_write(d, HG_REG_ASID, HG_ROOT_ENABLE | HG_ROOT_VRAM, 8);
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t c = HG_REG_CTX + i * HG_CTX_STRIDE;
+        hg_mmio_write(d, c + HG_CTX_RING_BASE, RAM_BASE + 0x1000 + i * 0x1000, 8);
+        hg_mmio_write(d, c + HG_CTX_RING_SIZE, 16, 4);
+        hg_mmio_write(d, c + HG_CTX_CTRL, HG_CTX_ENABLE | (i ? 0 : HG_CTX_PRIV), 4);
+    }
+    hg_mmio_write(d, HG_REG_FAULT + HG_FAULT_BASE, RAM_BASE + 0x3000, 8);
+    hg_mmio_write(d, HG_REG_FAULT + HG_FAULT_SIZE, 8, 4);
+    hg_mmio_write(d, HG_REG_FAULT + HG_FAULT_CTRL, 1, 4);
+    hg_mmio_write(d, HG_REG_CTRL, HG_CTRL_ENABLE, 4);
+}
+
+static void descriptor(HgDev *d, ThHost *h, In *in)
+{
+    uint64_t w[8] = { 0 }, ctx = take(in, 1) & 1, slot = take(in, 1) & 15;
+    uint64_t op = take(in, 1);
+
+    w[0] = op % 9;
+    if (op & 0x80) {
+        w[0] |= take(in, 2) << 8;
+    } else if (w[0] == HG_OP_COPY) {
+        w[0] |= (uint64_t)(op & 0x30) << 4 | (op & 0x40) << 4;
+    }
+    for (unsigned i = 1; i < 8; i++) {
+        w[i] = address(in);
+    }
+    switch (w[0] & 0xff) {
+    case HG_OP_LAUNCH:
+        w[1] = op & 0x80 ? w[1] : 0x10000;
+        w[2] = op & 0x40 ? w[2] : 0x11000;
+        w[3] = (take(in, 1) & 7) | (take(in, 1) & 0x7f) << 32;
+        w[5] &= 0xffff;
+        w[6] = 2000;
+        break;
+    case HG_OP_COPY:
+        w[3] &= 0x3fff;
+        break;
+    case HG_OP_COPY_LIST:
+        w[2] &= 0xf;
+        break;
+    case HG_OP_INVALIDATE:
+        w[1] = (w[1] & 3) | (w[1] & 0xff) << 16;
+        break;
+    }
+    memcpy(h->ram + 0x1000 + ctx * 0x1000 + slot * HG_DESC_SIZE, w, sizeof(w));
+    hg_mmio_write(d, HG_REG_DOORBELL + ctx * HG_DOORBELL_STRIDE, (slot + 1) & 15, 4);
+}
+
+static const char *const rules[] = {
+    "", "fault prob=0.3 duplicate", "fault nth=2 delay_valid=5000", "fault prob=0.2 drop",
+    "tlb_invalidate prob=0.5 delay=3000", "replay prob=0.5 delay=2000", "replay nth=1 lost",
+    "copy partial=100", "copy delay=9us", "dma_write prob=0.1 error", "dma_read prob=0.1 error",
+    "irq prob=0.5 delay=1us; doorbell prob=0.3 delay=2us; fence delay=1us; launch delay=1us",
+};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    In in = { data, data + size };
+    ThHost *h = th_new(RAM_BASE, RAM_SIZE, VRAM);
+    HgConfig cfg;
+    char err[200];
+    HgDev *d;
+
+    hg_config_default(&cfg);
+    cfg.deterministic = true;
+    cfg.warps = 4;
+    cfg.utlb_entries = 1 + take(&in, 1) % 8;
+    cfg.utlb_misses = 1 + take(&in, 1) % 4;
+    cfg.l2tlb_entries = 16;
+    h->now_step = 100;
+    d = th_device(h, &cfg, take(&in, 1) & 1, err, sizeof(err));
+    MUST(d);
+    hg_start(d);
+    setup(d, h);
+    while (in.p < in.end) {
+        switch (take(&in, 1) % 13) {
+        case 0:
+        case 1:
+            hg_mmio_write(d, reg(&in), take(&in, 4), 4);
+            break;
+        case 2:
+            hg_mmio_write(d, reg(&in), address(&in), 8);
+            break;
+        case 3:
+            hg_mmio_read(d, reg(&in), take(&in, 1) & 1 ? 8 : 4);
+            break;
+        case 4:
+        case 5:
+            descriptor(d, h, &in);
+            break;
+        case 6: {
+            uint64_t a = address(&in), v = take(&in, 8);
+            if (a >= RAM_BASE && a <= RAM_BASE + RAM_SIZE - 8) {
+                memcpy(h->ram + (a - RAM_BASE), &v, 8);
+            } else {
+                memcpy(h->vram + a % (VRAM - 8), &v, 8);
+            }
+            break;
+        }
+        case 7: {               /* a page-table entry */
+            uint64_t i = take(&in, 1) & 31, v = address(&in) | take(&in, 1);
+            memcpy(h->vram + 0x3000 + i * 8, &v, 8);
+            break;
+        }
+        case 8: {               /* an instruction */
+            uint32_t i = take(&in, 1) & 7, v = take(&in, 4);
+            memcpy(h->ram + 0x8000 + i * 4, &v, 4);
+            break;
+        }
+        case 9:
+            hg_inject(d, rules[take(&in, 1) % (sizeof(rules) / sizeof(*rules))], err,
+                      sizeof(err));
+            break;
+        case 10: {
+            size_t n;
+            hg_stop(d);
+            n = hg_save_size(d);
+            uint8_t *s = malloc(n);
+            MUST(hg_save(d, s, n) == n);
+            for (unsigned k = take(&in, 1) & 3; k; k--) {
+                s[take(&in, 3) % n] = take(&in, 1);
+            }
+            err[0] = 0;
+            MUST(hg_load(d, s, n, err, sizeof(err)) == 0 || err[0]);
+            free(s);
+            hg_start(d);
+            break;
+        }
+        case 11:
+            if (take(&in, 1) & 1) {
+                hg_ram_remove(d, RAM_BASE, RAM_SIZE);
+            } else {
+                hg_ram_remove(d, RAM_BASE, RAM_SIZE);
+                hg_ram_add(d, RAM_BASE, RAM_SIZE, h->ram, take(&in, 1) & 1, h);
+            }
+            break;
+        default:
+            hg_step(d, 1 + take(&in, 1) * 8);
+        }
+        hg_step(d, 200);
+    }
+    hg_set_bus_master(d, true);
+    for (unsigned i = 0; i < HG_NUM_CTXS; i++) {
+        hg_mmio_write(d, HG_REG_CTX + i * HG_CTX_STRIDE + HG_CTX_CTRL, 0, 4);
+    }
+    MUST(hg_counter(d, HG_CNT_STALLED_WARPS) == 0);
+    MUST(hg_counter(d, HG_CNT_PENDING_FAULTS) == 0);
+    MUST(hg_counter(d, HG_CNT_ACTIVE_CTXS) == 0);
+    hg_reset(d);
+    for (unsigned i = 0; i < HG_NUM_COUNTERS; i++) {
+        MUST(hg_counter(d, i) == 0);
+    }
+    th_free(h);
+    return 0;
+}
+
+#ifdef HG_FUZZ_MAIN
+static uint64_t rnd(uint64_t *s)
+{
+    *s ^= *s << 13;
+    *s ^= *s >> 7;
+    *s ^= *s << 17;
+    return *s;
+}
+
+/* fuzz RUNS [SEED] | fuzz -f FILE */
+int main(int argc, char **argv)
+{
+    static uint8_t buf[4096];
+
+    if (argc == 3 && !strcmp(argv[1], "-f")) {
+        FILE *f = fopen(argv[2], "rb");
+        if (!f) {
+            perror(argv[2]);
+            return 2;
+        }
+        size_t n = fread(buf, 1, sizeof(buf), f);
+        fclose(f);
+        return LLVMFuzzerTestOneInput(buf, n);
+    }
+    unsigned long runs = argc > 1 ? strtoul(argv[1], NULL, 0) : 1000;
+    unsigned long seed = argc > 2 ? strtoul(argv[2], NULL, 0) : 1;
+    for (unsigned long i = 0; i < runs; i++) {
+        uint64_t s = (seed + i) * 0x9e3779b97f4a7c15ull | 1;
+        size_t n = 16 + rnd(&s) % 1500;
+        for (size_t k = 0; k < n; k++) {
+            buf[k] = rnd(&s) >> 24;
+        }
+        FILE *f = getenv("HG_FUZZ_SAVE") ? fopen(getenv("HG_FUZZ_SAVE"), "wb") : NULL;
+        if (f) {                /* the input that crashes is the last one here */
+            fwrite(buf, 1, n, f);
+            fclose(f);
+        }
+        LLVMFuzzerTestOneInput(buf, n);
+    }
+    printf("fuzz: %lu inputs from seed %lu\n", runs, seed);
+    return 0;
+}
+#endif

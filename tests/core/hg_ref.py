@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A plain RV64IMA interpreter for one warp, written from the ISA manual and independent of
+the device: lanes with the lowest pc issue together, in ascending order.  Memory is a dict of
+bytes; nothing faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+M64 = 2**64 - 1
+
+
+def s64(v: int) -> int:
+    """Signed value of 64 bits."""
+    v &= M64
+    return v - 2**64 if v >> 63 else v
+
+
+def s32(v: int) -> int:
+    """Signed value of the low 32 bits."""
+    v &= 0xFFFFFFFF
+    return v - 2**32 if v >> 31 else v
+
+
+def sext(v: int, bits: int) -> int:
+    """Sign extension of ``bits`` bits."""
+    v &= (1 << bits) - 1
+    return v - (1 << bits) if v >> (bits - 1) else v
+
+
+def _div(a: int, b: int) -> int:
+    if b == 0:
+        return -1
+    q = abs(a) // abs(b)
+    return q if (a < 0) == (b < 0) else -q
+
+
+def _rem(a: int, b: int) -> int:
+    return a if b == 0 else a - b * _div(a, b)
+
+
+ALU: dict[tuple[int, int], Callable[[int, int], int]] = {
+    (0, 0): lambda a, b: a + b,
+    (0x20, 0): lambda a, b: a - b,
+    (0, 1): lambda a, b: a << (b & 63),
+    (0, 2): lambda a, b: int(s64(a) < s64(b)),
+    (0, 3): lambda a, b: int(a < b),
+    (0, 4): lambda a, b: a ^ b,
+    (0, 5): lambda a, b: a >> (b & 63),
+    (0x20, 5): lambda a, b: s64(a) >> (b & 63),
+    (0, 6): lambda a, b: a | b,
+    (0, 7): lambda a, b: a & b,
+    (1, 0): lambda a, b: a * b,
+    (1, 1): lambda a, b: s64(a) * s64(b) >> 64,
+    (1, 2): lambda a, b: s64(a) * b >> 64,
+    (1, 3): lambda a, b: a * b >> 64,
+    (1, 4): lambda a, b: _div(s64(a), s64(b)),
+    (1, 5): lambda a, b: M64 if b == 0 else a // b,
+    (1, 6): lambda a, b: _rem(s64(a), s64(b)),
+    (1, 7): lambda a, b: a if b == 0 else a % b,
+}
+
+ALUW: dict[tuple[int, int], Callable[[int, int], int]] = {
+    (0, 0): lambda a, b: a + b,
+    (0x20, 0): lambda a, b: a - b,
+    (0, 1): lambda a, b: a << (b & 31),
+    (0, 5): lambda a, b: (a & 0xFFFFFFFF) >> (b & 31),
+    (0x20, 5): lambda a, b: s32(a) >> (b & 31),
+    (1, 0): lambda a, b: a * b,
+    (1, 4): lambda a, b: _div(s32(a), s32(b)),
+    (1, 5): lambda a, b: -1 if b & 0xFFFFFFFF == 0 else (a & 0xFFFFFFFF) // (b & 0xFFFFFFFF),
+    (1, 6): lambda a, b: _rem(s32(a), s32(b)),
+    (1, 7): lambda a, b: a if b & 0xFFFFFFFF == 0 else (a & 0xFFFFFFFF) % (b & 0xFFFFFFFF),
+}
+
+AMO: dict[int, Callable[[int, int, int], int]] = {  # (old, operand, bits)
+    0x00: lambda o, v, n: o + v,
+    0x01: lambda o, v, n: v,
+    0x04: lambda o, v, n: o ^ v,
+    0x08: lambda o, v, n: o | v,
+    0x0C: lambda o, v, n: o & v,
+    0x10: lambda o, v, n: min(sext(o, n), sext(v, n)),
+    0x14: lambda o, v, n: max(sext(o, n), sext(v, n)),
+    0x18: lambda o, v, n: min(o, v),
+    0x1C: lambda o, v, n: max(o, v),
+}
+
+
+@dataclass
+class Lane:
+    """One hart."""
+
+    pc: int
+    x: list[int]
+    ids: dict[int, int]
+    instret: int = 0
+    live: bool = True
+    waiting: bool = False
+    reservation: tuple[int, int, int] | None = None  # address, size, value
+
+
+@dataclass
+class Warp:
+    """Lanes over one memory; ``code`` is the words at ``base``."""
+
+    code: list[int]
+    base: int
+    lanes: list[Lane]
+    memory: dict[int, int] = field(default_factory=dict)
+
+    def load(self, addr: int, n: int) -> int:
+        """n bytes, little endian."""
+        return sum(self.memory.get(addr + k, 0) << 8 * k for k in range(n))
+
+    def store(self, addr: int, n: int, value: int) -> None:
+        """n bytes, little endian."""
+        for k in range(n):
+            self.memory[addr + k] = value >> 8 * k & 0xFF
+
+    def run(self, limit: int = 100_000) -> None:
+        """Until all lanes ended; AssertionError after ``limit`` issues."""
+        for _ in range(limit):
+            ready = [ln for ln in self.lanes if ln.live and not ln.waiting]
+            if not ready:
+                waiting = [ln for ln in self.lanes if ln.waiting]
+                if not waiting:
+                    return
+                assert len(waiting) == len(self.lanes), "barrier that cannot complete"
+                for ln in waiting:
+                    ln.waiting = False
+                continue
+            low = min(ln.pc for ln in ready)
+            for ln in ready:
+                if ln.pc == low:
+                    self._one(ln)
+        raise AssertionError("reference does not end")
+
+    def _one(self, ln: Lane) -> None:
+        w = self.code[(ln.pc - self.base) // 4]
+        op, rd, f3 = w & 0x7F, w >> 7 & 31, w >> 12 & 7
+        rs1, rs2, f7 = w >> 15 & 31, w >> 20 & 31, w >> 25
+        a, b = ln.x[rs1], ln.x[rs2]
+        imm = sext(w >> 20, 12)
+        nxt = ln.pc + 4
+        out: int | None = None
+        if op == 0x33:
+            out = ALU[f7, f3](a, b)
+        elif op == 0x3B:
+            out = s32(ALUW[f7, f3](a, b))
+        elif op == 0x13:
+            if f3 in (1, 5):
+                out = ALU[f7 & 0x7E, f3](a, imm & 63)
+            else:
+                out = ALU[0, f3](a, imm & M64)
+        elif op == 0x1B:
+            out = s32(ALUW[0 if f3 == 0 else f7, f3](a, imm if f3 == 0 else imm & 31))
+        elif op == 0x37:
+            out = sext(w & 0xFFFFF000, 32)
+        elif op == 0x17:
+            out = ln.pc + sext(w & 0xFFFFF000, 32)
+        elif op == 0x6F:
+            off = sext(
+                (w >> 31) << 20 | (w >> 12 & 0xFF) << 12 | (w >> 20 & 1) << 11
+                | (w >> 21 & 0x3FF) << 1, 21,
+            )  # fmt: skip
+            out, nxt = nxt, ln.pc + off
+        elif op == 0x67:
+            out, nxt = nxt, (a + imm) & ~1 & M64
+        elif op == 0x63:
+            off = sext(
+                (w >> 31) << 12 | (w >> 7 & 1) << 11 | (w >> 25 & 0x3F) << 5
+                | (w >> 8 & 0xF) << 1, 13,
+            )  # fmt: skip
+            taken = {
+                0: a == b, 1: a != b, 4: s64(a) < s64(b), 5: s64(a) >= s64(b), 6: a < b, 7: a >= b,
+            }[f3]  # fmt: skip
+            nxt = ln.pc + off if taken else nxt
+        elif op == 0x03:
+            n = 1 << (f3 & 3)
+            v = self.load((a + imm) & M64, n)
+            out = v if f3 & 4 else sext(v, 8 * n)
+        elif op == 0x23:
+            off = sext(f7 << 5 | rd, 12)
+            self.store((a + off) & M64, 1 << f3, b)
+        elif op == 0x2F:
+            out = self._atomic(ln, w, a, b)
+        elif op == 0x73 and f3:
+            out = ln.instret if w >> 20 == 0xC02 else ln.ids[w >> 20]
+        elif op == 0x0F:
+            pass
+        elif w == 0x0B or w == 0x73:
+            ln.live = False
+        elif w == 0x100B:
+            ln.waiting = True
+        else:
+            raise AssertionError(f"reference: unknown word {w:#x}")
+        if out is not None and rd:
+            ln.x[rd] = out & M64
+        ln.pc = nxt
+        ln.instret += 1
+
+    def _atomic(self, ln: Lane, w: int, addr: int, value: int) -> int:
+        n = 4 if w >> 12 & 7 == 2 else 8
+        f5 = w >> 27
+        bits = 8 * n
+        old = self.load(addr, n)
+        if f5 == 2:
+            ln.reservation = (addr, n, old)
+            return sext(old, bits)
+        if f5 == 3:
+            held, ln.reservation = ln.reservation, None
+            if held == (addr, n, old):
+                self.store(addr, n, value)
+                return 0
+            return 1
+        mask = (1 << bits) - 1
+        self.store(addr, n, AMO[f5](old, value & mask, bits) & mask)
+        return sext(old, bits)
+
+
+def warp(code: bytes, base: int, threads: int, args: int, ids: dict[int, int]) -> Warp:
+    """A warp at the entry of a program; ids are CSR values without lane and tid."""
+    words = [int.from_bytes(code[k : k + 4], "little") for k in range(0, len(code), 4)]
+    lanes = []
+    for n in range(threads):
+        x = [0] * 32
+        x[10] = args
+        lanes.append(Lane(base, x, {**ids, 0xCC0: n, 0xCC4: n}))
+    return Warp(words, base, lanes)
