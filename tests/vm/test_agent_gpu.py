@@ -210,6 +210,16 @@ def test_policy_migrates_on_fault(vm: Machine) -> None:
     assert not query(result, 8)[0] & p.Q_CPU_DEVICE
 
 
+def test_agents_own_pages_never_migrate(vm: Machine) -> None:
+    """Else what is left of them in VRAM after a program would look like a leak."""
+    result = run(vm, [
+        mmap(4), Op(OpKind.POLICY, arg=p.POLICY_MIGRATE), gpu(read(0), read(7)),
+        Op(OpKind.EVICT), gpu(write(0, 1)),
+    ], flags=p.PF_COUNTERS, settle_ms=300)  # fmt: skip
+    assert statuses(result) == [0, 0, EFAULT, 0, 0]
+    assert values(result, 4) == [0]
+
+
 def test_copy_and_fill(vm: Machine) -> None:
     result = run(vm, [
         mmap(8), mmap(8, region=1),

@@ -29,6 +29,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hmmbench.guest.agent import Agent
+from hmmbench.oracle import splat
 from hmmbench.vm import process
 from hmmbench.vm.channel import Channel
 from hmmbench.vm.console import Console
@@ -213,6 +214,8 @@ class Machine:
             return disk_full(self.folder)
         if self._gone_guest():
             message, panicked = self._gone, "panic" in self._gone
+            for found in splat.scan(self.console.text())[:1]:
+                message += f": {found.title}"
         elif status is None:
             message, panicked = "the channel to the guest was lost, though QEMU still runs", False
         elif status < 0:
