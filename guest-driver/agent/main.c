@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -40,6 +41,32 @@ void set_expendable(void)
 		write_text("/proc/self/oom_score_adj", "1000");
 }
 
+/*
+ * Shared memory never migrates to the device.  So whatever a program does with
+ * policies and eviction, and however wrong a driver is about migrated pages,
+ * the code that tells us so is not affected; nor does it look like a leak after
+ * the program, when only the agent maps it.
+ */
+static int make_shared(uintptr_t start, uintptr_t end)
+{
+	size_t len = end - start;
+	void *copy = malloc(len);
+	int ret = 0;
+
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, (void *)start, len);
+	if (mmap((void *)start, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED,
+		 -1, 0) == MAP_FAILED)
+		ret = -errno;
+	else
+		memcpy((void *)start, copy, len);
+	if (!ret && mprotect((void *)start, len, PROT_READ))
+		ret = -errno;
+	free(copy);
+	return ret;
+}
+
 /* Loaded once: every process of every program inherits the mapping. */
 static int load_kernels(void)
 {
@@ -51,11 +78,16 @@ static int load_kernels(void)
 		{ "empty", &kernel_empty }, { "touch", &kernel_touch },
 		{ "latency", &kernel_latency },
 	};
+	uint64_t start, end;
 	struct hmmgpu_kernel *k;
 	int ret = hmmgpu_kernel_load_builtin(&k);
 
 	for (unsigned i = 0; i < ARRAY_SIZE(wanted) && !ret; i++)
 		ret = hmmgpu_kernel_symbol(k, wanted[i].name, wanted[i].entry);
+	if (!ret)
+		ret = hmmgpu_kernel_text(k, &start, &end);
+	if (!ret)
+		ret = make_shared(start, end);
 	if (ret)
 		fprintf(stderr, "agent: GPU kernels: %s\n", strerror(-ret));
 	return ret;

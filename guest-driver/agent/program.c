@@ -619,13 +619,6 @@ void serve_program(const struct message *m)
 	close_files();
 	if (has_op(HB_OP_KSM))
 		write_text("/sys/kernel/mm/ksm/run", "0");
-	/*
-	 * The kernels' code is private memory that every process shares with the
-	 * agent since fork().  With POLICY_MIGRATE it may now live in VRAM, as
-	 * the agent's own: fetch it back, or it looks like a leak.
-	 */
-	(void)*(volatile const uint8_t *)(uintptr_t)kernel_accesses;
-	(void)*(volatile const uint8_t *)(uintptr_t)kernel_spin;
 	if (sh->prog.flags & HB_PF_COUNTERS || sh->prog.settle_ms)
 		settle(&r, after);
 	if (!(sh->prog.flags & HB_PF_COUNTERS))

@@ -130,6 +130,9 @@ void hmmgpu_kernel_free(struct hmmgpu_kernel *kernel);
  */
 int hmmgpu_kernel_symbol(const struct hmmgpu_kernel *kernel, const char *name, uint64_t *addr);
 
+/* hmmgpu_kernel_text - the pages [start, end) that hold its instructions; -ENOENT if it has none */
+int hmmgpu_kernel_text(const struct hmmgpu_kernel *kernel, uint64_t *start, uint64_t *end);
+
 /* ------------------------------- jobs ------------------------------- */
 
 struct hmmgpu_launch {

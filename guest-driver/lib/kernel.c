@@ -33,6 +33,7 @@ struct hmmgpu_kernel {
 	uint64_t len;
 	uint64_t bias;		/* loaded address - linked address */
 	uint64_t entry;
+	uint64_t text, text_end;	/* whole pages; 0 if no segment is executable */
 	Elf64_Sym *syms;	/* copies of the tables, so that the file is not needed */
 	uint64_t nsyms;
 	char *names;		/* 0 terminated */
@@ -199,6 +200,17 @@ static int load(struct hmmgpu_kernel *k, const uint8_t *elf, size_t size)
 	for (unsigned i = 0; i < eh->e_phnum; i++)
 		if (ph[i].p_type == PT_LOAD && ph[i].p_filesz)
 			memcpy(k->base + (ph[i].p_vaddr - lo), elf + ph[i].p_offset, ph[i].p_filesz);
+	for (unsigned i = 0; i < eh->e_phnum; i++) {
+		uint64_t start = (ph[i].p_vaddr + k->bias) & ~(PAGE - 1);
+		uint64_t end = (ph[i].p_vaddr + k->bias + ph[i].p_memsz + PAGE - 1) & ~(PAGE - 1);
+
+		if (ph[i].p_type != PT_LOAD || !(ph[i].p_flags & PF_X) || !ph[i].p_memsz)
+			continue;
+		if (!k->text || start < k->text)
+			k->text = start;
+		if (end > k->text_end)
+			k->text_end = end;
+	}
 	for (unsigned i = 0; i < eh->e_phnum && !ret; i++)
 		if (ph[i].p_type == PT_DYNAMIC)
 			ret = relocate(k, &ph[i]);
@@ -289,4 +301,13 @@ int hmmgpu_kernel_symbol(const struct hmmgpu_kernel *k, const char *name, uint64
 		}
 	}
 	return -ENOENT;
+}
+
+int hmmgpu_kernel_text(const struct hmmgpu_kernel *k, uint64_t *start, uint64_t *end)
+{
+	if (!k->text)
+		return -ENOENT;
+	*start = k->text;
+	*end = k->text_end;
+	return 0;
 }
