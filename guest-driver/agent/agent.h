@@ -34,7 +34,10 @@
 
 /* ---- chan.c ---- */
 
-/* A request.  The payload has a 0 byte after its end; it is valid until the next chan_recv(). */
+/*
+ * A request.  The payload has a 0 byte after its end; it is valid until the next
+ * chan_recv(), and not in children.
+ */
 struct message {
 	struct hb_header header;
 	uint8_t *payload;

@@ -61,6 +61,8 @@ int chan_init(const char *path)
 		perror("agent: mmap");
 		return -1;
 	}
+	/* Children get what they need otherwise; copying its page tables would cost each fork. */
+	madvise(chan.buf, HB_MAX_PAYLOAD + 1, MADV_DONTFORK);
 	if (strcmp(path, "-") == 0) {
 		chan.kind = STDIO;
 		chan.in = 0;

@@ -35,11 +35,24 @@ static uint32_t get_u32(const uint8_t *p)
 	return v;
 }
 
-/* In the child: the shell. */
-static void __attribute__((noreturn)) become_shell(const char *command, int out)
+/*
+ * Forks a shell in a process group of its own, with output to `out`, or nowhere
+ * if that is -1.  Its pid, or -1.
+ */
+static pid_t run_shell(const struct message *m, int out)
 {
-	int null = open("/dev/null", O_RDWR);
+	/* The message's buffer is not in the child. */
+	char *command = strdup((char *)m->payload + 4);
+	pid_t pid = command ? fork() : -1;
+	int null;
 
+	if (pid != 0) {
+		free(command);
+		if (pid > 0)
+			setpgid(pid, pid);
+		return pid;
+	}
+	null = open("/dev/null", O_RDWR);
 	setpgid(0, 0);
 	signal(SIGPIPE, SIG_DFL);
 	signal(SIGSEGV, SIG_DFL);
@@ -74,16 +87,13 @@ void serve_exec(const struct message *m)
 		chan_reply_error(m, "EXEC: pipe: %s", strerror(errno));
 		return;
 	}
-	pid = fork();
-	if (pid == 0)
-		become_shell((char *)m->payload + 4, p[1]);
+	pid = run_shell(m, p[1]);
 	close(p[1]);
 	if (pid < 0) {
 		close(p[0]);
-		chan_reply_error(m, "EXEC: fork: %s", strerror(ENOMEM));
+		chan_reply_error(m, "EXEC: fork: %s", strerror(errno));
 		return;
 	}
-	setpgid(pid, pid);
 	fcntl(p[0], F_SETFL, O_NONBLOCK);
 
 	/*
@@ -146,14 +156,11 @@ void serve_start(const struct message *m)
 				 "a time limit and a command are needed" : "too many are running");
 		return;
 	}
-	pid = fork();
-	if (pid == 0)
-		become_shell((char *)m->payload + 4, -1);
+	pid = run_shell(m, -1);
 	if (pid < 0) {
 		chan_reply_error(m, "START: fork: %s", strerror(errno));
 		return;
 	}
-	setpgid(pid, pid);
 	started[slot] = pid;
 	answer = pid;
 	chan_reply(m, &(struct iovec){ &answer, 4 }, 1);

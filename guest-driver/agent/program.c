@@ -560,6 +560,17 @@ static void answer(const struct message *m, struct hb_result *r, char *before, c
 	}, 6);
 }
 
+/* A large program's memory is given back; what a small one needs stays for the next. */
+static void trim(void)
+{
+	if (sh->prog.naccesses > 4096) {
+		madvise(sh->accesses, sizeof(sh->accesses) / PAGE_SIZE * PAGE_SIZE, MADV_REMOVE);
+		madvise(sh->gpu_area, sizeof(sh->gpu_area) / PAGE_SIZE * PAGE_SIZE, MADV_REMOVE);
+	}
+	if (atomic_load(&sh->data_used) > 0x10000)
+		madvise(sh->data, sizeof(sh->data), MADV_REMOVE);
+}
+
 /* Waits for the driver's live counters to go back to zero. */
 static void settle(struct hb_result *r, char *text)
 {
@@ -624,4 +635,5 @@ void serve_program(const struct message *m)
 	if (!(sh->prog.flags & HB_PF_COUNTERS))
 		after[0] = 0;
 	answer(m, &r, before, after);
+	trim();
 }

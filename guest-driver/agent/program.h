@@ -75,7 +75,7 @@ struct shared {
 	struct slot slot[HB_MAX_PROCS];
 
 	struct hb_op ops[HB_MAX_OPS];				/* constant */
-	struct hb_access accesses[HB_MAX_ACCESSES];		/* constant */
+	struct hb_access accesses[HB_MAX_ACCESSES] __attribute__((aligned(4096)));	/* constant */
 	struct hb_op_result op_results[HB_MAX_OPS];
 	uint8_t data[MAX_DATA] __attribute__((aligned(4096)));
 	/*

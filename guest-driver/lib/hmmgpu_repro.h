@@ -76,7 +76,6 @@
 #define PAGE		4096ull
 #define REPRO_ACTORS	(HB_MAX_PROCS * HB_MAX_ACTORS)
 #define REPRO_DONE	UINT32_MAX
-#define REPRO_ALLOWED	16
 #ifndef REPRO_TIMEOUT_S
 #define REPRO_TIMEOUT_S	60
 #endif
@@ -103,7 +102,7 @@ struct repro_access {
 	uint32_t lane;
 	uint64_t off, value, expect;
 	unsigned nallowed;
-	uint64_t allowed[REPRO_ALLOWED];
+	const uint64_t *allowed;	/* from [1] on */
 };
 
 /*
@@ -296,7 +295,7 @@ static inline int ksm(int on)
 #define REPRO_NARGS_(...) (sizeof((uint64_t[]){ 0, ##__VA_ARGS__ }) / 8 - 1)
 #define REPRO_READ_(k, r, o, v, e, ...)							\
 	.kind = (k), .region = (r), .off = (o), .value = (v), .expect = (e),		\
-	.nallowed = REPRO_NARGS_(__VA_ARGS__), .allowed = { __VA_ARGS__ }
+	.nallowed = REPRO_NARGS_(__VA_ARGS__), .allowed = (const uint64_t[]){ 0, ##__VA_ARGS__ }
 /*
  * Fields of an access: region, offset, then what may be seen.  Those that change
  * memory see the old value.  In braces: { READ(0, 0x1000, 7), .lane = 3 }.
@@ -346,12 +345,12 @@ static inline void repro_check_value(const char *who, unsigned n, const struct r
 {
 	if (!a->nallowed)
 		return;
-	for (unsigned i = 0; i < a->nallowed; i++)
+	for (unsigned i = 1; i <= a->nallowed; i++)
 		if (a->allowed[i] == got)
 			return;
 	violation("%s access %u, region %u offset 0x%llx: 0x%llx, not 0x%llx%s", who, n, a->region,
 		  (unsigned long long)a->off, (unsigned long long)got,
-		  (unsigned long long)a->allowed[0],
+		  (unsigned long long)a->allowed[1],
 		  a->nallowed > 1 ? " or another value that is allowed" : "");
 }
 
