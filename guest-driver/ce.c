@@ -46,6 +46,16 @@ void hg_ce_program(struct hg_device *hdev)
 	hg_write(hdev, HG_REG_CTX + HG_CTX_CTRL, HG_CTX_ENABLE | HG_CTX_PRIV);
 }
 
+static struct hg_ce_slot *try_get(struct hg_ce *ce)
+{
+	unsigned int i;
+
+	for (i = 0; i < HG_CE_SLOTS; i++)
+		if (test_and_clear_bit(i, &ce->free_mask))
+			return &ce->slots[i];
+	return NULL;
+}
+
 int hg_ce_init(struct hg_device *hdev)
 {
 	struct device *dev = &hdev->pdev->dev;
@@ -79,6 +89,13 @@ void hg_ce_fini(struct hg_device *hdev)
 	struct hg_ce *ce = &hdev->ce;
 	unsigned int i;
 
+	if (ce->ready) {
+		/* nobody gets a slot any more; those who have one bring it back */
+		WRITE_ONCE(ce->ready, false);
+		wake_up_all(&ce->wait);
+		for (i = 0; i < HG_CE_SLOTS; i++)
+			wait_event(ce->wait, try_get(ce));
+	}
 	for (i = 0; i < HG_CE_SLOTS; i++) {
 		struct hg_ce_slot *slot = &ce->slots[i];
 
@@ -90,17 +107,6 @@ void hg_ce_fini(struct hg_device *hdev)
 	if (ce->mem)
 		dma_free_coherent(dev, CE_MEM, ce->mem, ce->dma);
 	ce->mem = NULL;
-	ce->ready = false;
-}
-
-static struct hg_ce_slot *try_get(struct hg_ce *ce)
-{
-	unsigned int i;
-
-	for (i = 0; i < HG_CE_SLOTS; i++)
-		if (test_and_clear_bit(i, &ce->free_mask))
-			return &ce->slots[i];
-	return NULL;
 }
 
 /**
@@ -108,14 +114,17 @@ static struct hg_ce_slot *try_get(struct hg_ce *ce)
  * @hdev: device
  *
  * Waits for one; holders wait for nothing but the device, so one comes.
+ *
+ * Return: the list, or NULL: the device is gone.
  */
 struct hg_ce_slot *hg_ce_get(struct hg_device *hdev)
 {
 	struct hg_ce *ce = &hdev->ce;
-	struct hg_ce_slot *slot;
+	struct hg_ce_slot *slot = NULL;
 
-	wait_event(ce->wait, (slot = try_get(ce)));
-	slot->n = 0;
+	wait_event(ce->wait, !READ_ONCE(ce->ready) || (slot = try_get(ce)));
+	if (slot)
+		slot->n = 0;
 	return slot;
 }
 
@@ -258,7 +267,7 @@ int hg_ce_run(struct hg_device *hdev, struct hg_ce_slot *slot)
 	for (i = 0; i < slot->n; i++)
 		bytes += le64_to_cpu(slot->list[i].bytes);
 	down_read(&hdev->hw_sem);
-	if (!READ_ONCE(hdev->hw_live) || !ce->ready) {
+	if (!READ_ONCE(hdev->hw_live)) {
 		up_read(&hdev->hw_sem);
 		return -ENODEV;
 	}

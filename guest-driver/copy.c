@@ -82,6 +82,11 @@ static void copy_batch(struct hg_device *hdev, struct hg_copy_op *ops, unsigned 
 	struct hg_ce_slot *slot = hg_ce_get(hdev);
 	unsigned int i;
 
+	if (!slot) {
+		for (i = 0; i < n; i++)
+			ops[i].failed = true;
+		return;
+	}
 	for (i = 0; i < n; i++) {
 		ops[i].failed = false;
 		if (ops[i].sys) {

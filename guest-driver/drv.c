@@ -7,6 +7,7 @@
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
+#include <linux/wait_bit.h>
 
 #include <drm/drm_drv.h>
 #include <drm/drm_file.h>
@@ -242,6 +243,8 @@ static void hg_quiesce(struct hg_device *hdev)
 	struct hg_svm *svm;
 	unsigned long asid;
 
+	/* also those that somebody else is about to end */
+	wait_var_event(&hdev->ctx_mem, !atomic_read(&hdev->ctx_mem));
 	xa_for_each(&hdev->svms, asid, svm) {
 		svm = hg_svm_get(hdev, asid);
 		if (!svm)
@@ -348,11 +351,93 @@ err_hw:
 	return ret;
 }
 
+/*
+ * Reset of the function (FLR, AER recovery, sysfs).  Jobs end with an error and
+ * contexts are lost; the mirrors stay, and so does VRAM's content.
+ */
+static void hg_reset_prepare(struct pci_dev *pdev)
+{
+	struct hg_device *hdev = pci_get_drvdata(pdev);
+	int i;
+
+	hg_sched_stop_all(hdev, -EIO);
+	for (i = 0; i <= HG_VEC_ERROR; i++)
+		disable_irq(pci_irq_vector(pdev, i));
+	cancel_work_sync(&hdev->fault.work);
+	cancel_work_sync(&hdev->error_work);
+	/* held over the reset: whoever wants the registers waits */
+	down_write(&hdev->hw_sem);
+	hdev->in_reset = true;
+	hg_inc(hdev, resets);
+}
+
+/* The other end of hg_reset_prepare(); @alive: the device is to be used again. */
+static void hg_reset_end(struct hg_device *hdev, bool alive)
+{
+	struct hg_svm *svm;
+	unsigned long asid;
+	int i;
+
+	if (!hdev->in_reset)
+		return;
+	if (alive && hg_read(hdev, HG_REG_ID) != HG_ID_MAGIC)
+		alive = false;
+	if (alive && hdev->hw_live) {
+		pci_set_master(hdev->pdev);
+		hg_hw_program(hdev);
+		xa_lock(&hdev->svms);
+		xa_for_each(&hdev->svms, asid, svm)
+			hg_mmu_program(svm);
+		xa_unlock(&hdev->svms);
+	} else if (hdev->hw_live) {
+		hdev->hw_live = false;
+		dev_err(hdev->drm.dev, "device did not come back from a reset\n");
+	}
+	hdev->in_reset = false;
+	up_write(&hdev->hw_sem);
+	for (i = 0; i <= HG_VEC_ERROR; i++)
+		enable_irq(pci_irq_vector(hdev->pdev, i));
+}
+
+static void hg_reset_done(struct pci_dev *pdev)
+{
+	hg_reset_end(pci_get_drvdata(pdev), true);
+}
+
+static pci_ers_result_t hg_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
+{
+	struct hg_device *hdev = pci_get_drvdata(pdev);
+
+	if (state == pci_channel_io_perm_failure) {
+		hg_reset_end(hdev, false);
+		hg_wedge(hdev, "PCI failure");
+		return PCI_ERS_RESULT_DISCONNECT;
+	}
+	if (!hdev->in_reset)
+		hg_reset_prepare(pdev);
+	return PCI_ERS_RESULT_NEED_RESET;
+}
+
+static pci_ers_result_t hg_slot_reset(struct pci_dev *pdev)
+{
+	pci_restore_state(pdev);
+	return PCI_ERS_RESULT_RECOVERED;
+}
+
+static const struct pci_error_handlers hg_err_handlers = {
+	.error_detected = hg_error_detected,
+	.slot_reset = hg_slot_reset,
+	.resume = hg_reset_done,
+	.reset_prepare = hg_reset_prepare,
+	.reset_done = hg_reset_done,
+};
+
 static void hg_remove(struct pci_dev *pdev)
 {
 	struct hg_device *hdev = pci_get_drvdata(pdev);
 	unsigned long left;
 
+	hg_reset_end(hdev, false);
 	WRITE_ONCE(hdev->stopping, true);
 	if (!pci_device_is_present(pdev))
 		hg_wedge(hdev, "removed");
@@ -374,71 +459,6 @@ static void hg_remove(struct pci_dev *pdev)
 	drm_dev_get(&hdev->drm);
 	schedule_delayed_work(&hdev->reaper, HG_REAP_INTERVAL);
 }
-
-/*
- * Reset of the function (FLR, AER recovery, sysfs).  Jobs end with an error and
- * contexts are lost; the mirrors stay, and so does VRAM's content.
- */
-static void hg_reset_prepare(struct pci_dev *pdev)
-{
-	struct hg_device *hdev = pci_get_drvdata(pdev);
-	int i;
-
-	hg_sched_stop_all(hdev, -EIO);
-	for (i = 0; i <= HG_VEC_ERROR; i++)
-		disable_irq(pci_irq_vector(pdev, i));
-	cancel_work_sync(&hdev->fault.work);
-	cancel_work_sync(&hdev->error_work);
-	/* held over the reset: whoever wants the registers waits */
-	down_write(&hdev->hw_sem);
-	hg_inc(hdev, resets);
-}
-
-static void hg_reset_done(struct pci_dev *pdev)
-{
-	struct hg_device *hdev = pci_get_drvdata(pdev);
-	struct hg_svm *svm;
-	unsigned long asid;
-	int i;
-
-	if (hdev->hw_live) {
-		pci_set_master(pdev);
-		hg_hw_program(hdev);
-		xa_lock(&hdev->svms);
-		xa_for_each(&hdev->svms, asid, svm)
-			hg_mmu_program(svm);
-		xa_unlock(&hdev->svms);
-	}
-	up_write(&hdev->hw_sem);
-	for (i = 0; i <= HG_VEC_ERROR; i++)
-		enable_irq(pci_irq_vector(pdev, i));
-}
-
-static pci_ers_result_t hg_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
-{
-	struct hg_device *hdev = pci_get_drvdata(pdev);
-
-	if (state == pci_channel_io_perm_failure) {
-		hg_wedge(hdev, "PCI failure");
-		return PCI_ERS_RESULT_DISCONNECT;
-	}
-	hg_reset_prepare(pdev);
-	return PCI_ERS_RESULT_NEED_RESET;
-}
-
-static pci_ers_result_t hg_slot_reset(struct pci_dev *pdev)
-{
-	pci_restore_state(pdev);
-	return PCI_ERS_RESULT_RECOVERED;
-}
-
-static const struct pci_error_handlers hg_err_handlers = {
-	.error_detected = hg_error_detected,
-	.slot_reset = hg_slot_reset,
-	.resume = hg_reset_done,
-	.reset_prepare = hg_reset_prepare,
-	.reset_done = hg_reset_done,
-};
 
 static const struct pci_device_id hg_ids[] = {
 	{ PCI_DEVICE(HG_PCI_VENDOR_ID, HG_PCI_DEVICE_ID) },

@@ -264,6 +264,7 @@ struct hg_fault_unit {
  * @hw_sem: read: the registers may be used if @hw_live; write: reset, removal.
  *	Taken inside pt_lock, so nothing under it may allocate or fault
  * @hw_live: the device answers; cleared at removal and when it stops answering
+ * @in_reset: between the two callbacks of a PCI reset, @hw_sem held for writing
  * @stopping: no new work: the device is being unbound
  * @inval_lock: the invalidation registers and @inval_seq
  * @inval_seq: number of the last invalidation given
@@ -271,6 +272,7 @@ struct hg_fault_unit {
  *	Entries change under its own lock together with hg_svm.ref
  * @ctx_lock: hard-irq safe; @ctxs
  * @ctxs: by hardware context number; the interrupt handler walks it
+ * @ctx_mem: contexts that have memory the device may use; removal waits for 0
  * @ctx_ida: hardware context numbers, 0 is the kernel's
  * @error_work: restarts halted contexts, drains the non-replayable ring
  * @wq: work of contexts, errors
@@ -286,6 +288,7 @@ struct hg_device {
 
 	struct rw_semaphore hw_sem;
 	bool hw_live;
+	bool in_reset;
 	bool stopping;
 
 	spinlock_t inval_lock;
@@ -296,6 +299,7 @@ struct hg_device {
 
 	spinlock_t ctx_lock;
 	struct hg_ctx *ctxs[HG_NUM_CTXS];
+	atomic_t ctx_mem;
 	struct ida ctx_ida;
 	struct work_struct error_work;
 	struct workqueue_struct *wq;
@@ -517,6 +521,7 @@ struct hg_migrate_result {
 	unsigned long failed;
 };
 
+bool hg_vma_may_migrate(struct vm_area_struct *vma);
 int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 		     unsigned long start, unsigned long end, bool to_device,
 		     struct hg_migrate_result *res);

@@ -83,6 +83,18 @@ static void fill_device_pages(struct hg_device *hdev, struct hg_migrate_buf *buf
 	}
 }
 
+/**
+ * hg_vma_may_migrate() - whether an area may have pages that can go to VRAM
+ * @vma: area
+ *
+ * Only anonymous memory can, which a private file mapping has after a write.
+ */
+bool hg_vma_may_migrate(struct vm_area_struct *vma)
+{
+	return !is_vm_hugetlb_page(vma) && !(vma->vm_flags & (VM_SPECIAL | VM_SHARED)) &&
+	       (vma_is_anonymous(vma) || vma->anon_vma);
+}
+
 /* Whether 2 MiB folios in the range may stay whole. */
 static bool may_move_whole(struct vm_area_struct *vma, unsigned long start, unsigned long n)
 {
@@ -120,6 +132,8 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 	};
 	int ret;
 
+	if (to_device && !hg_vma_may_migrate(vma))
+		return -EINVAL;
 	/* before anything is locked: eviction may have to wait for others */
 	if (to_device)
 		hg_vram_reserve(hdev, n);
@@ -184,8 +198,6 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 	int ret;
 
 	for (tries = 0; ; tries++) {
-		bool movable;
-
 		ret = mmap_read_lock_killable(svm->mm);
 		if (ret)
 			return ret;
@@ -201,8 +213,6 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 		*mapped = true;
 		*end = min(limit, vma->vm_end);
 		n = (*end - start) >> PAGE_SHIFT;
-		movable = !is_vm_hugetlb_page(vma) &&
-			  !(vma->vm_flags & (VM_SPECIAL | VM_SHARED));
 		now.migrated = 0;
 		ret = hg_migrate_chunk(svm, vma, start, *end, to_device, &now);
 		mmap_read_unlock(svm->mm);
@@ -221,7 +231,7 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 			return ret;
 		if (device == (to_device ? n : 0))
 			return 0;
-		if (!movable || tries == HG_MIGRATE_TRIES || (tries && !now.migrated) ||
+		if (tries == HG_MIGRATE_TRIES || (tries && !now.migrated) ||
 		    signal_pending(current))
 			break;
 	}

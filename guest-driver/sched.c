@@ -5,6 +5,7 @@
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/slab.h>
+#include <linux/wait_bit.h>
 
 #include "hmm_gpu_trace.h"
 #include "sched.h"
@@ -70,8 +71,11 @@ static void ctx_quiesce(struct hg_ctx *ctx)
 	if (!READ_ONCE(hdev->hw_live))
 		return;
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), 0);
-	while (hg_read(hdev, ctx_reg(ctx, HG_CTX_STATUS)) & HG_CTX_ACTIVE) {
-		if (!READ_ONCE(hdev->hw_live))
+	for (;;) {
+		u32 status = hg_read(hdev, ctx_reg(ctx, HG_CTX_STATUS));
+
+		/* all ones: nobody is there (any more) */
+		if (!(status & HG_CTX_ACTIVE) || status == ~0u || !READ_ONCE(hdev->hw_live))
 			return;
 		if (time_after(jiffies, end)) {
 			hg_wedge(hdev, "disable context");
@@ -82,6 +86,16 @@ static void ctx_quiesce(struct hg_ctx *ctx)
 		else
 			usleep_range(50, 100);
 	}
+}
+
+static void ctx_free_mem(struct hg_ctx *ctx)
+{
+	struct hg_device *hdev = ctx->hdev;
+
+	dma_free_coherent(&hdev->pdev->dev, HG_CTX_MEM, ctx->mem, ctx->dma);
+	ctx->mem = NULL;
+	if (atomic_dec_and_test(&hdev->ctx_mem))
+		wake_up_var(&hdev->ctx_mem);
 }
 
 static void ctx_pump_work(struct work_struct *work)
@@ -124,6 +138,8 @@ int hg_ctx_create_ioctl(struct drm_device *drm, void *data, struct drm_file *fil
 	ctx->fence_context = dma_fence_context_alloc(1);
 	ctx->history = kvcalloc(HG_HISTORY, sizeof(*ctx->history), GFP_KERNEL);
 	ctx->mem = dma_alloc_coherent(&hdev->pdev->dev, HG_CTX_MEM, &ctx->dma, GFP_KERNEL);
+	if (ctx->mem)
+		atomic_inc(&hdev->ctx_mem);
 	if (!ctx->history || !ctx->mem) {
 		ret = -ENOMEM;
 		goto err_free;
@@ -164,7 +180,7 @@ err_id:
 	ida_free(&hdev->ctx_ida, id);
 err_free:
 	if (ctx->mem)
-		dma_free_coherent(&hdev->pdev->dev, HG_CTX_MEM, ctx->mem, ctx->dma);
+		ctx_free_mem(ctx);
 	ctx_free(&ctx->ref);
 	return ret;
 }
@@ -197,8 +213,7 @@ static void ctx_kill(struct hg_ctx *ctx, int error)
 	spin_unlock_irq(&hdev->ctx_lock);
 	hg_ctx_retire(ctx);
 	hg_jobs_fail(ctx, true, error);
-	dma_free_coherent(&hdev->pdev->dev, HG_CTX_MEM, ctx->mem, ctx->dma);
-	ctx->mem = NULL;
+	ctx_free_mem(ctx);
 	mutex_unlock(&ctx->submit_lock);
 }
 

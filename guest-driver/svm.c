@@ -160,10 +160,13 @@ void hg_svm_destroy(struct hg_svm *svm)
 	struct hg_device *hdev = svm->hdev;
 	u32 asid = svm->asid;
 
-	/* no new user from here on ... */
-	xa_cmpxchg(&hdev->svms, asid, svm, XA_ZERO_ENTRY, GFP_KERNEL);
-	/* ... no new mapping from here on ... */
+	/*
+	 * No new mapping from here on ...  (First, so that the removal of the
+	 * device either finds the mirror or finds its tables freed.)
+	 */
 	hg_mmu_fini(svm);
+	/* ... no new user from here on ... */
+	xa_cmpxchg(&hdev->svms, asid, svm, XA_ZERO_ENTRY, GFP_KERNEL);
 	/* ... and the fault worker is through with it */
 	hg_svm_put(svm);
 	wait_for_completion(&svm->idle);
