@@ -42,7 +42,6 @@ INJECTIONS = (
     "irq prob=0.3 delay=200000",
     "irq prob=0.3 duplicate",
     "copy prob=0.3 delay=200000",
-    "fence prob=0.3 delay=200000",
     "launch prob=0.3 delay=100000",
 )
 
@@ -209,7 +208,7 @@ class Campaign:
         self.note(self.tally, f"violation in example {index}: {first.message}")
         shrinker = Shrinker(
             self.target, p, env, first, self.shrink_s,
-            lambda text: self.note(self.tally, f"shrinking: {text}"),
+            lambda text: self.note(self.tally, f"shrinking: {text}"), self.delays,
         )  # fmt: skip
         small = shrinker.run()
         if small.rate:

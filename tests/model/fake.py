@@ -400,7 +400,7 @@ class Fake:
                 if m.kind not in ANON:
                     return -errno.EINVAL
                 if gp in p.cpu:
-                    f, w = p.cpu[gp]
+                    f, _w = p.cpu[gp]
                     if self._users(f) == 1:
                         f.lazy = True
                     self._invalidate(p, gp)

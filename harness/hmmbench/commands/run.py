@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -24,13 +24,12 @@ from hmmbench.report import Report, check_writable
 from hmmbench.runner import INJECTIONS, PROFILES, Campaign, Tally
 from hmmbench.target import VmTarget
 from hmmbench.ui import Stage, Ui
-from hmmbench.vm.machine import Machine
-from hmmbench.vm.snapshot import Snapshots
+from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
 
 
-class Profile(str, Enum):
+class Profile(StrEnum):
     quick = "quick"
     default = "default"
     long = "long"
@@ -65,7 +64,7 @@ def main(
     ] = None,
     driver_patch: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Patch the driver that is tested (-p1; may be repeated)."),
+        typer.Option(metavar="FILE", help="Patch the tested driver (-p1; may be repeated)."),
     ] = None,
     inject: Annotated[
         bool, typer.Option(help="Let the device misbehave now and then, as hardware may.")
@@ -185,25 +184,6 @@ def describe(artifacts: Artifacts, report: Report) -> MachineSpec:
     report.accel = accel.name
     report.versions = dict(artifacts.versions)
     return spec
-
-
-class Opener:
-    """Restored machines, one at a time: a new one ends the one before."""
-
-    def __init__(self, spec: MachineSpec) -> None:
-        self._spec = spec
-        self._snapshots = Snapshots()
-        self._current = ExitStack()
-
-    def __call__(self) -> Machine:
-        self._current.close()
-        return self._current.enter_context(self._snapshots.open(self._spec))
-
-    def __enter__(self) -> Opener:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._current.close()
 
 
 def _fill(report: Report, tally: Tally, target: VmTarget) -> None:

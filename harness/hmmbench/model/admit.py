@@ -326,10 +326,10 @@ class Admission:
     def _prune(self, ops: list[Op]) -> None:
         """Drop accesses that the rules of this file's head forbid; first come, first served."""
         race = _Race(self.space)
-        for seq, o in enumerate(ops):
+        for o in ops:
             if o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):
-                race.reserve(self, o, seq)
-        for seq, o in enumerate(ops):
+                race.reserve(o)
+        for o in ops:
             if o.op == OpKind.MADVISE and o.a == Advice.DONTNEED:
                 race.zeroing(o)
         for seq, o in enumerate(ops):
@@ -356,7 +356,7 @@ class _Race:
         start = gp_of(o.region, o.off)
         self.zeroed.update((o.proc, gp) for gp in range(start, start + o.len // PAGE))
 
-    def reserve(self, admission: Admission, o: Op, seq: int) -> None:
+    def reserve(self, o: Op) -> None:
         """Words of a copy: the source may be read by others, the target too, neither written.
 
         A copy that conflicts with an earlier one becomes a fill or copy of nothing: len 0
@@ -376,8 +376,7 @@ class _Race:
                 ident = _identity(o.proc, gp, vma.kind in SHARED, id(vma.obj), gp + vma.delta)
                 if vma.kind == MapKind.FILE_PRIVATE:
                     follow.add(_identity(o.proc, gp, True, id(vma.obj), gp + vma.delta))
-                elif vma.kind == MapKind.FILE_SHARED and writes and self.file.get(ident) == "follow":
-                    claims.clear()
+                elif writes and self.file.get(ident) == "follow":
                     o.op = OpKind.NOP
                     return
                 claims[(ident, (off + 8 * k) // 8 % 512)] = writes
@@ -402,7 +401,7 @@ class _Race:
         last = -1
         vma = None
         for a in o.acc:
-            kind, region, lane, off, value, expect = a
+            kind, region, lane, off, _value, _expect = a
             if kind == Acc.DELAY:
                 out.append(a)
                 continue
@@ -442,7 +441,7 @@ class _Race:
     def _word(
         self, ident: tuple[int, int], word: int, thread: tuple[int, int], a: Access
     ) -> Access | None:
-        kind, region, lane, off, value, expect = a
+        kind, _region, _lane, _off, _value, _expect = a
         half = kind in (Acc.READ32, Acc.WRITE32)
         w = self.words.get((*ident, word))
         if w is None:
@@ -499,7 +498,7 @@ def _in_region(a: Access) -> bool:
 
 def admissible(space: Space, o: Op) -> bool:
     """May this operation stand here?  (Not for accesses and copies.)"""
-    check = _RULES.get(o.op)
+    check = _RULES.get(OpKind(o.op))
     p = space.procs[o.proc]
     if check is None or not check(space, p, o):
         return False

@@ -46,7 +46,7 @@ from hmmbench.model.space import (
 )
 
 #: Steps of an example: a step makes one operation, a race several.
-MIN_STEPS, MAX_STEPS = 24, 70
+MIN_STEPS, MAX_STEPS = 30, 80
 BYTES_A_STEP = 4
 
 REGIONS = 8
@@ -155,10 +155,13 @@ class Generator:
         return vma.start + a, vma.start + b
 
     def ranged(self, kind: OpKind, proc: Process, start: int, end: int, **more: int) -> Op:
-        return Op(
+        o = Op(
             kind, proc.number, region=start >> REGION_SHIFT,
-            off=(start & (REGION_PAGES - 1)) * PAGE, len=(end - start) * PAGE, **more,
+            off=(start & (REGION_PAGES - 1)) * PAGE, len=(end - start) * PAGE,
         )  # fmt: skip
+        for name, value in more.items():
+            setattr(o, name, value)
+        return o
 
     def access(self, vma: Vma | None, gp: int, lane: int, word: int, kind: int) -> Access:
         rng = self.rng
@@ -317,7 +320,7 @@ def _gpu(g: Generator, proc: Process) -> list[Op]:
     o = Op(OpKind.GPU_ACCESS, proc.number, 0, flags=F_CTX1 if rng.random() < 0.3 else 0)
     usable = _usable(proc)
     vmas = [usable[min(rng.randrange(len(usable)), rng.randrange(len(usable)))] for _ in range(2)]
-    pages = [(v, g.page_of(v)) for v in vmas for _ in range(rng.choice((1, 1, 2, 4)))]
+    pages = [(v, g.page_of(v)) for v in vmas for _ in range(rng.choice((1, 1, 2, 3)))]
     lanes = rng.choice((1, 2, 8, 16, 32, 33, 64))
     each = rng.choice((1, 1, 2, 3)) if lanes > 8 else rng.choice((1, 2, 4, 8))
     o.arg = rng.choice((0, 0, 32, 64, 16))
@@ -345,7 +348,7 @@ def _gpu(g: Generator, proc: Process) -> list[Op]:
 def _copy(g: Generator, proc: Process) -> list[Op]:
     rng = g.rng
     src, dst = g.pick(proc), g.pick(proc)
-    n = min(rng.choice((1, 1, 2, 4, 512)), src.end - src.start, dst.end - dst.start)
+    n = min(rng.choice((1, 1, 1, 2, 2, 4, 4, 512)), src.end - src.start, dst.end - dst.start)
     length = n * PAGE
     s, d = g.page_of(src), g.page_of(dst)
     s, d = min(s, src.end - n), min(d, dst.end - n)
@@ -550,20 +553,20 @@ def _racer(
 
 #: Weights out of 256, by the kind byte.  Kind 0 is the simplest.
 _WEIGHTS: tuple[tuple[Maker, int], ...] = (
-    (_cpu, 56),
-    (_gpu, 58),
-    (_migrate, 32),
-    (_mmap, 16),
-    (_madvise, 18),
-    (_race, 22),
-    (_mprotect, 10),
-    (_copy, 10),
-    (_query, 8),
-    (_mremap, 6),
-    (_munmap, 5),
-    (_fork, 4),
+    (_cpu, 70),
+    (_gpu, 40),
+    (_migrate, 30),
+    (_mmap, 18),
+    (_madvise, 22),
+    (_race, 18),
+    (_mprotect, 14),
+    (_query, 12),
+    (_copy, 6),
+    (_mremap, 7),
+    (_munmap, 6),
+    (_fork, 3),
     (_policy, 3),
-    (_evict, 3),
+    (_evict, 2),
     (_wait, 2),
     (_end, 1),
     (_close, 1),

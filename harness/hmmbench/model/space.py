@@ -213,7 +213,7 @@ class Space:
 
     def apply(self, op: Op) -> None:
         """What the operation does when it succeeds, apart from accesses and copies."""
-        handler = _APPLY.get(op.op)
+        handler = _APPLY.get(OpKind(op.op))
         if handler is not None:
             handler(self, self.procs[op.proc], op)
 

@@ -151,10 +151,7 @@ def _search(
             if i != j and precedes(o, e):
                 before[i] |= 1 << j
     start: list[int | AnyValue]
-    if isinstance(initial, (int, AnyValue)):
-        start = [initial]
-    else:
-        start = list(initial)
+    start = [initial] if isinstance(initial, (int, AnyValue)) else list(initial)
     todo: list[_State] = [(0, v, perms) for v in start]
     seen: set[_State] = set(todo)
     finals: set[int] = set()

@@ -29,7 +29,16 @@ from hmmbench.guest.protocol import (
 )
 from hmmbench.model import admit
 from hmmbench.model.page import ANY, AnyValue, Page, Val, World, show
-from hmmbench.model.space import ANON, REGION_PAGES, REGION_SHIFT, Space, Vma, gp_of, place
+from hmmbench.model.space import (
+    ANON,
+    REGION_PAGES,
+    REGION_SHIFT,
+    Process,
+    Space,
+    Vma,
+    gp_of,
+    place,
+)
 from hmmbench.oracle import mapping
 from hmmbench.oracle.history import (
     FAILED_READ,
@@ -121,7 +130,8 @@ class Checker:
                 i, f"{describe(o)} ended with {status_name(r.status)}, expected "
                 + " or ".join(status_name(s) for s in sorted(legal)),
             )  # fmt: skip
-        if o.op == OpKind.MIGRATE and r.status == 0 and r.aux0 > o.len // PAGE:
+        # (While others pull pages back, one may move more than once.)
+        if o.op == OpKind.MIGRATE and not racing and r.status == 0 and r.aux0 > o.len // PAGE:
             raise Contradiction(
                 i, f"{describe(o)} says it moved {r.aux0} of {o.len // PAGE} pages"
             )
@@ -165,47 +175,7 @@ class Checker:
         if not fill:
             bad |= bad_pages(self.space, o.proc, o.region, o.off, o.len, 1)
         self._job_end(i, o, r, bad)
-        failed = r.status != 0
-        at_byte = 0
-        while at_byte < o.len:
-            off = to_off + at_byte
-            n = min(o.len - at_byte, PAGE - off % PAGE)
-            src_off = o.off + at_byte
-            if not fill:
-                n = min(n, PAGE - src_off % PAGE)
-            gp = gp_of(to_region, off)
-            vma = proc.find(gp)
-            source: Page | None = None
-            if not fill:
-                sgp = gp_of(o.region, src_off)
-                svma = proc.find(sgp)
-                if svma is not None and svma.prot & 1:
-                    source = proc.page(sgp, svma)
-            if vma is not None and vma.prot & 2 and (fill or source is not None):
-                page = proc.page(gp, vma)
-                if failed:
-                    self._maybe_copied(page, source, o.a, off, src_off, n)
-                else:
-                    _copied(page, source, o.a, off, src_off, n)
-            at_byte += n
-
-    @staticmethod
-    def _maybe_copied(
-        page: Page, source: Page | None, pattern: int, off: int, src_off: int, n: int
-    ) -> None:
-        """A copy that failed somewhere: each word is old or new, the page copied or not."""
-        before = page.copy()
-        after = page.copy()
-        _copied(after, source, pattern, off, src_off, n)
-        keep = [] if before.plain else before.worlds
-        page.own()
-        for k in range(n // 8):
-            word = off // 8 % 512 + k
-            for w in page.worlds:
-                w.vals[word] = union(
-                    w.vals.get(word, w.base), after.worlds[0].vals.get(word, after.worlds[0].base)
-                )
-        page.worlds += keep
+        copy_range(proc, o, r.status != 0)
 
     def _job_end(self, i: int, o: Op, r: OpResult, bad: set[int], must: bool = True) -> None:
         """How a GPU job may end: well, or (`must`: has to) with a fault in one of `bad`."""
@@ -229,15 +199,16 @@ class Checker:
         if r.fault_region < 0 or gp_of(r.fault_region, r.fault_addr) not in bad:
             pages = ", ".join(map(place, sorted(bad)[:4]))
             raise Contradiction(
-                i, f"{describe(o)} reports a fault at {fault_place(r)}, it may only fault in {pages}"
-            )
+                i, f"{describe(o)} reports a fault at {fault_place(r)}, "
+                f"it may only fault in {pages}",
+            )  # fmt: skip
 
     # -- several at once --
 
     def _race(self, items: list[tuple[int, Op, OpResult]]) -> None:
         meeting = Meeting(self, items[0][0])
         structural: list[Op] = []
-        for seq, (i, o, r) in enumerate(items):
+        for seq, (_, o, _) in enumerate(items):
             if o.op in (OpKind.MPROTECT, OpKind.MUNMAP) or (
                 o.op == OpKind.MADVISE and o.a == Advice.DONTNEED
             ):
@@ -604,6 +575,51 @@ class Meeting:
 
     def _op_of(self, events: list[Event]) -> int:
         return max((e.source[0] for e in events if e.source[0] >= 0), default=self.first_op)
+
+
+def copy_range(proc: Process, o: Op, failed: bool) -> None:
+    """The effect of GPU_COPY or GPU_FILL on the pages, page by page; `failed`: of a job that
+    ended with a fault somewhere."""
+    fill = o.op == OpKind.GPU_FILL
+    to_region, to_off = (o.region, o.off) if fill else (o.arg, o.a)
+    done = 0
+    while done < o.len:
+        off, src_off = to_off + done, o.off + done
+        n = min(o.len - done, PAGE - off % PAGE)
+        source: Page | None = None
+        if not fill:
+            n = min(n, PAGE - src_off % PAGE)
+            sgp = gp_of(o.region, src_off)
+            svma = proc.find(sgp)
+            if svma is not None and svma.prot & 1:
+                source = proc.page(sgp, svma)
+        done += n
+        gp = gp_of(to_region, off)
+        vma = proc.find(gp)
+        if vma is None or not vma.prot & 2 or not (fill or source is not None):
+            continue
+        page = proc.page(gp, vma)
+        if failed:
+            _maybe_copied(page, source, o.a, off, src_off, n)
+        else:
+            _copied(page, source, o.a, off, src_off, n)
+
+
+def _maybe_copied(
+    page: Page, source: Page | None, pattern: int, off: int, src_off: int, n: int
+) -> None:
+    """A copy that failed somewhere: each word is old or new, the page copied or not."""
+    before = page.copy()
+    after = page.copy()
+    _copied(after, source, pattern, off, src_off, n)
+    keep = [] if before.plain else before.worlds
+    page.own()
+    new = after.worlds[0]
+    for k in range(n // 8):
+        word = off // 8 % 512 + k
+        for w in page.worlds:
+            w.vals[word] = union(w.vals.get(word, w.base), new.vals.get(word, new.base))
+    page.worlds += keep
 
 
 def _copied(

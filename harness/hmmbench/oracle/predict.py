@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What each access of a program may see, known before it runs: for exported reproducers.
+
+Coarser than the values oracle, which also knows what was seen before: where threads meet, only
+the outcome is predicted (by the same search over legal orders), not each read.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from hmmbench.guest.protocol import F_NOWAIT, Acc, Advice, Op, OpKind, Program
+from hmmbench.model.page import ANY, AnyValue, Page, Val, join, new_value, observed
+from hmmbench.model.space import REGION_SHIFT, Space
+from hmmbench.oracle.history import Event, Undecided, final_values, settle
+from hmmbench.oracle.values import READS, bad_pages, copy_range
+
+#: More values than a reproducer can list are as good as any.
+LIMIT = 16
+
+#: For one access: the values it may see, None if any; refused: it has to fail.
+Prediction = frozenset[int] | None
+
+
+class Predictor:
+    """Walks a program; `seen[i]` are the predictions of operation i, `refused[i]` which of its
+    accesses must fail, `may_fail[i]` whether a GPU job may or must end with an error."""
+
+    def __init__(self, program: Program) -> None:
+        self.space = Space(program.file_pages)
+        self.program = program
+        self.seen: list[list[Prediction]] = [[None] * len(o.acc) for o in program.ops]
+        self.refused: list[list[bool]] = [[False] * len(o.acc) for o in program.ops]
+        #: -1: must succeed, 0: either, 1: must fail
+        self.fails: list[int] = [-1] * len(program.ops)
+
+    def run(self) -> Predictor:
+        indexed = list(enumerate(self.program.ops))
+        for _, group in groupby(indexed, key=lambda x: x[1].phase):
+            items = list(group)
+            if len({(o.proc, o.actor) for _, o in items}) == 1:
+                for i, o in items:
+                    self._phase([(i, o)])
+            else:
+                self._phase(items)
+        return self
+
+    def _phase(self, items: list[tuple[int, Op]]) -> None:
+        moving = len(items) > 1 and any(
+            o.op in (OpKind.MPROTECT, OpKind.MUNMAP)
+            or (o.op == OpKind.MADVISE and o.a == Advice.DONTNEED)
+            for _, o in items
+        )
+        words: dict[tuple[int, int], list[tuple[int, int, Event]]] = {}
+        pages: dict[int, Page] = {}
+        for seq, (i, o) in enumerate(items):
+            if o.op in (OpKind.CPU_ACCESS, OpKind.GPU_ACCESS):
+                self._accesses(seq, i, o, words, pages, moving)
+            elif o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):
+                self._copy(i, o)
+        for (key, word), events in words.items():
+            self._word(pages[key], word, events, moving)
+        for _, o in items:
+            self.space.apply(o)
+
+    def _accesses(
+        self,
+        seq: int,
+        i: int,
+        o: Op,
+        words: dict[tuple[int, int], list[tuple[int, int, Event]]],
+        pages: dict[int, Page],
+        moving: bool,
+    ) -> None:
+        proc = self.space.procs[o.proc]
+        gpu = o.op == OpKind.GPU_ACCESS
+        bad = False
+        listed: list[tuple[int, Page, int, Event]] = []
+        for step, (kind, region, lane, off, value, expect) in enumerate(o.acc):
+            if kind == Acc.DELAY:
+                continue
+            gp = region << REGION_SHIFT | off >> 12
+            vma = proc.find(gp)
+            if vma is None or not vma.prot & (1 if kind in READS else 2):
+                self.refused[i][step] = True
+                bad = True
+                continue
+            page = proc.page(gp, vma)
+            event = Event(
+                kind, value, expect, None, o.proc << 4 | o.actor, seq, lane if gpu else 0, step
+            )
+            event.view = off & 4
+            listed.append((step, page, off >> 3 & 511, event))
+        uncertain = (gpu and bad) or bool(o.flags & F_NOWAIT)
+        if moving and not gpu:
+            self.fails[i] = 0
+        elif gpu:
+            self.fails[i] = 0 if moving or o.flags & F_NOWAIT else (1 if bad else -1)
+        for step, page, word, event in listed:
+            event.optional = uncertain
+            pages[id(page)] = page
+            words.setdefault((id(page), word), []).append((i, step, event))
+
+    def _word(
+        self, page: Page, word: int, events: list[tuple[int, int, Event]], moving: bool
+    ) -> None:
+        first = events[0][2]
+        single = all(
+            (e.actor, e.op, e.lane) == (first.actor, first.op, first.lane) for _, _, e in events
+        )
+        changes = any(e.kind not in READS for _, _, e in events)
+        if moving:
+            if changes or not single:
+                _smash(page, word)
+            return
+        if single and page.plain and not first.optional:
+            for i, step, e in events:
+                value = page.worlds[0].get(word)
+                self.seen[i][step] = _options(value, e)
+                page.worlds[0].vals[word] = _after(value, e)
+            return
+        if not changes:
+            if page.plain:
+                value = page.worlds[0].get(word)
+                for i, step, e in events:
+                    self.seen[i][step] = _options(value, e)
+            return
+        page.own()
+        if not page.plain:
+            _smash(page, word)
+            return
+        try:
+            finals = final_values(page.worlds[0].get(word), [e for _, _, e in events])
+        except Undecided:
+            finals = ANY
+        page.put(word, settle(finals))
+
+    def _copy(self, i: int, o: Op) -> None:
+        fill = o.op == OpKind.GPU_FILL
+        region, off = (o.region, o.off) if fill else (o.arg, o.a)
+        bad = bad_pages(self.space, o.proc, region, off, o.len, 2)
+        if not fill:
+            bad |= bad_pages(self.space, o.proc, o.region, o.off, o.len, 1)
+        self.fails[i] = 1 if bad else -1
+        copy_range(self.space.procs[o.proc], o, bool(bad))
+
+
+def _smash(page: Page, word: int) -> None:
+    page.own()
+    page.put(word, ANY)
+
+
+def _options(value: Val, e: Event) -> Prediction:
+    if isinstance(value, AnyValue) or e.kind in (Acc.WRITE, Acc.WRITE32):
+        return None
+    olds = {value} if isinstance(value, int) else value
+    seen = frozenset(observed(e.kind, v, e.view == 4) for v in olds)
+    return seen if len(seen) <= LIMIT else None
+
+
+def _after(value: Val, e: Event) -> Val:
+    if e.kind in READS:
+        return value
+    if e.kind in (Acc.WRITE, Acc.XCHG):
+        return e.value
+    if isinstance(value, AnyValue):
+        return ANY
+    olds = {value} if isinstance(value, int) else value
+    return join({new_value(e.kind, v, e.value, e.expect, e.view == 4) for v in olds})

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Repeating a recipe: how often it fails, and with what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hmmbench.guest.protocol import Program
+from hmmbench.model.admit import normalise
+from hmmbench.oracle.violation import Violation
+from hmmbench.recipe import Recipe
+from hmmbench.target import Target
+
+
+@dataclass
+class Replayed:
+    """`executions` made, `failures` of them violated something."""
+
+    executions: int = 0
+    failures: int = 0
+    violations: list[Violation] = field(default_factory=list)
+
+    @property
+    def found(self) -> bool:
+        return self.failures > 0
+
+
+def replay(
+    target: Target,
+    recipe: Recipe,
+    times: int | None = None,
+    stop_at_first: bool = True,
+    note: Callable[[int, int], None] = lambda done, total: None,
+) -> Replayed:
+    """Execute the recipe up to `times` (default: its own number) times.
+
+    A recipe edited by hand may hold what the model cannot judge: that part is left out.
+    """
+    program = sound(recipe.program)
+    total = times if times is not None else recipe.repeat
+    out = Replayed()
+    for n in range(total):
+        outcome = target.run(program, recipe.environment)
+        out.executions += 1
+        if outcome.failed:
+            out.failures += 1
+            out.violations += outcome.violations
+            if stop_at_first:
+                break
+        note(n + 1, total)
+    return out
+
+
+def sound(program: Program) -> Program:
+    """The program with what cannot be judged taken out."""
+    return Program(
+        normalise(program.ops, program.file_pages), program.file_pages, program.timeout_ms,
+        program.settle_ms, program.flags, program.seed,
+    )  # fmt: skip

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Machines for a target: restored from the snapshot, one at a time."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.snapshot import Snapshots
+from hmmbench.vm.spec import MachineSpec
+
+
+class Opener:
+    """Calling it gives an entered machine and ends the one before."""
+
+    def __init__(self, spec: MachineSpec, snapshots: Snapshots | None = None) -> None:
+        self._spec = spec
+        self._snapshots = snapshots or Snapshots()
+        self._current = ExitStack()
+
+    def __call__(self) -> Machine:
+        self._current.close()
+        return self._current.enter_context(self._snapshots.open(self._spec))
+
+    def __enter__(self) -> Opener:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._current.close()
