@@ -16,6 +16,7 @@
 #include "qemu/osdep.h"
 #include "qemu/atomic.h"
 #include "qemu/bswap.h"
+#include "qemu/main-loop.h"
 #include "qemu/rcu.h"
 #include "exec/address-spaces.h"
 #include "hw/pci/pci.h"
@@ -59,6 +60,8 @@ static uint8_t *hmm_gpu_translate(HmmGpuState *s, uint64_t addr, hwaddr *len,
         .requester_id = pci_requester_id(pci),
     };
 
+    /* An IOMMU may take the BQL: not in an engine's thread (hmm-gpu-iommu.c). */
+    assert(!qatomic_read(&s->iommu) || bql_locked());
     *mr = address_space_translate(pci_get_address_space(pci), addr, xlat, len,
                                   is_write, attrs);
     if (!*len || !hmm_gpu_is_plain_ram(*mr) || (is_write && (*mr)->readonly)) {

@@ -88,6 +88,7 @@ static int hmm_gpu_post_load(void *opaque, int version_id)
     if (s->irq_pending) {
         qemu_bh_schedule(s->irq_bh);
     }
+    hmm_gpu_update_bus_master(s, true);
     return 0;
 }
 

@@ -166,24 +166,27 @@ static void hmm_gpu_do_set_bus_master(HmmGpuState *s, void *opaque)
     hg_set_bus_master(s->gpu, s->bus_master);
 }
 
-static void hmm_gpu_set_bus_master(HmmGpuState *s, bool on)
+static void hmm_gpu_set_bus_master(HmmGpuState *s, bool on, bool force)
 {
-    if (on != s->bus_master) {
+    if (on != s->bus_master || force) {
         trace_hmm_gpu_bus_master(on);
         s->bus_master = on;
         hmm_gpu_blocking(s, hmm_gpu_do_set_bus_master, NULL);
     }
 }
 
-/* From the configuration: bus mastering enabled, and the device in D0. */
-static void hmm_gpu_update_bus_master(HmmGpuState *s)
+/*
+ * From the configuration: bus mastering enabled, and the device in D0.
+ * @force: the core may think otherwise than we remember.
+ */
+void hmm_gpu_update_bus_master(HmmGpuState *s, bool force)
 {
     PCIDevice *pci = PCI_DEVICE(s);
     uint16_t cmd = pci_get_word(pci->config + PCI_COMMAND);
     uint16_t pm = pci_get_word(pci->config + pci->pm_cap + PCI_PM_CTRL);
 
     hmm_gpu_set_bus_master(s, (cmd & PCI_COMMAND_MASTER) &&
-                              !(pm & PCI_PM_CTRL_STATE_MASK));
+                              !(pm & PCI_PM_CTRL_STATE_MASK), force);
 }
 
 static void hmm_gpu_write_config(PCIDevice *pci, uint32_t addr, uint32_t val,
@@ -193,7 +196,7 @@ static void hmm_gpu_write_config(PCIDevice *pci, uint32_t addr, uint32_t val,
 
     pci_default_write_config(pci, addr, val, len);
     pcie_cap_flr_write_config(pci, addr, val, len);     /* may reset us */
-    hmm_gpu_update_bus_master(s);
+    hmm_gpu_update_bus_master(s, false);
 }
 
 /* -- run, stop, reset -- */
@@ -212,7 +215,6 @@ static void hmm_gpu_vm_state_change(void *opaque, bool running, RunState state)
 
     trace_hmm_gpu_vm_state(running);
     if (running) {
-        hmm_gpu_update_bus_master(s);   /* a snapshot may have been loaded */
         hmm_gpu_run(s);
     } else {
         hmm_gpu_stop(s);

@@ -40,11 +40,7 @@ struct HmmGpuState {
     HgDev *gpu;                 /* NULL before realize and after exit */
     HgConfig cfg;               /* properties; vram filled in by realize */
 
-    /*
-     * Rules given before realize (NULL afterwards: the core has them).
-     * BQL.
-     */
-    char *inject;
+    char *inject;               /* rules given before realize; BQL */
 
     /*
      * Vectors raised by the core and not yet sent.  Set from any thread by
@@ -105,6 +101,7 @@ void hmm_gpu_irq_raise(HmmGpuState *s, unsigned vector);    /* any thread */
 void hmm_gpu_kick(HmmGpuState *s);
 
 void hmm_gpu_run(HmmGpuState *s);
+void hmm_gpu_update_bus_master(HmmGpuState *s, bool force);
 
 /* hmm-gpu-dma.c */
 extern const HgHostOps hmm_gpu_host_ops;

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from random import Random
 
 import pytest
@@ -10,6 +11,8 @@ from qtest_machine import (
     BAR_MSIX,
     BAR_REGS,
     BAR_VRAM,
+    CAP_PM,
+    GPU,
     MIB,
     PAGE,
     RAM_SIZE,
@@ -17,6 +20,7 @@ from qtest_machine import (
     eventually,
     hw,
 )
+from qtest_work import spin
 
 SYS_TO_SYS = hw.HG_SPACE_SYS << hw.HG_COPY_SRC_SHIFT | hw.HG_SPACE_SYS << hw.HG_COPY_DST_SHIFT
 SYS_TO_VRAM = hw.HG_SPACE_SYS << hw.HG_COPY_SRC_SHIFT | hw.HG_SPACE_VRAM << hw.HG_COPY_DST_SHIFT
@@ -156,6 +160,21 @@ def test_bus_master_off(machine: Machine) -> None:
     machine.gpu.w32(context.registers + hw.HG_CTX_CTRL, 0)
     again = machine.gpu.context(0)
     again.finish()
+
+
+def test_d3hot_stops_dma(machine: Machine) -> None:
+    """The bus-master bit is on, but a function that sleeps does not use it."""
+    machine.gpu.start()
+    word = spin(machine)
+    control = machine.capabilities(GPU)[CAP_PM] + 4
+    machine.set_config(GPU, control, 3, 2)
+    counted = machine.load(word, 8)
+    time.sleep(0.05)
+    assert machine.load(word, 8) == counted
+    machine.set_config(GPU, control, 0, 2)
+    status = hw.HG_REG_CTX + hw.HG_CTX_STRIDE + hw.HG_CTX_ERROR
+    eventually("the launch failed", lambda: machine.gpu.r32(status) != hw.HG_ERR_NONE)
+    machine.gpu.context(0).finish()
 
 
 def test_memory_written_by_cpu_and_device_meet(machine: Machine) -> None:

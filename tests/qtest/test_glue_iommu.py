@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from qtest_machine import MIB, RAM_SIZE, Machine, eventually, hw
+from qtest_machine import BAR_REGS, MIB, RAM_SIZE, Machine, eventually, hw
 from qtest_work import Launch, counts_on, spin
 
 VTD = 0xFED9_0000
@@ -109,6 +109,28 @@ def test_refused_by_the_iommu(behind: Machine) -> None:
     assert iommu.faults()
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(0xF_F000, id="rom"),
+        pytest.param(BAR_REGS + hw.HG_REG_SCRATCH, id="own-registers"),
+        pytest.param(0xFEE0_0000, id="interrupt-controller"),
+    ],
+)
+def test_translated_to_what_is_no_ram(behind: Machine, target: int) -> None:
+    """The detour refuses what the direct way refuses."""
+    behind.gpu.start()
+    behind.gpu.w32(hw.HG_REG_SCRATCH, 0x5A5A_5A5A)
+    before = behind.read(0xF_F000, 64)
+    Iommu(behind).map(24, to=target // (2 * MIB))
+    context = behind.gpu.context(0)
+    context.submit(hw.HG_OP_FENCE, 48 * MIB + target % (2 * MIB), 0x0123_4567)
+    eventually("halt", lambda: bool(context.status() & hw.HG_CTX_HALTED))
+    assert context.error() == hw.HG_ERR_BUS
+    assert behind.gpu.r32(hw.HG_REG_SCRATCH) == 0x5A5A_5A5A
+    assert behind.read(0xF_F000, 64) == before
+
+
 def test_stop_reset_and_switch_under_load(behind: Machine) -> None:
     """Whoever waits for engines with the main loop's lock serves their accesses meanwhile."""
     behind.gpu.start()
@@ -139,6 +161,21 @@ def test_stop_reset_and_switch_under_load(behind: Machine) -> None:
     launch = Launch(behind)
     launch.begin(behind.gpu)
     launch.finish(behind)
+
+
+def test_iommu_goes_and_comes_under_load(behind: Machine) -> None:
+    """A running device may see an error while QEMU switches maps; the machine goes on."""
+    for _ in range(10):
+        behind.reset_allocator()
+        behind.gpu.start()
+        iommu = Iommu(behind)
+        spin(behind)
+        iommu.off()
+        assert behind.gpu.r32(hw.HG_REG_ID) == hw.HG_ID_MAGIC
+        behind.flr()
+        behind.enable_device()
+    behind.gpu.start()
+    behind.gpu.context(0).finish()
 
 
 def test_unplug_behind_the_iommu(behind: Machine) -> None:

@@ -118,6 +118,19 @@ def test_d3hot_hides_the_registers(machine: Machine) -> None:
     assert machine.gpu.r32(hw.HG_REG_SCRATCH) == 77
 
 
+def test_error_reported_by_aer(machine: Machine) -> None:
+    """An error injected by QEMU's monitor shows in the device's own AER registers."""
+    at = machine.extended_capabilities(GPU)[EXT_CAP_AER]
+    control = machine.capabilities(GPU)[CAP_EXP] + 8
+    machine.set_config(GPU, control, machine.config(GPU, control, 2) | 0xF, 2)
+    assert machine.config(GPU, at + 4) == 0
+    answer = machine.qmp(
+        "human-monitor-command", {"command-line": "pcie_aer_inject_error gpu POISON_TLP"}
+    )
+    assert answer.startswith("OK"), answer
+    assert machine.config(GPU, at + 4) == 1 << 12
+
+
 def test_time_is_the_virtual_clock(machine: Machine) -> None:
     before = machine.gpu.r64(hw.HG_REG_TIME)
     machine.clock_step(1_000_000)
