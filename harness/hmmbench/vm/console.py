@@ -25,7 +25,9 @@ class Console:
         """What was printed since the last call, whole lines only.
 
         A line that is being written comes with the next call, so that no splat is cut in two.
+        Raises VmError if the disk is full: silence would prove nothing then.
         """
+        self.check_space()
         data = self._read(self._taken)
         end = data.rfind(b"\n") + 1
         self._taken += end
