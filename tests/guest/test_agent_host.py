@@ -246,8 +246,13 @@ def test_stack_and_global_regions(agent: Agent) -> None:
             # Over it: the frames of the program must not lie there.
             Op(OpKind.MPROTECT, len=p.STACK_PAGES * p.PAGE, a=p.PROT_NONE, phase=6),
             cpu(read(0), phase=6),
+            # "Mapped" again they are fresh.
+            mmap(p.STACK_PAGES, MapKind.STACK, region=0, phase=7),
+            mmap(p.GLOBAL_PAGES, MapKind.GLOBAL, region=1, phase=7),
+            cpu(read(2), read(2, 1), phase=7),
         ])  # fmt: skip
-        assert statuses(result) == [0] * 12
+        assert statuses(result) == [0] * 15
+        assert values(result, 14) == [0, 0]
         assert values(result, 2) == [0] * 64
         assert values(result, 5) == [7 + i for i in range(32)] * 2
         assert values(result, 7) == [10, 10]
