@@ -101,7 +101,7 @@ void hg_launch_start(HgDev *d, HgCtx *c)
     c->res = (HgResult) { 0 };
     for (unsigned i = 0; i < d->nsm; i++) {
         c->sm[i].instrs = 0;
-        c->sm[i].last = 0;
+        c->sm[i].last = HG_MAX_WARPS - 1;   /* the first is warp 0 */
     }
     c->rs = HG_RS_LAUNCH;
     hg_trace(d, HG_EV_LAUNCH, c->id, c->desc[1], launch_grid(c), launch_block(c));
