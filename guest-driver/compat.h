@@ -28,7 +28,10 @@
 static inline void hg_zone_page_init(struct page *page, struct dev_pagemap *map,
 				     unsigned int order)
 {
-	zone_device_folio_init(page_folio(page), map, order);
+	/* not through page_folio(): it may have been a tail page before */
+	zone_device_page_init(page, map, order);
+	if (order)
+		folio_set_large_rmappable(page_folio(page));
 }
 #else
 #define HG_PAGEMAP_FREE_OP(fn)		.page_free = fn

@@ -190,11 +190,19 @@ static int map_one(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long 
 
 	if (hmm_pfn_to_map_order(pfn) >= HG_CHUNK_ORDER) {
 		unsigned long off = (va >> PAGE_SHIFT) & (HG_PT_ENTRIES - 1);
+		struct page *head = pfn_to_page(page_to_pfn(page) - off);
 
-		ret = hg_mmu_map(svm, cache, va - (off << PAGE_SHIFT),
-				 pfn_to_page(page_to_pfn(page) - off), true, write);
+		/*
+		 * For a device-private PMD, hmm_range_fault() of 7.3 counts the
+		 * frames from the start of the range instead of from the start
+		 * of the PMD.  The folio is right in any case.
+		 */
+		if (is_device_private_page(page))
+			head = folio_page(page_folio(page), 0);
+		ret = hg_mmu_map(svm, cache, va - (off << PAGE_SHIFT), head, true, write);
 		if (ret != -E2BIG)
 			return ret;
+		page = pfn_to_page(page_to_pfn(head) + off);
 	}
 	return hg_mmu_map(svm, cache, va, page, false, write);
 }
