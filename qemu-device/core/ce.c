@@ -90,8 +90,8 @@ typedef struct End {
 } End;
 
 /* False: f is set.  `space` VRAM was range-checked with the descriptor. */
-static bool resolve(HgEngine *e, HgCtx *c, unsigned space, uint64_t addr, unsigned access,
-                    End *out, HgFault *f)
+static bool resolve(HgEngine *e, HgCtx *c, unsigned space, uint64_t addr, uint32_t n,
+                    unsigned access, End *out, HgFault *f)
 {
     HgDev *d = e->d;
 
@@ -111,6 +111,13 @@ static bool resolve(HgEngine *e, HgCtx *c, unsigned space, uint64_t addr, unsign
         out->opaque = t->opaque;
         out->ro = t->host_ro;
         out->host = t->host ? t->host + off : NULL;
+    } else if (hg_direct_sys(d)) {
+        const HgRam *r = hg_ram_find(d, addr, n);
+        if (r) {
+            out->host = r->ptr + (addr - r->base);
+            out->opaque = r->opaque;
+            out->ro = r->ro;
+        }
     }
     return true;
 }
@@ -177,10 +184,11 @@ static Piece one_piece(HgEngine *e, HgCtx *c)
         n = n < room ? n : (uint32_t)room;
     }
     k->nfault = 0;
-    if (!fill && !resolve(e, c, src_space(s), src, HG_ACCESS_READ, &a, &k->fault[k->nfault])) {
+    if (!fill &&
+        !resolve(e, c, src_space(s), src, n, HG_ACCESS_READ, &a, &k->fault[k->nfault])) {
         k->nfault++;
     }
-    if (!resolve(e, c, dst_space(s), dst, HG_ACCESS_WRITE, &b, &k->fault[k->nfault])) {
+    if (!resolve(e, c, dst_space(s), dst, n, HG_ACCESS_WRITE, &b, &k->fault[k->nfault])) {
         k->nfault++;
     }
     if (k->nfault) {

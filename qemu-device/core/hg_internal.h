@@ -433,6 +433,13 @@ int hg_bus_read(HgEngine *e, uint64_t addr, void *buf, uint32_t len);
 int hg_bus_write(HgEngine *e, uint64_t addr, const void *buf, uint32_t len);
 int hg_bus_atomic(HgEngine *e, uint64_t addr, uint32_t size, HgAtomicOp op,
                   uint64_t operand, uint64_t expected, uint64_t *old);
+/* May guest RAM be used by pointer?  Not if each access has to be looked at. */
+static inline bool hg_direct_sys(const HgDev *d)
+{
+    return d->bus_master &&
+           !(atomic_load_explicit(&d->inj_mask, memory_order_relaxed) &
+             (1u << HG_INJ_DMA_READ | 1u << HG_INJ_DMA_WRITE));
+}
 uint64_t hg_host_atomic(void *p, uint32_t size, HgAtomicOp op, uint64_t operand, uint64_t expected);
 const HgRam *hg_ram_find(const HgDev *d, uint64_t addr, uint64_t len);
 void hg_copy_in(void *dst, const uint8_t *shared, uint32_t n);

@@ -245,9 +245,7 @@ void hg_tlb_resolve(HgEngine *e, HgTlbEnt *t)
         }
         return;
     }
-    if (d->bus_master &&
-        !(atomic_load_explicit(&d->inj_mask, memory_order_relaxed) &
-          (1u << HG_INJ_DMA_READ | 1u << HG_INJ_DMA_WRITE))) {
+    if (hg_direct_sys(d)) {
         const HgRam *r = hg_ram_find(d, t->addr, HG_PAGE_SIZE);
         if (r) {
             t->host = r->ptr + (t->addr - r->base);

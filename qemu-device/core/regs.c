@@ -411,6 +411,19 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
     return false;
 }
 
+/* The low half of a writable 64-bit register. */
+static bool is_wide(uint64_t off)
+{
+    if (off >= HG_REG_ASID && off < HG_REG_ASID + HG_NUM_ASIDS * HG_ASID_STRIDE) {
+        return (off & (HG_ASID_STRIDE - 1)) == HG_ASID_ROOT;
+    }
+    if (off >= HG_REG_CTX && off < HG_REG_CTX + HG_NUM_CTXS * HG_CTX_STRIDE) {
+        return (off & (HG_CTX_STRIDE - 1)) == HG_CTX_RING_BASE;
+    }
+    return off == HG_REG_FAULT + HG_FAULT_BASE || off == HG_REG_NRFAULT + HG_FAULT_BASE ||
+           off == HG_REG_INVAL_START || off == HG_REG_INVAL_LEN || off == HG_REG_CANCEL_ADDR;
+}
+
 void hg_mmio_write(HgDev *d, uint64_t off, uint64_t val, unsigned size)
 {
     bool ok = (size == 4 || size == 8) && !(off & (size - 1)) && off < HG_BAR0_SIZE;
@@ -425,9 +438,9 @@ void hg_mmio_write(HgDev *d, uint64_t off, uint64_t val, unsigned size)
     hg_lock(d);
     hg_trace(d, HG_EV_MMIO_WRITE, off, val, 0, 0);
     if (ok && size == 8) {
-        /* the high half of a 32-bit register's 8 bytes may not exist; zero is no error */
-        ok = write4(d, off, (uint32_t)val);
-        ok = (write4(d, off + 4, val >> 32) || !(val >> 32)) && ok;
+        /* next to a 32-bit register there may be nothing: zero is no error there */
+        bool low = write4(d, off, (uint32_t)val), high = write4(d, off + 4, val >> 32);
+        ok = low && (high || (!(val >> 32) && !is_wide(off)));
     } else if (ok) {
         ok = write4(d, off, (uint32_t)val);
     }

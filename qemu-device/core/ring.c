@@ -517,7 +517,11 @@ void hg_ring_run(HgEngine *e, HgCtx *c)
     c->fe_busy = false;
     hg_slice_leave(e);
     hg_ctx_try_quiesce(d, c);
-    if (hg_ring_ready(d, c, hg_now(d))) {
+    /*
+     * The front end may be asleep without a deadline: an SM or copy engine that
+     * ran into a delay or an unsatisfied WAIT hands the ring over to it.
+     */
+    if (c->rs == HG_RS_DELAY || c->rs == HG_RS_WAIT || hg_ring_ready(d, c, hg_now(d))) {
         hg_kick_fe(d);
     }
 }
