@@ -29,22 +29,22 @@
 /* How long the actors of a phase wait for each other, so that they really race. */
 #define RENDEZVOUS_NS	300000
 
-static unsigned self;		/* number of this process; set before its threads exist */
+static unsigned self;			/* number of this process; set before its threads exist */
+static _Thread_local uint32_t self_bit;	/* ACTOR_BIT of this thread; 0 in the supervisor */
 
-static long futex(void *word, int op, uint32_t value)
+static long futex(void *word, int op, uint32_t value, uint32_t bits)
 {
-	return syscall(SYS_futex, word, op, value, NULL, NULL, 0);
+	return syscall(SYS_futex, word, op, value, NULL, NULL, bits);
 }
 
 long futex_wake_all(_Atomic uint32_t *word)
 {
-	return futex(word, FUTEX_WAKE, INT32_MAX);
+	return futex(word, FUTEX_WAKE, INT32_MAX, 0);
 }
 
 void advance(void)
 {
-	uint32_t nops = sh->prog.nops;
-	bool boundary = false;
+	uint32_t nops = sh->prog.nops, wanted = 0;
 
 	for (;;) {
 		uint32_t f = atomic_load(&sh->first);
@@ -52,13 +52,19 @@ void advance(void)
 		if (f >= nops || atomic_load(&sh->state[f]) != DONE)
 			break;
 		/* Losing the race to another caller is as good as winning it. */
-		if (atomic_compare_exchange_strong(&sh->first, &f, f + 1) &&
-		    (f + 1 == nops || sh->phase_start[f + 1] == f + 1))
-			boundary = true;
+		if (!atomic_compare_exchange_strong(&sh->first, &f, f + 1))
+			continue;
+		if (f + 1 == nops)
+			wanted = ALL_ACTORS;
+		else if (sh->phase_start[f + 1] == f + 1)
+			wanted |= sh->phase_actors[f + 1];
 	}
-	/* Who sleeps waits for a whole phase; it counted itself before it looked at `first`. */
-	if (boundary && atomic_load(&sh->waiters))
-		futex_wake_all(&sh->first);
+	/*
+	 * Who sleeps waits for the start of a phase it is part of, or for the end;
+	 * it counted itself before it looked at `first`.
+	 */
+	if (wanted & ~self_bit && atomic_load(&sh->waiters))
+		futex(&sh->first, FUTEX_WAKE_BITSET, INT32_MAX, wanted);
 }
 
 static void wait_first(uint32_t wanted)
@@ -74,7 +80,7 @@ static void wait_first(uint32_t wanted)
 
 		if (f >= wanted)
 			break;
-		futex(&sh->first, FUTEX_WAIT, f);
+		futex(&sh->first, FUTEX_WAIT_BITSET, f, self_bit);
 	}
 	atomic_fetch_sub(&sh->waiters, 1);
 }
@@ -150,7 +156,7 @@ static int op_spawn(const struct hb_op *op)
 	atomic_store(&s->spawn, SPAWN_ASKED);
 	kick();
 	while ((answer = atomic_load(&s->spawn)) == SPAWN_ASKED)
-		futex(&s->spawn, FUTEX_WAIT, SPAWN_ASKED);
+		futex(&s->spawn, FUTEX_WAIT, SPAWN_ASKED, 0);
 	return answer == SPAWN_MADE ? 0 : answer;
 }
 
@@ -235,6 +241,7 @@ static void run_actor(unsigned actor)
 {
 	uint32_t order = 0, last_phase = UINT32_MAX;
 
+	self_bit = ACTOR_BIT(self, actor);
 	for (unsigned i = 0; i < sh->prog.nops; i++) {
 		struct hb_op_result *r = &sh->op_results[i];
 		uint32_t phase = sh->phase_start[i];
@@ -265,12 +272,18 @@ static void *actor_thread(void *arg)
 
 void process_run(unsigned number)
 {
+	pthread_attr_t small;
+
 	self = number;
+	/* No guard: each costs a call and a mapping, and nothing here recurses. */
+	pthread_attr_init(&small);
+	pthread_attr_setstacksize(&small, 128 * 1024);
+	pthread_attr_setguardsize(&small, 0);
 	for (uintptr_t a = 1; a < HB_MAX_ACTORS; a++) {
 		pthread_t t;
 
 		if (sh->actors[number] & (1 << a)) {
-			if (pthread_create(&t, NULL, actor_thread, (void *)a))
+			if (pthread_create(&t, &small, actor_thread, (void *)a))
 				_exit(2);
 			pthread_detach(t);
 		}

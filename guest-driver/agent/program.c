@@ -169,11 +169,13 @@ static void set_phases(void)
 		bool seen[HB_MAX_PROCS][HB_MAX_ACTORS] = { { false } };
 
 		sh->phase_width[i] = 0;
+		sh->phase_actors[i] = 0;
 		for (end = i; end < n && sh->ops[end].phase == sh->ops[i].phase; end++) {
 			bool *s = &seen[sh->ops[end].proc][sh->ops[end].actor];
 
 			sh->phase_start[end] = i;
 			sh->phase_width[i] += !*s;
+			sh->phase_actors[i] |= ACTOR_BIT(sh->ops[end].proc, sh->ops[end].actor);
 			*s = true;
 		}
 		atomic_store(&sh->arrived[i], 0);

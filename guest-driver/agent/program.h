@@ -46,6 +46,10 @@ struct slot {
 	_Atomic uint32_t asked;		/* its end was asked for: EXIT or KILL */
 	_Atomic int32_t spawn;		/* futex: 0, SPAWN_ASKED, SPAWN_MADE, or -errno */
 };
+/* One bit an actor of a process, for waking just those who are wanted. */
+#define ACTOR_BIT(proc, actor)	(1u << ((proc) * HB_MAX_ACTORS + (actor)))
+#define ALL_ACTORS		0xffffu
+
 #define SPAWN_ASKED	1
 #define SPAWN_MADE	2
 
@@ -60,6 +64,7 @@ struct shared {
 	int32_t kick_fd;			/* eventfd: wakes the supervisor */
 	uint32_t phase_start[HB_MAX_OPS];	/* by operation: first operation of its phase */
 	uint8_t phase_width[HB_MAX_OPS];	/* by first operation of a phase: (process, actor) pairs in it */
+	uint16_t phase_actors[HB_MAX_OPS];	/* the same as bits, ACTOR_BIT() */
 	/* in gpu_area */
 	struct acc_args *gpu_args;		/* [nops]; all 0 for GPU_SPIN: nothing to touch, no stop word */
 	struct acc_lane *gpu_lanes;
