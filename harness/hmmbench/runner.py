@@ -42,6 +42,7 @@ INJECTIONS = (
     "irq prob=0.3 delay=200000",
     "irq prob=0.3 duplicate",
     "copy prob=0.3 delay=200000",
+    "fence prob=0.3 delay=200000",
     "launch prob=0.3 delay=100000",
 )
 

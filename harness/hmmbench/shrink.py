@@ -27,7 +27,7 @@ TRIES = 60
 #: A failure that is seen less often than this is made more likely first.
 BOOST_BELOW = 0.6
 #: What counts as a hang while shrinking one (milliseconds; examples take some tens).
-HANG_MS = 4000
+HANG_MS = 2500
 #: Seconds beyond the limit for measuring the result.
 EXTRA_S = 20.0
 #: How sure an execution series must be to see a failure of the measured rate.
@@ -114,11 +114,13 @@ class Shrinker:
         wanted = min(first_rate / 4, 0.2)
         best = (0.0, self.program, self.environment, self.violation)
         candidates = [(self.program, self.environment, self.violation), *self.accepted[::-1]]
-        # The last ones, then further and further back.
+        # The last ones, then further and further back; each as `replay` will meet it, in a fresh
+        # machine, because some failures need one and some need what ran before.
         step, at = 1, 0
         self.deadline = max(self.deadline, time.monotonic() + EXTRA_S)
         while at < len(candidates):
             program, environment, _ = candidates[at]
+            self.target.renew()
             rate = self._rate(program, environment, 2 * CONFIRM)
             if rate > best[0]:
                 best = (rate, program, environment, self.violation)
@@ -184,6 +186,10 @@ class Shrinker:
             return False
         self.seen.add(key)
         hits = 0
+        if self.violation.oracle != "values":
+            # Such a failure costs the machine, so the next candidate would meet a fresh one or
+            # not by chance.
+            self.target.renew()
         for n in range(self.tries):
             found = self._same(self._execute(p, env))
             hits += found is not None

@@ -46,6 +46,9 @@ class Target(Protocol):
 
     def run(self, program: Program, environment: Environment) -> Outcome: ...
 
+    def renew(self) -> None:
+        """Continue in a fresh copy of the machine."""
+
     def keep(self, folder: Path) -> None:
         """Save the evidence of the latest execution."""
 

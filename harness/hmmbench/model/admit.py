@@ -490,7 +490,11 @@ def _in_region(a: Access) -> bool:
     if kind == Acc.DELAY:
         return True
     align = 4 if kind in (Acc.READ32, Acc.WRITE32) else 8
-    return region < MAX_REGIONS and off + 8 <= REGION_SIZE and off % align == 0
+    size = REGION_SIZE
+    if region >= STACK_REGION:
+        size = (STACK_PAGES if region == STACK_REGION else GLOBAL_PAGES) * PAGE
+    # (The agent wants room for a whole word behind half a one.)
+    return region < MAX_REGIONS and off + 8 <= size and off % align == 0
 
 
 # -- single operations --

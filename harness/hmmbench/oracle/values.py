@@ -163,6 +163,9 @@ class Checker:
                 )  # fmt: skip
             page = proc.page(gp, vma)
             word = off >> 3 & 511
+            if kind == Acc.CAS and not page.plain:
+                # The processor's compare is a write also when it fails.
+                page.own()
             if not page.access(word, kind, value, expect, got, bool(off & 4)):
                 raise Contradiction(i, wrong("CPU", kind, region, off, got, page))
 
@@ -422,8 +425,9 @@ class Meeting:
         page = self._page(o.proc, gp, vma)
         key = id(page)
         if kind not in READS and kind < SET_PERM:
-            # A compare that fails may or may not have made the private copy.
-            if optional or (kind == Acc.CAS and result != expect):
+            # A compare of the GPU that fails may or may not have made the private copy.
+            failed = kind == Acc.CAS and result != expect and o.op == OpKind.GPU_ACCESS
+            if optional or failed:
                 self.maybe_write.add(key)
             else:
                 self.certain_write.add(key)
@@ -554,6 +558,10 @@ class Meeting:
 
     def _in_order(self, page: Page, word: int, e: Event) -> None:
         high = e.view == 4
+        if e.kind == Acc.CAS and not page.plain:
+            op = self.checker.program.ops[e.source[0]]
+            if op.op == OpKind.CPU_ACCESS:
+                page.own()
         if e.optional:
             page.maybe(word, e.kind, e.value, e.expect, high)
         elif e.kind < SET_PERM and not page.access(
