@@ -190,6 +190,7 @@ static void migrate_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int 
 	struct hg_migrate_result res = {};
 	unsigned int i, j;
 
+	hg_vram_reserve(svm->hdev, n);
 	mmap_read_lock(svm->mm);
 	for (i = 0; i < n; i = j) {
 		unsigned long start = f[i].addr, end = start + PAGE_SIZE;

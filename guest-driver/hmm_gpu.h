@@ -148,7 +148,7 @@ struct hg_chunk {
  * @lru: chunks, least recently allocated from first
  * @used: pages in use
  * @limit: pages that may be in use; more of them stay until evicted
- * @evict_lock: one eviction at a time; taken with the mmap lock held
+ * @evict_lock: one eviction at a time; outside of everything else
  * @closed: no allocation any more (the device goes away)
  * @ready: @pagemap is there
  */
@@ -542,6 +542,7 @@ void hg_vram_fini(struct hg_device *hdev);
 unsigned long hg_vram_alloc(struct hg_device *hdev, unsigned long n, struct page **pages);
 struct page *hg_vram_alloc_huge(struct hg_device *hdev);
 void hg_vram_reserve(struct hg_device *hdev, unsigned long n);
+bool hg_vram_short(struct hg_device *hdev, unsigned long n);
 unsigned long hg_vram_evict(struct hg_device *hdev, unsigned long n);
 
 static inline u64 hg_page_vram(struct hg_device *hdev, struct page *page)

@@ -134,9 +134,6 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 
 	if (to_device && !hg_vma_may_migrate(vma))
 		return -EINVAL;
-	/* before anything is locked: eviction may have to wait for others */
-	if (to_device)
-		hg_vram_reserve(hdev, n);
 	buf = hg_migrate_buf_alloc(n);
 	if (!buf)
 		return -ENOMEM;
@@ -186,6 +183,24 @@ out:
 	return ret;
 }
 
+/*
+ * Makes room for a range, before anything is locked: eviction may have to wait
+ * for others.  Pages that are in VRAM already need none.
+ */
+static int reserve_for(struct hg_svm *svm, unsigned long start, unsigned long end,
+		       unsigned long *pfns)
+{
+	unsigned long n = (end - start) >> PAGE_SHIFT, device;
+	int ret;
+
+	if (!hg_vram_short(svm->hdev, n))
+		return 0;
+	ret = hg_svm_count_device(svm, start, end, pfns, &device);
+	if (!ret)
+		hg_vram_reserve(svm->hdev, n - device);
+	return ret;
+}
+
 /* Moves one chunk of the ioctl's range, with retries, and counts what is left. */
 static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *end,
 			bool to_device, unsigned long *pfns,
@@ -198,7 +213,9 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 	int ret;
 
 	for (tries = 0; ; tries++) {
-		ret = mmap_read_lock_killable(svm->mm);
+		ret = to_device ? reserve_for(svm, start, limit, pfns) : 0;
+		if (!ret)
+			ret = mmap_read_lock_killable(svm->mm);
 		if (ret)
 			return ret;
 		vma = find_vma_intersection(svm->mm, start, limit);

@@ -150,8 +150,7 @@ static struct hg_chunk *pick_victim(struct hg_vram *vram, unsigned long *tried)
  * @hdev: device
  * @n: pages to free; whole chunks go, so it may be more
  *
- * Sleeps; may be called with an mmap lock held for reading, not with a folio
- * locked.
+ * Sleeps; not with an mmap lock held or a folio locked.
  *
  * Return: pages moved.
  */
@@ -208,6 +207,12 @@ void hg_vram_reserve(struct hg_device *hdev, unsigned long n)
 		missing = vram->used + n - vram->limit;
 	spin_unlock_irq(&vram->lock);
 	hg_vram_evict(hdev, missing);
+}
+
+/* Whether @n pages more would need an eviction; a hint. */
+bool hg_vram_short(struct hg_device *hdev, unsigned long n)
+{
+	return READ_ONCE(hdev->vram.used) + n > READ_ONCE(hdev->vram.limit);
 }
 
 int hg_vram_init(struct hg_device *hdev)
