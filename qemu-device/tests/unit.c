@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Unit tests of what Python cannot see well: memory primitives, the RAM map,
+ * bookkeeping after aborts, hostile states, host calls in awkward moments.
+ * Run under ASan and UBSan.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hg_internal.h"
+#include "host.h"
+
+#define RAM_BASE 0x80000000ull
+#define RAM_SIZE 0x100000ull
+#define VRAM     0x400000ull
+
+static unsigned checks;
+
+#define CHECK(x)                                                            \
+    do {                                                                    \
+        checks++;                                                           \
+        if (!(x)) {                                                         \
+            fprintf(stderr, "%s:%d: %s failed\n", __FILE__, __LINE__, #x);  \
+            exit(1);                                                        \
+        }                                                                   \
+    } while (0)
+
+typedef struct Fix {
+    ThHost *h;
+    HgDev *d;
+} Fix;
+
+static Fix setup(bool deterministic, bool direct)
+{
+    Fix f;
+    HgConfig cfg;
+    char err[200];
+
+    hg_config_default(&cfg);
+    cfg.deterministic = deterministic;
+    f.h = th_new(RAM_BASE, RAM_SIZE, VRAM);
+    f.h->now_step = deterministic ? 1000 : 0;
+    f.d = th_device(f.h, &cfg, direct, err, sizeof(err));
+    CHECK(f.d);
+    hg_start(f.d);
+    hg_mmio_write(f.d, HG_REG_CTRL, HG_CTRL_ENABLE, 4);
+    return f;
+}
+
+/* VA 0x10000.. maps RAM pages 1..16 of a table at RAM page 32..35; pages in [hole, hole_end) do not. */
+static void tables(Fix *f, unsigned hole, unsigned hole_end)
+{
+    uint64_t *pt = (uint64_t *)(f->h->ram + 32 * 4096);
+
+    for (unsigned l = 0; l < 3; l++) {
+        pt[l * 512] = (RAM_BASE + (33 + l) * 4096) | HG_PTE_VALID | HG_PTE_APER_SYS;
+    }
+    for (unsigned p = 0; p < 16; p++) {
+        pt[3 * 512 + 16 + p] = p >= hole && p < hole_end ? 0 :
+            (RAM_BASE + (1 + p) * 4096) | HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC |
+            HG_PTE_APER_SYS;
+    }
+    hg_mmio_write(f->d, HG_REG_ASID, (RAM_BASE + 32 * 4096) | HG_ROOT_ENABLE, 8);
+}
+
+static void context(Fix *f, unsigned c)
+{
+    uint64_t b = HG_REG_CTX + c * HG_CTX_STRIDE;
+
+    hg_mmio_write(f->d, b + HG_CTX_RING_BASE, RAM_BASE + (40 + c) * 4096, 8);
+    hg_mmio_write(f->d, b + HG_CTX_RING_SIZE, 8, 4);
+    hg_mmio_write(f->d, b + HG_CTX_CTRL, HG_CTX_ENABLE, 4);
+}
+
+static void launch(Fix *f, unsigned c, unsigned slot, uint32_t grid, uint32_t block)
+{
+    uint64_t w[8] = { HG_OP_LAUNCH, 0x10000, 0x11000, grid | (uint64_t)block << 32, 0, 0, 0,
+                      RAM_BASE + 50 * 4096 + c * 64 };
+
+    memset(f->h->ram + 50 * 4096 + c * 64, 0, 64);
+    memcpy(f->h->ram + (40 + c) * 4096 + slot * 64, w, sizeof(w));
+    hg_mmio_write(f->d, HG_REG_DOORBELL + c * HG_DOORBELL_STRIDE, slot + 1, 4);
+}
+
+static uint32_t status(Fix *f, unsigned c)
+{
+    uint32_t s;
+    uint64_t done;
+
+    memcpy(&done, f->h->ram + 50 * 4096 + c * 64 + HG_RPT_DONE, 8);
+    memcpy(&s, f->h->ram + 50 * 4096 + c * 64, 4);
+    return done == HG_RPT_DONE_MAGIC ? s : 999;
+}
+
+static void test_copies(void)
+{
+    static uint8_t a[200], b[200], want[200];
+
+    for (unsigned s = 0; s < 16; s++) {
+        for (unsigned t = 0; t < 16; t++) {
+            for (unsigned n = 0; n < 70; n++) {
+                for (unsigned i = 0; i < sizeof(a); i++) {
+                    a[i] = i * 7 + 1;
+                    b[i] = want[i] = i;
+                }
+                memcpy(want + t, a + s, n);
+                hg_copy_shared(b + t, a + s, n);
+                CHECK(!memcmp(b, want, sizeof(b)));
+                memset(b + t, 0, n);
+                hg_copy_in(b + t, a + s, n);
+                CHECK(!memcmp(b, want, sizeof(b)));
+                memset(b + t, 0, n);
+                hg_copy_out(b + t, a + s, n);
+                CHECK(!memcmp(b, want, sizeof(b)));
+            }
+        }
+    }
+}
+
+static void test_atomics(void)
+{
+    uint64_t m = 0xffffffff80000005ull;
+    uint32_t *w = (uint32_t *)&m;
+
+    CHECK(hg_host_atomic(w, 4, HG_ATOMIC_MIN, 3, 0) == 0x80000005u);
+    CHECK(m == 0xffffffff80000005ull);              /* it is negative in 32 bits */
+    CHECK(hg_host_atomic(w, 4, HG_ATOMIC_MINU, 3, 0) == 0x80000005u);
+    CHECK(m == 0xffffffff00000003ull);              /* the neighbour is untouched */
+    CHECK(hg_host_atomic(&m, 8, HG_ATOMIC_MAX, 9, 0) == 0xffffffff00000003ull && m == 9);
+    CHECK(hg_host_atomic(&m, 8, HG_ATOMIC_CAS, 1, 8) == 9 && m == 9);
+    CHECK(hg_host_atomic(&m, 8, HG_ATOMIC_CAS, 1, 9) == 9 && m == 1);
+}
+
+static void test_ram_map(void)
+{
+    Fix f = setup(true, false);
+    uint64_t top = UINT64_MAX - 0xfff;
+    static uint8_t page[3][4096];
+
+    hg_ram_add(f.d, 0x3000, 0x1000, page[1], false, f.h);
+    hg_ram_add(f.d, 0x1000, 0x1000, page[0], false, f.h);
+    hg_ram_add(f.d, top, 0x1000, page[2], true, f.h);       /* ends at 2^64 */
+    CHECK(f.d->nram == 3);
+    CHECK(hg_ram_find(f.d, 0x1000, 0x1000)->ptr == page[0]);
+    CHECK(!hg_ram_find(f.d, 0x1001, 0x1000));
+    CHECK(!hg_ram_find(f.d, 0x2000, 1));
+    CHECK(!hg_ram_find(f.d, 0xfff, 1));
+    CHECK(hg_ram_find(f.d, 0x3fff, 1)->ptr == page[1]);
+    CHECK(hg_ram_find(f.d, UINT64_MAX, 1)->ptr == page[2]);
+    CHECK(!hg_ram_find(f.d, UINT64_MAX, 2));
+    hg_ram_add(f.d, top, 0x2000, page[2], true, f.h);       /* wraps: refused */
+    hg_ram_add(f.d, 0x9000, 0, page[2], true, f.h);
+    CHECK(f.d->nram == 3);
+    hg_ram_remove(f.d, 0x1000, 0x1000);
+    CHECK(!hg_ram_find(f.d, 0x1000, 1) && f.d->nram == 2);
+    hg_ram_remove(f.d, top, 0x1000);
+    hg_ram_remove(f.d, 0x3000, 0x1000);
+    CHECK(f.d->nram == 0);
+    th_free(f.h);
+}
+
+/* Memory that goes away and comes back at another host address, with TLBs warm. */
+static void test_ram_moves(void)
+{
+    static const uint32_t prog[] = { 0x00150513 /* addi a0, a0, 1 (dropped) */, 0x0000000b };
+    Fix f = setup(true, true);
+    uint8_t *old = f.h->ram, *copy;
+
+    tables(&f, 16, 16);
+    memcpy(f.h->ram + 4096, prog, sizeof(prog));
+    context(&f, 1);
+    launch(&f, 1, 0, 1, 32);
+    while (hg_step(f.d, 1000)) {
+    }
+    CHECK(status(&f, 1) == 0);
+    hg_ram_remove(f.d, RAM_BASE, RAM_SIZE);
+    copy = aligned_alloc(4096, RAM_SIZE);
+    memcpy(copy, old, RAM_SIZE);
+    memset(old, 0xff, RAM_SIZE);
+    f.h->ram = copy;
+    hg_ram_add(f.d, RAM_BASE, RAM_SIZE, copy, false, f.h);
+    launch(&f, 1, 1, 1, 32);
+    while (hg_step(f.d, 1000)) {
+    }
+    CHECK(status(&f, 1) == 0);
+    for (unsigned i = 0; i < RAM_SIZE; i++) {
+        CHECK(old[i] == 0xff);              /* not one byte through the old pointer */
+    }
+    hg_ram_remove(f.d, RAM_BASE, RAM_SIZE);
+    free(copy);
+    f.h->ram = old;
+    th_free(f.h);
+}
+
+static void test_read_only_ram(void)
+{
+    static const uint32_t prog[] = { 0x00a53023 /* sd a0, 0(a0) */, 0x0000000b };
+    Fix f = setup(true, false);
+    uint32_t reason;
+
+    tables(&f, 16, 16);
+    memcpy(f.h->ram + 4096, prog, sizeof(prog));
+    hg_ram_add(f.d, RAM_BASE, 32 * 4096, f.h->ram, true, f.h);      /* code and data */
+    context(&f, 1);
+    launch(&f, 1, 0, 1, 1);
+    while (hg_step(f.d, 1000)) {
+    }
+    CHECK(status(&f, 1) == HG_ERR_FAULT);
+    memcpy(&reason, f.h->ram + 50 * 4096 + 64 + HG_RPT_REASON, 4);
+    CHECK(reason == HG_REASON_POISON);
+    CHECK(f.h->ram[2 * 4096] == 0);
+    th_free(f.h);
+}
+
+/* Abort with everything in flight: no reference, gauge or slot stays behind. */
+static void test_abort_leaves_nothing(void)
+{
+    static const uint32_t prog[] = {
+        0xcc0022f3,             /* csrr t0, tid */
+        0x00c29293,             /* slli t0, t0, 12 */
+        0x005502b3,             /* add t0, a0, t0 */
+        0x0052b023,             /* sd t0, 0(t0) */
+        0x0000100b,             /* barrier */
+        0x0000000b,
+    };
+
+    for (unsigned steps = 0; steps < 40; steps++) {
+        Fix f = setup(true, true);
+        tables(&f, 3, 9);
+        memcpy(f.h->ram + 4096, prog, sizeof(prog));
+        hg_mmio_write(f.d, HG_REG_FAULT + HG_FAULT_BASE, RAM_BASE + 60 * 4096, 8);
+        hg_mmio_write(f.d, HG_REG_FAULT + HG_FAULT_SIZE, 8, 4);
+        hg_mmio_write(f.d, HG_REG_FAULT + HG_FAULT_CTRL, 1, 4);
+        context(&f, 1);
+        context(&f, 2);
+        launch(&f, 1, 0, 6, 8);
+        launch(&f, 2, 0, 3, 40);
+        for (unsigned i = 0; i < steps; i++) {
+            hg_step(f.d, 1);
+            if (i % 3 == 2) {
+                hg_mmio_write(f.d, HG_REG_REPLAY, HG_REPLAY_START_ACK_ALL, 4);
+            }
+        }
+        hg_mmio_write(f.d, HG_REG_CTX + HG_CTX_STRIDE + HG_CTX_CTRL, 0, 4);
+        hg_mmio_write(f.d, HG_REG_CTX + 2 * HG_CTX_STRIDE + HG_CTX_CTRL, 0, 4);
+        CHECK(hg_counter(f.d, HG_CNT_STALLED_WARPS) == 0);
+        CHECK(hg_counter(f.d, HG_CNT_PENDING_FAULTS) == 0);
+        CHECK(f.d->nrq == 0 && f.d->replay_done == f.d->replay_seq);
+        for (unsigned s = 0; s < f.d->nsm; s++) {
+            for (unsigned p = 0; p < f.d->cfg.utlb_misses; p++) {
+                CHECK(f.d->eng[s].pend[p].refs == 0);
+            }
+            for (unsigned c = 1; c < 3; c++) {
+                CHECK(f.d->ctx[c].sm[s].free_mask == 0xff && !f.d->ctx[c].sm[s].run_mask);
+            }
+        }
+        th_free(f.h);
+    }
+}
+
+/* Every prefix and every single-byte change of a state with work in flight. */
+static void test_hostile_states(void)
+{
+    static const uint32_t prog[] = {
+        0xcc0022f3, 0x00c29293, 0x005502b3, 0x0052b023, 0x0000100b, 0x0000000b,
+    };
+    Fix f = setup(true, true);
+    char err[200];
+
+    tables(&f, 3, 9);
+    memcpy(f.h->ram + 4096, prog, sizeof(prog));
+    context(&f, 1);
+    launch(&f, 1, 0, 6, 8);
+    hg_step(f.d, 300);
+    CHECK(hg_counter(f.d, HG_CNT_STALLED_WARPS));
+    hg_stop(f.d);
+    size_t n = hg_save_size(f.d);
+    uint8_t *s = malloc(n), *m = malloc(n);
+    CHECK(hg_save(f.d, s, n) == n);
+    CHECK(hg_save(f.d, m, n - 1) == 0);
+    for (size_t k = 0; k < n; k += k < 20000 ? 97 : 1009) {
+        CHECK(hg_load(f.d, s, k, err, sizeof(err)) == -1 && err[0]);
+        memcpy(m, s, n);
+        m[k] ^= 1u << (k % 8);
+        if (hg_load(f.d, m, n, err, sizeof(err)) == 0) {
+            hg_start(f.d);
+            for (unsigned i = 0; i < 8; i++) {
+                hg_step(f.d, 100);
+            }
+            hg_mmio_write(f.d, HG_REG_REPLAY, HG_REPLAY_START, 4);
+            hg_step(f.d, 300);
+            hg_stop(f.d);
+        }
+    }
+    memcpy(m, s, n);
+    CHECK(hg_load(f.d, s, n, err, sizeof(err)) == 0);
+    CHECK(hg_counter(f.d, HG_CNT_STALLED_WARPS));
+    uint8_t *again = malloc(n + 1);
+    CHECK(hg_save(f.d, again, n) == n && !memcmp(again, s, n));
+    again[n] = 0;
+    CHECK(hg_load(f.d, again, n + 1, err, sizeof(err)) == -1);
+    free(again);
+    free(s);
+    free(m);
+    th_free(f.h);
+}
+
+/* Random words must decode to something, and only legal ones to an operation. */
+static void test_decode(void)
+{
+    uint64_t rng = 1;
+    unsigned illegal = 0;
+
+    for (unsigned i = 0; i < 200000; i++) {
+        HgInsn in = { 0 };
+        hg_rv_decode(&in, (uint32_t)hg_rand(&rng));
+        CHECK(in.op && in.rd <= 32 && in.rs1 < 32 && in.rs2 < 32);
+        illegal += in.op == 1;
+    }
+    CHECK(illegal > 100000);                /* 16-bit encodings alone are three quarters */
+}
+
+static void test_life_cycle(void)
+{
+    for (unsigned i = 0; i < 10; i++) {
+        Fix f = setup(false, true);
+        tables(&f, 16, 16);
+        memcpy(f.h->ram + 4096, (uint32_t[]) { 0x0000006f }, 4);    /* j . */
+        context(&f, 1);
+        launch(&f, 1, 0, 4, 64);
+        hg_stop(f.d);
+        hg_stop(f.d);
+        hg_start(f.d);
+        hg_start(f.d);
+        hg_set_bus_master(f.d, false);
+        hg_set_bus_master(f.d, true);
+        hg_ram_remove(f.d, RAM_BASE, RAM_SIZE);
+        if (i & 1) {
+            hg_reset(f.d);
+            CHECK(hg_mmio_read(f.d, HG_REG_CTRL, 4) == 0);
+        }
+        if (i & 2) {
+            hg_mmio_write(f.d, HG_REG_CTRL, HG_CTRL_RESET, 4);
+        }
+        th_free(f.h);                       /* with engines at work */
+    }
+    hg_free(NULL);
+}
+
+int main(void)
+{
+    test_copies();
+    test_atomics();
+    test_ram_map();
+    test_ram_moves();
+    test_read_only_ram();
+    test_abort_leaves_nothing();
+    test_hostile_states();
+    test_decode();
+    test_life_cycle();
+    printf("unit: %u checks passed\n", checks);
+    return 0;
+}
