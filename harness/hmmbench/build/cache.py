@@ -27,7 +27,7 @@ from hmmbench import paths
 from hmmbench.build.proc import guard_disk
 
 #: Artefacts of one kind that are kept; older ones go when a new one is published.
-KEEP = 12
+KEEP = 24
 
 #: No build step takes this long (seconds).
 LEFTOVER_AGE = 6 * 3600

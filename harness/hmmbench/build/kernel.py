@@ -148,14 +148,17 @@ def from_source(
         for name in (["base", "debug"] if debug else ["base"])
     )
     compiler = ctx.runner.output(["gcc", "--version"], what="gcc --version").splitlines()[0]
-    key = cache.digest(str(source), fragments, compiler)
-    build_dir = paths.cache_dir("work") / f"linux-{label}-{variant}-{key}"
+    # Not by configuration: a changed option then compiles what it touches, and no more.
+    name = f"linux-{label}-{variant}-{cache.digest(str(source), compiler)}"
+    build_dir = paths.cache_dir("work") / name
+    key = cache.digest(*options(fragments))
     stamp = build_dir / ".hmmbench.json"
     # A user's own source may have changed: make decides what to do. Ours cannot.
     if not (trusted and cache.stamp_read(stamp).get("key") == key):
-        with ctx.lock(build_dir.name, f"{label}"):
+        with ctx.lock(build_dir.name, f"kernel {label}"):
             if not (trusted and cache.stamp_read(stamp).get("key") == key):
                 build_dir.mkdir(exist_ok=True)
+                stamp.unlink(missing_ok=True)
                 _configure(ctx, source, build_dir, fragments, label)
                 _make(ctx, build_dir, label)
                 check_config(read_config(build_dir / ".config"), build_dir)
@@ -180,7 +183,11 @@ def _check_source(source: Path) -> None:
 def _configure(ctx: Context, source: Path, build_dir: Path, fragments: str, label: str) -> None:
     log = ctx.log(f"kernel-{label}-configure")
     wanted = build_dir / "hmmbench.config"
-    if (build_dir / ".config").is_file() and wanted.is_file() and wanted.read_text() == fragments:
+    if (
+        (build_dir / ".config").is_file()
+        and wanted.is_file()
+        and options(wanted.read_text()) == options(fragments)
+    ):
         return  # an interrupted build goes on where it was
     with ctx.ui.stage(f"kernel {label}: configuring", log):
         wanted.write_text(fragments)
@@ -253,6 +260,12 @@ def from_build(build_dir: Path) -> Kernel:
         )
     check_config(read_config(build_dir / ".config"), build_dir, usage=True)
     return describe(build_dir, str(build_dir), None)
+
+
+def options(fragment: str) -> list[str]:
+    """What a fragment says, without what it explains."""
+    lines = (line.strip() for line in fragment.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def read_config(path: Path) -> dict[str, str]:

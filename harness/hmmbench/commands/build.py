@@ -60,6 +60,6 @@ def main(
         json_file.write_text(json.dumps(artifacts.as_json(), indent=1) + "\n")
     for name, value in artifacts.versions.items():
         typer.echo(f"{name:<10} {value}")
-    typer.echo(f"{'qemu':<10} {artifacts.qemu}")
+    typer.echo(f"{'binary':<10} {artifacts.qemu}")
     typer.echo(f"{'image':<10} {artifacts.kernel_image}")
     typer.echo(f"{'initramfs':<10} {artifacts.initramfs}")
