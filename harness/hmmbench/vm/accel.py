@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import platform
+import subprocess
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def probe(spec: MachineSpec, timeout: float = PROBE_TIMEOUT, again: bool = False
             "tcg",
             "/dev/kvm may not be opened by this user (groups: kvm), so the guest is emulated",
         )
-    name = "-".join((host_id(), file_hash(spec.kernel)[:12], file_hash(spec.qemu)[:12]))
+    name = "-".join((host_id(), file_hash(spec.kernel)[:12], _version(spec.qemu)))
     memory = paths.cache_dir("accel") / f"{name}.json"
     if not again:
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -73,6 +74,15 @@ def probe(spec: MachineSpec, timeout: float = PROBE_TIMEOUT, again: bool = False
         fresh.write_text(json.dumps(asdict(answer)))
         fresh.replace(memory)
     return answer
+
+
+def _version(qemu: Path) -> str:
+    """Short name of a QEMU's version: its device may be rebuilt any time, its KVM code is not."""
+    try:
+        done = subprocess.run([qemu, "--version"], capture_output=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return file_hash(qemu)[:12]
+    return hashlib.sha256(done.stdout).hexdigest()[:12]
 
 
 def _try_kvm(spec: MachineSpec, timeout: float) -> Accel:

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Life and death of the driver under load: driver_life KERNELS.elf TEST
+ *
+ *   unbind   the driver is unbound with jobs running and pages in VRAM, 5 times
+ *   reset    the same with a function-level reset
+ *   unplug   prints "unplug now" and waits for the device to go
+ *   lazyfree memory given back with MADV_FREE and then written by the GPU is kept
+ *   cow      pages in VRAM that fork() shares: either side writes by GPU or CPU
+ *   tight    more memory in use than the driver may have VRAM
+ *   starve   the address space changes all the time while the GPU faults
+ *
+ * Prints what failed, or "TEST passed".  Exit status 0 or 1.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "accesses.h"
+#include "hmmgpu.h"
+
+#define PAGE		4096UL
+#define WORDS		(PAGE / sizeof(uint64_t))
+#define PCI_NAME	"0000:01:00.0"
+#define DRIVER		"/sys/bus/pci/drivers/hmm_gpu/"
+#define DEVICE		"/sys/bus/pci/devices/" PCI_NAME
+#define DEBUGFS		"/sys/kernel/debug/dri/0/"
+
+static struct hmmgpu *gpu;
+static struct hmmgpu_ctx *ctx;
+static struct hmmgpu_kernel *kernels;
+static int failures;
+
+static void __attribute__((format(printf, 2, 3))) fail(int line, const char *text, ...)
+{
+	va_list args;
+
+	va_start(args, text);
+	printf("line %d: ", line);
+	vprintf(text, args);
+	printf("\n");
+	va_end(args);
+	failures++;
+}
+
+#define CHECK(condition, ...)				\
+	do {						\
+		if (!(condition))			\
+			fail(__LINE__, __VA_ARGS__);	\
+	} while (0)
+
+static void need(int error, const char *what)
+{
+	if (error) {
+		printf("%s: %s\n", what, strerror(-error));
+		exit(1);
+	}
+}
+
+static void start_gpu(void)
+{
+	need(hmmgpu_open(&gpu, NULL), "open");
+	need(hmmgpu_ctx_create(gpu, 0, &ctx), "context");
+}
+
+static void stop_gpu(void)
+{
+	hmmgpu_ctx_destroy(ctx);
+	hmmgpu_close(gpu);
+}
+
+static void write_text(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+
+	CHECK(fd >= 0, "%s: %s", path, strerror(errno));
+	if (fd < 0)
+		return;
+	CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text), "%s: %s", path,
+	      strerror(errno));
+	close(fd);
+}
+
+static uint64_t *pages(size_t n)
+{
+	uint64_t *p = mmap(NULL, n * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			   -1, 0);
+
+	if (p == MAP_FAILED) {
+		perror("mmap");
+		exit(1);
+	}
+	return p;
+}
+
+/* Word 0 of page i becomes or must be i + value. */
+static void fill(uint64_t *p, size_t n, uint64_t value)
+{
+	for (size_t i = 0; i < n; i++)
+		p[i * WORDS] = i + value;
+}
+
+static void expect(int line, const uint64_t *p, size_t n, uint64_t value)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (p[i * WORDS] != i + value) {
+			fail(line, "page %zu has %lu, not %lu", i, p[i * WORDS], i + value);
+			return;
+		}
+	}
+}
+
+/* The GPU reads (and sums up) or writes word 0 of each page: i + value. */
+static int touch(uint64_t *p, size_t n, int write, uint64_t value, uint64_t *sum)
+{
+	struct touch_args args = {
+		.base = (uintptr_t)p, .npages = n, .write = write, .value = value,
+		.sum = (uintptr_t)sum,
+	};
+	struct hmmgpu_launch launch = { .args = (uintptr_t)&args, .grid = 2, .block = 128 };
+
+	need(hmmgpu_kernel_symbol(kernels, "touch", &launch.entry), "kernel touch");
+	return hmmgpu_run(ctx, &launch, NULL);
+}
+
+static void to_device(int line, uint64_t *p, size_t n)
+{
+	uint64_t moved = 0;
+	int error = hmmgpu_prefetch(gpu, p, n * PAGE, HMM_GPU_MIGRATE_DEVICE, &moved, NULL);
+
+	if (error || moved != n)
+		fail(line, "migrate: %d, %lu of %zu pages", error, moved, n);
+}
+
+static uint64_t *job_memory;
+
+/* Jobs one after the other until one ends with an error, which it returns. */
+static void *run_jobs(void *unused)
+{
+	int error;
+
+	(void)unused;
+	do
+		error = touch(job_memory, 64, 1, 1, NULL);
+	while (!error);
+	return (void *)(long)error;
+}
+
+static void disturb(const char *path, const char *text, int want, int rebind)
+{
+	size_t n = 600;
+
+	for (int round = 0; round < 5; round++) {
+		uint64_t *p = pages(n), sum = 0;
+		pthread_t thread;
+		void *end;
+
+		job_memory = pages(64);
+		fill(p, n, 51);
+		to_device(__LINE__, p, n);
+		pthread_create(&thread, NULL, run_jobs, NULL);
+		usleep(10000 + 3000 * round);
+		write_text(path, text);
+		pthread_join(thread, &end);
+		CHECK((long)end == want, "jobs ended with %ld, not %d", (long)end, want);
+		if (rebind) {
+			expect(__LINE__, p, n, 51);
+			stop_gpu();
+			write_text(DRIVER "bind", PCI_NAME);
+			start_gpu();
+		} else {
+			CHECK(touch(p, n, 0, 0, NULL) == want, "a lost context works");
+			hmmgpu_ctx_destroy(ctx);
+			need(hmmgpu_ctx_create(gpu, 0, &ctx), "context");
+		}
+		CHECK(!touch(p, n, 0, 0, &sum), "job after it failed");
+		CHECK(sum == n * (n - 1) / 2 + 51 * n, "GPU sees %lu", sum);
+		expect(__LINE__, p, n, 51);
+		munmap(p, n * PAGE);
+		munmap(job_memory, 64 * PAGE);
+	}
+}
+
+static void test_unbind(void)
+{
+	disturb(DRIVER "unbind", PCI_NAME, -ENODEV, 1);
+}
+
+static void test_reset(void)
+{
+	disturb(DEVICE "/reset", "1", -EIO, 0);
+}
+
+static void test_unplug(void)
+{
+	size_t n = 600;
+	uint64_t *p = pages(n);
+	pthread_t thread;
+	void *end;
+
+	job_memory = pages(64);
+	fill(p, n, 3);
+	to_device(__LINE__, p, n);
+	pthread_create(&thread, NULL, run_jobs, NULL);
+	printf("unplug now\n");
+	fflush(stdout);
+	pthread_join(thread, &end);
+	CHECK((long)end == -ENODEV, "jobs ended with %ld", (long)end);
+	expect(__LINE__, p, n, 3);
+	for (int wait = 0; wait < 100 && !access(DEVICE, F_OK); wait++)
+		usleep(100000);
+	CHECK(access(DEVICE, F_OK), "device is still there");
+}
+
+static void test_lazyfree(void)
+{
+	size_t n = 256;
+
+	for (int device = 0; device < 2; device++) {
+		uint64_t *p = pages(n);
+
+		madvise(p, n * PAGE, MADV_NOHUGEPAGE);
+		fill(p, n, 1);
+		CHECK(!madvise(p, n * PAGE, MADV_FREE), "MADV_FREE: %s", strerror(errno));
+		if (device)
+			to_device(__LINE__, p, n);
+		CHECK(!touch(p, n, 1, 77, NULL), "job failed");
+		if (device)
+			need(hmmgpu_migrate(gpu, p, n * PAGE, HMM_GPU_MIGRATE_SYSTEM, NULL, NULL),
+			     "migrate back");
+		/* reclaim them: what is not dirty would be dropped */
+		CHECK(!madvise(p, n * PAGE, MADV_PAGEOUT), "MADV_PAGEOUT: %s", strerror(errno));
+		expect(__LINE__, p, n, 77);
+		munmap(p, n * PAGE);
+	}
+}
+
+static void test_cow(void)
+{
+	size_t n = 128;
+
+	for (int how = 0; how < 4; how++) {
+		uint64_t *p = pages(n);
+		int go[2], status = -1;
+		pid_t child;
+
+		fill(p, n, 100);
+		to_device(__LINE__, p, n);
+		need(pipe(go), "pipe");
+		child = fork();
+		if (!child) {
+			char byte;
+			int bad = 0;
+
+			close(go[1]);
+			if (how & 1) {	/* the child writes first */
+				fill(p, n, 500);
+				_exit(read(go[0], &byte, 1) != 0 || p[WORDS] != 501);
+			}
+			bad = read(go[0], &byte, 1) != 0;
+			for (size_t i = 0; i < n; i++)
+				bad |= p[i * WORDS] != i + 100;
+			_exit(bad);
+		}
+		close(go[0]);
+		if (how & 2)
+			fill(p, n, 900);
+		else
+			CHECK(!touch(p, n, 1, 900, NULL), "job failed");
+		close(go[1]);
+		waitpid(child, &status, 0);
+		CHECK(!status, "child of variant %d: status %#x", how, status);
+		expect(__LINE__, p, n, 900);
+		munmap(p, n * PAGE);
+	}
+}
+
+static void test_tight(void)
+{
+	size_t n = 2048;
+	uint64_t *p = pages(n), vram;
+	char old[24];
+
+	need(hmmgpu_get_param(gpu, HMM_GPU_PARAM_VRAM_PAGES, &vram), "parameter");
+	snprintf(old, sizeof(old), "%lu", vram);
+	write_text(DEBUGFS "vram_limit", "700");
+	fill(p, n, 8);
+	for (int round = 0; round < 4; round++) {
+		uint64_t moved, free = 0, sum = 0;
+
+		hmmgpu_set_policy(gpu, round & 1);
+		need(hmmgpu_migrate(gpu, p, n * PAGE, HMM_GPU_MIGRATE_DEVICE, &moved, NULL),
+		     "migrate");
+		CHECK(moved, "nothing moved");
+		CHECK(!touch(p, n, 0, 0, &sum), "job failed");
+		CHECK(sum == n * (n - 1) / 2 + 8 * n, "GPU sees %lu", sum);
+		need(hmmgpu_get_param(gpu, HMM_GPU_PARAM_VRAM_FREE, &free), "parameter");
+		CHECK(free <= 700, "%lu pages free of 700", free);
+	}
+	write_text(DEBUGFS "vram_limit", old);
+	expect(__LINE__, p, n, 8);
+	munmap(p, n * PAGE);
+}
+
+static volatile int stop;
+
+static void *change_mappings(void *unused)
+{
+	while (!stop) {
+		uint64_t *p = pages(4);
+
+		p[0] = 1;
+		munmap(p, 4 * PAGE);
+	}
+	return unused;
+}
+
+static void test_starve(void)
+{
+	size_t n = 512;
+	uint64_t *p = pages(n);
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, change_mappings, NULL);
+	for (int round = 0; round < 10; round++) {
+		CHECK(!touch(p, n, 1, round, NULL), "job failed");
+		expect(__LINE__, p, n, round);
+		madvise(p, n * PAGE, MADV_DONTNEED);
+	}
+	stop = 1;
+	pthread_join(thread, NULL);
+	munmap(p, n * PAGE);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} tests[] = {
+	{ "unbind", test_unbind },
+	{ "reset", test_reset },
+	{ "unplug", test_unplug },
+	{ "lazyfree", test_lazyfree },
+	{ "cow", test_cow },
+	{ "tight", test_tight },
+	{ "starve", test_starve },
+};
+
+int main(int argc, char **argv)
+{
+	if (argc != 3) {
+		printf("usage: driver_life KERNELS.elf TEST\n");
+		return 2;
+	}
+	need(hmmgpu_kernel_load_file(argv[1], &kernels), "kernels");
+	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
+		if (strcmp(tests[i].name, argv[2]))
+			continue;
+		start_gpu();
+		tests[i].run();
+		stop_gpu();
+		if (!failures)
+			printf("%s passed\n", argv[2]);
+		return failures != 0;
+	}
+	printf("no such test: %s\n", argv[2]);
+	return 2;
+}
