@@ -157,3 +157,10 @@ def test_bad_property(start: Start, properties: str, words: str) -> None:
         start(properties)
     assert words in str(caught.value)
     assert caught.value.exit_status == 1  # a message and an exit, no abort
+
+
+def test_properties_are_described(machine: Machine) -> None:
+    """Introspection makes an unrealized device: it has no GPU yet and must not need one."""
+    listed = machine.qmp("device-list-properties", {"typename": "hmm-gpu"})
+    names = {one["name"] for one in listed}
+    assert {"vram-size", "bar-size", "sms", "deterministic", "seed", "inject"} <= names

@@ -97,3 +97,25 @@ def test_plug_again(machine: Machine) -> None:
         machine.qmp("device_add", {"driver": "hmm-gpu", "id": "gpu", "bus": "rp"})
         machine.enable_device()
         _works_again(machine)
+
+
+def test_quit_in_the_middle_of_work(machine: Machine) -> None:
+    """QEMU ends in good order: status 0, no complaint."""
+    machine.gpu.start()
+    Launch(machine).begin(machine.gpu)
+    spin(machine)
+    machine.qmp("quit")
+    assert machine.wait_exit() == 0
+    assert machine.log() == ""
+
+
+def test_system_resets_under_load(machine: Machine) -> None:
+    for _ in range(10):
+        machine.events.clear()
+        machine.gpu.start()
+        spin(machine)
+        machine.qmp("system_reset")
+        eventually("reset", lambda: any(e["event"] == "RESET" for e in machine.events))
+        machine.reset_allocator()
+        machine.enumerate()
+    _works_again(machine)
