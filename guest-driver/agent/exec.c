@@ -282,10 +282,11 @@ void serve_write_file(const struct message *m)
 	}
 	content = m->payload + 8 + path_len;
 	left = m->header.len - 8 - path_len;
+	/* Not blocking: a FIFO that nobody reads is an error, not the end of the agent. */
 	if (mode)
-		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode & 07777);
+		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, mode & 07777);
 	else
-		fd = open(path, O_WRONLY | O_CLOEXEC);
+		fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0) {
 		chan_reply_error(m, "%s: %s", path, strerror(errno));
 		free(path);

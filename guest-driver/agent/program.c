@@ -28,6 +28,7 @@
 #include "program.h"
 
 #define DEFAULT_TIMEOUT_MS	10000
+#define MAX_TIMEOUT_MS		3600000
 #define KILL_GRACE_MS		3000
 #define COUNTERS_SIZE		65536
 
@@ -311,6 +312,10 @@ static bool prepare(const struct message *m, char *err)
 	if (m->header.len != sizeof(sh->prog) + ops_len + acc_len)
 		return bad(err, "%u bytes for %u operations and %u accesses", m->header.len,
 			   sh->prog.nops, sh->prog.naccesses);
+	if (!sh->prog.timeout_ms)
+		sh->prog.timeout_ms = DEFAULT_TIMEOUT_MS;
+	if (sh->prog.timeout_ms > MAX_TIMEOUT_MS)
+		sh->prog.timeout_ms = MAX_TIMEOUT_MS;
 	memcpy(sh->ops, p + sizeof(sh->prog), ops_len);
 	memcpy(sh->accesses, p + sizeof(sh->prog) + ops_len, acc_len);
 	if (!check_ops(err) || !place_gpu_tables(err))
@@ -614,8 +619,7 @@ void serve_program(const struct message *m)
 	memset(&run, 0, sizeof(run));
 	memset(run.pidfd, -1, sizeof(run.pidfd));
 	start = now_ns();
-	run.deadline = start + (sh->prog.timeout_ms ? sh->prog.timeout_ms : DEFAULT_TIMEOUT_MS) *
-		       1000000ull;
+	run.deadline = start + sh->prog.timeout_ms * 1000000ull;
 	ret = make_process(0);
 	if (ret) {
 		chan_reply_error(m, "PROGRAM: fork: %s", strerror(-ret));

@@ -113,6 +113,10 @@ def test_files(agent: Agent, tmp_path: Path) -> None:
         agent.read_file(str(tmp_path / "none"))
     with pytest.raises(AgentError, match="No such file"):
         agent.write_file(str(tmp_path / "none"), b"x", mode=0)
+    os.mkfifo(fifo := tmp_path / "fifo")
+    with pytest.raises(AgentError, match="No such device"):
+        agent.write_file(str(fifo), b"x", mode=0)
+    assert agent.read_file(str(fifo)) == b""
 
 
 def test_unknown_and_broken_requests(host_agent: HostAgent) -> None:
@@ -429,6 +433,8 @@ def test_timeout_kills_everything_and_keeps_results(
     assert result.died == 0
     assert host_agent.children() == []
     assert statuses(run(agent, [Op(OpKind.NOP)])) == [0]
+    for limit in (0, 2**32 - 1):  # the default; and more than any clock can count
+        assert not run(agent, [Op(OpKind.NOP)], timeout_ms=limit).timeout
 
 
 def test_death_that_nobody_asked_for_is_reported(agent: Agent, host_agent: HostAgent) -> None:
