@@ -4,15 +4,21 @@ once a content hash."""
 
 from __future__ import annotations
 
+import os
+
 import hg_lib
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # One core example takes milliseconds, the first one also a compilation.
 settings.register_profile(
     "core", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-settings.load_profile("core")
+# A run with a bug built in (test_breaks.py) only has to fail: no shrinking, nothing kept.
+settings.register_profile(
+    "broken", settings.get_profile("core"), phases=[Phase.generate], database=None
+)
+settings.load_profile("broken" if os.environ.get("HG_CORE_BREAK") else "core")
 
 
 @pytest.fixture(scope="session", autouse=True)

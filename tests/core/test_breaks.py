@@ -36,7 +36,7 @@ CHOSEN = [b for b in BREAKS if os.environ.get("HG_ALL_BREAKS") or b[0] in SAMPLE
 @pytest.mark.parametrize("row", CHOSEN, ids=lambda b: str(b[0]).replace(" ", "-"))
 @pytest.mark.skipif(bool(os.environ.get("HG_CORE_BREAK")), reason="is the broken run itself")
 def test_bug_is_caught(row: tuple[str, str, str, str, str]) -> None:
-    env = os.environ | {"HG_CORE_BREAK": row[0], "HYPOTHESIS_STORAGE_DIRECTORY": os.devnull}
+    env = os.environ | {"HG_CORE_BREAK": row[0]}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"{HERE}/{row[4]}"],
         env=env, capture_output=True, text=True, check=False, timeout=300,

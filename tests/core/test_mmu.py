@@ -194,7 +194,7 @@ BASE = 0x5000_0000
 
 
 @given(data=st.data(), exact=st.booleans())
-@settings(max_examples=80)
+@settings(max_examples=60)
 def test_tlb_model(data: st.DataObject, exact: bool) -> None:
     """Random map, unmap, invalidate, access in two address spaces.  With large TLBs each access
     uses exactly the oldest translation since the last invalidation; with tiny ones it uses the
@@ -215,9 +215,9 @@ def test_tlb_model(data: st.DataObject, exact: bool) -> None:
         for n, f in enumerate(frames):
             dev.write(f, struct.pack("<Q", 100 + n))
         m = Model(exact)
-        page = st.integers(0, 3)
-        asid = st.sampled_from([1, 2])
-        for _ in range(data.draw(st.integers(5, 30))):
+        page = st.sampled_from([0, 0, 0, 0, 1, 2])  # few, so that the same is met again
+        asid = st.sampled_from([1, 1, 1, 2])
+        for _ in range(data.draw(st.integers(15, 50))):
             what = data.draw(st.sampled_from(["map", "map", "unmap", "access", "access", "access",
                                               "range", "asid", "all", "root"]))  # fmt: skip
             a, p = data.draw(asid), data.draw(page)
