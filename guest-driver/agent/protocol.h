@@ -29,7 +29,7 @@ struct hb_header {		/* 16 bytes */
 /* Requests, and their answers (type | HB_MSG_REPLY) */
 #define HB_MSG_HELLO		1	/* - -> JSON text: protocol, sizes of the structs below, kernel release, page size, driver loaded, GPU parameters */
 #define HB_MSG_PROGRAM		2	/* struct hb_program ... -> struct hb_result ... */
-#define HB_MSG_EXEC		3	/* u32 timeout_ms, shell command -> s32 exit status, output (stdout and stderr) */
+#define HB_MSG_EXEC		3	/* u32 timeout_ms, shell command -> s32 exit status (-n: ended by signal n, -110: time limit), output (stdout and stderr) */
 #define HB_MSG_READ_FILE	4	/* path -> content */
 #define HB_MSG_WRITE_FILE	5	/* u32 mode (octal bits; 0 = write into what exists), u32 path length, path, content -> - */
 #define HB_MSG_START		6	/* as EXEC, but not waited for -> u32 pid (its process group) */
@@ -118,7 +118,7 @@ struct hb_op {			/* 64 bytes */
 #define HB_OP_SPAWN		15	/* arg = number of the new process */
 #define HB_OP_EXIT		16	/* the process ends (_exit) */
 #define HB_OP_KILL		17	/* kill -9 process arg (not itself), waits until it is gone */
-#define HB_OP_WAIT_GPU		18	/* waits for all NOWAIT jobs of the process */
+#define HB_OP_WAIT_GPU		18	/* waits for all NOWAIT jobs of the process; their results go to the results of their own operations */
 #define HB_OP_SLEEP		19	/* a = microseconds */
 #define HB_OP_GPU_SPIN		20	/* NOWAIT launch that runs until killed or budget a is used up */
 #define HB_OP_CLOSE_GPU		21	/* closes contexts and the device file of the process; opened again when next needed */
@@ -167,7 +167,7 @@ struct hb_result {		/* 64 bytes */
 	uint32_t live_nonzero;	/* 1: live counters did not return to zero in settle_ms */
 	uint64_t elapsed_ns;
 	uint32_t died;		/* bit p: process p died from a signal that the program did not ask for */
-	uint32_t died_signal;	/* of the first of them */
+	uint32_t died_signal;	/* of the first of them; 0x100 | code: the agent's own failure in that process */
 	uint64_t stuck;		/* processes that even SIGKILL did not end in time */
 	uint64_t pad;
 };
@@ -179,8 +179,8 @@ struct hb_op_result {		/* 64 bytes */
 	uint32_t data_off;
 	uint32_t data_len;
 	uint32_t pad;
-	uint64_t aux0;
-	uint64_t aux1;
+	uint64_t aux0;		/* of a failed job: block << 32 | thread, else see the operation */
+	uint64_t aux1;		/* of a failed job: pc */
 	uint64_t fault_addr;	/* of a failed job: offset in region if region_of_fault >= 0, else the address */
 	int32_t fault_region;
 	uint32_t pad2;
@@ -190,7 +190,7 @@ struct hb_op_result {		/* 64 bytes */
 #define HB_RES_KILLED		2	/* the process ended while in the operation, as the program asked */
 
 struct hb_access_result {	/* 16 bytes */
-	uint64_t value;
+	uint64_t value;		/* what was read, or the old value; 0 for WRITE and DELAY */
 	uint32_t status;	/* HB_AST_* */
 	uint32_t order;		/* CPU only: position in the actor's program, for reading traces */
 };
