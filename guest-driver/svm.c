@@ -223,6 +223,8 @@ static int window_break_cow(struct hg_svm *svm, unsigned long start,
 		if (!(want[i] & HMM_PFN_REQ_WRITE) || !(pfns[i] & HMM_PFN_VALID) ||
 		    pfns[i] & HMM_PFN_WRITE)
 			continue;
+		if (!is_device_private_page(hmm_pfn_to_page(pfns[i])))
+			return -EFAULT;
 		found = 1;
 		mmap_read_lock(svm->mm);
 		vma = vma_lookup(svm->mm, va);
@@ -235,6 +237,35 @@ static int window_break_cow(struct hg_svm *svm, unsigned long start,
 		mmap_read_unlock(svm->mm);
 	}
 	return found;
+}
+
+/*
+ * Faults in what @want asks for and reads the CPU's entries, run by run.  A run
+ * is a series of pages wanted in the same way: when hmm_range_fault() has to
+ * fault a page, it faults all from there to the end of its range alike, and so
+ * would touch pages that nobody asked for, or write to those only read.  (For a
+ * huge page of hugetlbfs it looks at the first page's wish alone.)
+ * The mmap lock is held for reading.
+ */
+static int window_fault(struct hmm_range *window, const unsigned long *want)
+{
+	unsigned long n = (window->end - window->start) >> PAGE_SHIFT, i, j;
+	struct hmm_range run = *window;
+	int ret = 0;
+
+	if (!want)
+		return hmm_range_fault(window);
+	for (i = 0; i < n && !ret; i = j) {
+		for (j = i + 1; j < n && want[j] == want[i]; j++)
+			;
+		if (!want[i])
+			continue;
+		run.start = window->start + (i << PAGE_SHIFT);
+		run.end = window->start + (j << PAGE_SHIFT);
+		run.hmm_pfns = window->hmm_pfns + i;
+		ret = hmm_range_fault(&run);
+	}
+	return ret;
 }
 
 /**
@@ -280,7 +311,7 @@ int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end
 
 		range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
 		mmap_read_lock(svm->mm);
-		ret = hmm_range_fault(&range);
+		ret = window_fault(&range, want);
 		mmap_read_unlock(svm->mm);
 		if (ret == -EBUSY)
 			continue;
