@@ -6,12 +6,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from hmmbench.guest.protocol import F_CTX1, F_NOWAIT, Acc, MapKind, Op, OpKind
+from hmmbench.guest.protocol import F_CTX1, F_NOWAIT, Acc, MapKind, Op, OpKind, Program
 from hmmbench.model import admit
-from hmmbench.model.space import Space
-from hmmbench.oracle.predict import Prediction, Predictor
+from hmmbench.model.page import AnyValue
+from hmmbench.model.space import Space, gp_of
+from hmmbench.oracle.predict import LIMIT, Prediction, Predictor
 from hmmbench.recipe import Recipe
 from hmmbench.replay import sound
+
+#: Words of a process that are read once more at the end, at most.
+LOOKS = 64
 
 _HEAD = """\
 /*
@@ -51,6 +55,7 @@ def export(recipe: Recipe) -> str:
         if o.op == OpKind.FORK:
             forked.add(o.arg)
         space.apply(o)
+    _look_at_the_end(program, expected, space, bodies, at)
     # A process with nothing to do still has to be there.
     for p in space.procs:
         if not any(proc == p for proc, _ in bodies):
@@ -74,6 +79,39 @@ def export(recipe: Recipe) -> str:
         lines.append(f"\t{{ {p}, {a}, p{p}_a{a}, .first = {first.get((p, a), 0)}{extra} }},")
     lines.append("};\nREPRO_MAIN(actors)")
     return "\n".join(lines) + "\n"
+
+
+def _look_at_the_end(
+    program: Program,
+    expected: Predictor,
+    space: Space,
+    bodies: dict[tuple[int, int], list[str]],
+    at: dict[tuple[int, int], int],
+) -> None:
+    """Read what was touched once more: where threads met, only the outcome is known."""
+    last = max((o.phase for o in program.ops), default=0) + 1
+    for p in space.alive():
+        places = dict.fromkeys(
+            (a[1], a[3] & ~7) for o in program.ops if o.proc == p.number for a in o.acc
+            if a[0] != Acc.DELAY
+        )  # fmt: skip
+        reads: list[str] = []
+        for region, off in places:
+            gp = gp_of(region, off)
+            vma = expected.space.procs[p.number].find(gp)
+            if vma is None or not vma.prot & 1:
+                continue
+            page = expected.space.procs[p.number].page(gp, vma)
+            value = page.worlds[0].get(off // 8 % 512)
+            if not page.plain or isinstance(value, AnyValue):
+                continue
+            allowed = frozenset({value}) if isinstance(value, int) else value
+            if len(allowed) <= LIMIT and len(reads) < LOOKS:
+                reads.append(_access((int(Acc.READ), region, 0, off, 0, 0), allowed, False))
+        if reads:
+            bodies[(p.number, 0)].append(f"phase({last});")
+            bodies[(p.number, 0)].append(f"cpu({', '.join(reads)});")
+            at[(p.number, 0)] = last
 
 
 def _comment(text: str) -> str:

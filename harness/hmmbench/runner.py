@@ -34,8 +34,11 @@ BATCH = 100
 
 #: Rules of the device that a sound driver survives; one is used in an example now and then.
 INJECTIONS = (
+    # An invalidation that takes its time is where a driver that does not wait goes wrong.
     "tlb_invalidate prob=0.3 delay=300000",
-    "tlb_invalidate prob=0.1 delay=2000000",
+    "tlb_invalidate prob=0.3 delay=3000000",
+    "tlb_invalidate prob=0.2 delay=10000000",
+    "tlb_invalidate prob=0.1 delay=20000000",
     "fault prob=0.2 duplicate",
     "fault prob=0.3 delay_valid=50000",
     "replay prob=0.3 delay=200000",
@@ -166,7 +169,7 @@ class Campaign:
                 f"{rng.randrange(1, 1 << 16)}"
                 for name in names
             )
-        if self.injections and rng.random() < 0.1:
+        if self.injections and rng.random() < 0.15:
             inject = (rng.choice(self.injections),)
         return Environment(delays, inject)
 

@@ -11,8 +11,8 @@ without a false alarm.  The rules for one phase in which several threads meet:
 * A page of a private file mapping follows the file until it is written.  In a phase that
   accesses it through such a mapping nobody writes the file's page; then it does not matter
   when the copy happens.
-* Accesses to half words only where one thread touches the word: mixed sizes have no simple
-  order.
+* Accesses to half words only where one operation runs alone and one lane touches the word:
+  mixed sizes have no simple order.
 * At most RACE_LIMIT changes of one word, unless all are atomics (whose results give the order).
 * A copy or fill is done in pieces which may be repeated after a fault, so nobody else writes
   what it reads or writes.
@@ -245,6 +245,7 @@ class Admission:
                 out.append(o)
             elif o.op in (OpKind.CPU_ACCESS, OpKind.GPU_ACCESS):
                 self._reachable(o)
+                o.acc = [a for a in o.acc if a[0] not in (Acc.READ32, Acc.WRITE32)]
                 if o.acc:
                     out.append(o)
             elif o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):

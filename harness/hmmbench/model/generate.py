@@ -202,7 +202,8 @@ class Generator:
         self.value += 1
         kind = rng.choice((Acc.READ, Acc.WRITE, Acc.WRITE, Acc.ADD))
         off = (gp & (REGION_PAGES - 1)) * PAGE + rng.choice(_WORDS) * 8
-        return (int(kind), gp >> REGION_SHIFT, 0, off, self.value << 32, 0)
+        value = 0 if kind == Acc.READ else self.value << 32
+        return (int(kind), gp >> REGION_SHIFT, 0, off, value, 0)
 
 
 Maker = Callable[[Generator, Process], list[Op]]

@@ -113,6 +113,9 @@ class Predictor:
             if changes or not single:
                 _smash(page, word)
             return
+        if single and not first.optional and changes and events[0][2].kind not in READS:
+            # The first thing is a write, and it is certain: nothing before it matters.
+            page.own()
         if single and page.plain and not first.optional:
             for i, step, e in events:
                 value = page.worlds[0].get(word)
@@ -126,9 +129,11 @@ class Predictor:
                     self.seen[i][step] = _options(value, e)
             return
         page.own()
-        if not page.plain:
+        if not page.plain or any(e.kind in (Acc.READ32, Acc.WRITE32) for _, _, e in events):
             _smash(page, word)
             return
+        for _, _, e in events:
+            e.view = -1
         try:
             finals = final_values(page.worlds[0].get(word), [e for _, _, e in events])
         except Undecided:

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Campaign, shrinking, replay and report on the fake machine: no VM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import fake
+import pytest
+
+from hmmbench.export_c import export
+from hmmbench.guest.protocol import Program, Result
+from hmmbench.recipe import Environment, Recipe
+from hmmbench.replay import replay
+from hmmbench.report import Report
+from hmmbench.runner import Campaign, repeats
+from hmmbench.target import Outcome, judge
+
+
+class FakeTarget:
+    """The fake machine as a target; keeps the programs it ran."""
+
+    def __init__(self, bug: str = "", seed: int = 1) -> None:
+        self.machine = fake.Fake(bug, seed)
+        self.programs: list[bytes] = []
+        self.environments: list[Environment] = []
+
+    def run(self, program: Program, environment: Environment) -> Outcome:
+        payload = program.encode()
+        self.programs.append(payload)
+        self.environments.append(environment)
+        return judge(program, Result.decode(self.machine.run(payload), program))
+
+    def renew(self) -> None:
+        pass
+
+    def keep(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def test_a_sound_machine_passes_every_example(tmp_path: Path) -> None:
+    target = FakeTarget()
+    tally = Campaign(target, tmp_path / "out", seed=3, examples=120).run()
+    assert tally.findings == []
+    assert tally.examples == 120
+    assert len(target.programs) == 120
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_seed_fixes_everything(tmp_path: Path) -> None:
+    runs = []
+    for seed in (5, 5, 6):
+        target = FakeTarget()
+        Campaign(target, tmp_path, seed=seed, examples=30, delays=["a", "b"]).run()
+        runs.append((target.programs, target.environments))
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+    assert any(e.delays for e in runs[0][1])
+
+
+@pytest.mark.parametrize(
+    "bug", ["stale_tlb", "ro_writable", "lost_update", "silent_fault", "stale_after_migrate"]
+)
+def test_failures_become_small_recipes_that_repeat(tmp_path: Path, bug: str) -> None:
+    tally = Campaign(FakeTarget(bug), tmp_path, seed=1, examples=300, shrink_s=40).run()
+    (finding,) = tally.findings
+    recipe = Recipe.read(finding.recipe)
+    assert len(recipe.program.ops) <= 10
+    assert finding.operations == len(recipe.program.ops)
+    again = [replay(FakeTarget(bug, seed), recipe).found for seed in range(10)]
+    assert sum(again) >= 9
+    assert not any(replay(FakeTarget("", seed), recipe).found for seed in range(10))
+    assert "REPRO_MAIN" in export(recipe)
+
+
+def test_an_error_of_the_machine_is_not_a_violation(tmp_path: Path) -> None:
+    class Broken(FakeTarget):
+        def run(self, program: Program, environment: Environment) -> Outcome:
+            raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        Campaign(Broken(), tmp_path, examples=50).run()
+
+
+def test_repeats_cover_rare_failures() -> None:
+    assert repeats(1.0) <= 10
+    assert (1 - 0.05) ** repeats(0.05) < 0.1
+
+
+def test_report_as_json_and_junit(tmp_path: Path) -> None:
+    violation = {
+        "oracle": "values", "message": "a < b\x01", "recipe": "r.json", "details": "",
+        "operations": 3, "rate": 1.0,
+    }  # fmt: skip
+    report = Report(verdict="fail", seed=4, profile="quick", violations=[violation])
+    report.write_json(tmp_path / "r.json")
+    data = json.loads((tmp_path / "r.json").read_text())
+    for key in ("verdict", "seed", "kernel", "qemu", "accel", "examples", "operations",
+                "gpu_accesses", "gpu_faults", "replays", "pages_to_device", "pages_to_system",
+                "violations", "wall_s", "stages"):  # fmt: skip
+        assert key in data
+    report.write_junit(tmp_path / "r.xml")
+    root = ElementTree.parse(tmp_path / "r.xml").getroot()
+    failure = root.find("testsuite/testcase/failure")
+    assert failure is not None
+    assert failure.get("message") == "a < b?"

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Exported reproducers compile without a warning, whatever the recipe holds."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hmmbench import paths
+from hmmbench.export_c import export
+from hmmbench.model.generate import program, size_of
+from hmmbench.recipe import Environment, Recipe
+
+DRIVER = paths.driver_sources()
+INCLUDES = [f"-I{DRIVER / d}" for d in ("lib", "include/uapi", "kernels", "agent")]
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+@pytest.mark.parametrize("seed", range(4))
+def test_compiles(tmp_path: Path, seed: int) -> None:
+    p = program(random.Random(seed).randbytes(size_of(70)))
+    recipe = Recipe(p, Environment(("svm_after_zap 1 2",), ("irq lost",)), message="a */ b")
+    source = tmp_path / "repro.c"
+    source.write_text(export(recipe))
+    done = subprocess.run(
+        ["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", *INCLUDES, "-c",
+         str(source), "-o", str(tmp_path / "repro.o")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[:3000]

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The history checker against brute force over all orders."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hmmbench.guest.protocol import Acc
+from hmmbench.model.page import ANY, new_value
+from hmmbench.oracle import history
+from hmmbench.oracle.history import (
+    FAILED_READ,
+    FAILED_WRITE,
+    SET_PERM,
+    Event,
+    Undecided,
+    final_values,
+    precedes,
+)
+
+
+def brute(initial: set[int], events: list[Event], perms: tuple[int, ...]) -> frozenset[int]:
+    """Every order of every choice of optional events."""
+    finals = set()
+    optional = [i for i, e in enumerate(events) if e.optional]
+    for mask in range(1 << len(optional)):
+        skipped = {i for k, i in enumerate(optional) if mask >> k & 1}
+        chosen = [e for i, e in enumerate(events) if i not in skipped]
+        for order in permutations(chosen):
+            if any(
+                precedes(b, a) for i, a in enumerate(order) for b in order[i + 1 :]
+            ):
+                continue
+            for start in initial:
+                value = follow(start, order, perms)
+                if value is not None:
+                    finals.add(value)
+    return frozenset(finals)
+
+
+def follow(value: int, order: tuple[Event, ...], perms: tuple[int, ...]) -> int | None:
+    prot = list(perms)
+    for e in order:
+        if e.kind == SET_PERM:
+            prot[e.view] = e.value
+            continue
+        need = 1 if e.kind in (Acc.READ, FAILED_READ) else 2
+        ok = e.view < 0 or bool(prot[e.view] & need)
+        if e.kind in (FAILED_READ, FAILED_WRITE):
+            if ok:
+                return None
+            continue
+        if not ok:
+            return None
+        if e.kind != Acc.WRITE and e.result is not None and e.result != value:
+            return None
+        value = new_value(e.kind, value, e.value, e.expect, False)
+    return value
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[set[int], list[Event], tuple[int, ...]]:
+    small = st.integers(0, 3)
+    with_perms = draw(st.booleans())
+    kinds = [Acc.READ, Acc.WRITE, Acc.ADD, Acc.XCHG, Acc.CAS]
+    events = []
+    for step in range(draw(st.integers(1, 5))):
+        actor = draw(st.integers(0, 2))
+        kind = draw(st.sampled_from(kinds))
+        view = 0 if with_perms and draw(st.booleans()) else -1
+        if with_perms and draw(st.integers(0, 3)) == 0:
+            kind_ = draw(st.sampled_from([SET_PERM, FAILED_READ, FAILED_WRITE]))
+            prot = draw(st.sampled_from([0, 1, 3]))
+            events.append(Event(kind_, prot, 0, None, actor, step, 0, step, False, 0))
+            continue
+        result = None if kind == Acc.WRITE else draw(st.one_of(st.none(), small))
+        optional = draw(st.integers(0, 4)) == 0
+        events.append(
+            Event(
+                kind, draw(st.integers(1, 3)), draw(small), result, actor,
+                draw(st.integers(0, 1)), draw(st.integers(0, 1)), step,
+                optional and kind != Acc.READ, view,
+            )
+        )  # fmt: skip
+    initial = draw(st.sets(small, min_size=1, max_size=2))
+    return initial, events, (3,) if with_perms else ()
+
+
+@settings(max_examples=600, deadline=None)
+@given(histories())
+def test_agrees_with_brute_force(h: tuple[set[int], list[Event], tuple[int, ...]]) -> None:
+    initial, events, perms = h
+    assert final_values(frozenset(initial), events, perms) == brute(initial, events, perms)
+
+
+def rmw(kind: int, value: int, old: int, lane: int, step: int = 0) -> Event:
+    return Event(kind, value, 0, old, 0, 0, lane, step)
+
+
+def test_a_chain_of_many_atomics_needs_no_search() -> None:
+    events = [rmw(Acc.ADD, 1, k, 99 - k) for k in range(100)]
+    assert final_values(0, events) == {100}
+    assert final_values(1, events) == frozenset()
+
+
+def test_a_lost_update_is_seen() -> None:
+    assert final_values(0, [rmw(Acc.ADD, 1, 0, 0), rmw(Acc.ADD, 2, 0, 1)]) == frozenset()
+
+
+def test_a_chain_against_program_order_is_seen() -> None:
+    late_first = [rmw(Acc.ADD, 1, 5, 0, 0), rmw(Acc.ADD, 5, 0, 0, 1)]
+    assert final_values(0, late_first) == frozenset()
+
+
+def test_reading_an_unknown_value_fixes_it() -> None:
+    first = Event(Acc.READ, 0, 0, 7, 0, 0, 0, 0)
+    again = Event(Acc.READ, 0, 0, 8, 1, 0, 0, 0)
+    assert final_values(ANY, [first]) == {7}
+    assert final_values(ANY, [first, again]) == frozenset()
+
+
+def test_hopeless_histories_are_given_up() -> None:
+    many = [Event(Acc.WRITE, k + 1, 0, None, k, 0, 0, 0) for k in range(40)]
+    with pytest.raises(Undecided):
+        final_values(0, many)
+    unsure = [
+        Event(Acc.ADD, 1, 0, None, k, 0, 0, 0, True) for k in range(history.MAX_OPTIONAL + 1)
+    ]
+    with pytest.raises(Undecided):
+        final_values(0, unsure)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The Python side of the protocol against the headers, and its encoding against itself."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hmmbench import cheader, paths
+from hmmbench.guest import protocol as P
+from hmmbench.model.generate import program, size_of
+
+HEADER = cheader.load(paths.driver_sources() / "agent" / "protocol.h")
+UAPI = cheader.load(paths.driver_sources() / "include" / "uapi" / "hmm_gpu_drm.h")
+HW = cheader.load(paths.device_sources() / "include" / "hmm_gpu_hw.h")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "enum"),
+    [("HB_OP_", P.OpKind), ("HB_MAP_", P.MapKind), ("HB_ACC_", P.Acc), ("HB_AST_", P.Ast)],
+)
+def test_enumerations_are_those_of_the_header(prefix: str, enum: type[P.OpKind]) -> None:
+    assert {e.name: e.value for e in enum} == {
+        n: v for v, n in HEADER.names(prefix).items()
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PROTOCOL_VERSION", "MAX_PROCS", "MAX_ACTORS", "MAX_REGIONS", "MAX_FILES", "MAX_OPS",
+     "MAX_ACCESSES", "REGION_BASE", "REGION_SIZE", "STACK_PAGES", "GLOBAL_PAGES", "PF_COUNTERS",
+     "F_CTX1", "F_NOWAIT", "RES_SKIPPED", "RES_KILLED"],
+)  # fmt: skip
+def test_constants_are_those_of_the_header(name: str) -> None:
+    assert getattr(P, name) == HEADER[f"HB_{name}"]
+
+
+def test_constants_of_driver_and_device() -> None:
+    for name in ("MIGRATE_SYSTEM", "MIGRATE_DEVICE", "MIGRATE_MAP", "POLICY_MAP",
+                 "POLICY_MIGRATE", "Q_GPU_VALID", "Q_GPU_WRITE", "Q_GPU_ATOMIC", "Q_GPU_VRAM",
+                 "Q_GPU_HUGE", "Q_CPU_READ", "Q_CPU_WRITE", "Q_CPU_DEVICE",
+                 "Q_CPU_ERROR"):  # fmt: skip
+        assert getattr(P, name) == UAPI[f"HMM_GPU_{name}"]
+    assert HW.HG_ERR_FAULT == P.ERR_FAULT
+
+
+def test_a_program_survives_the_wire() -> None:
+    p = program(random.Random(3).randbytes(size_of(60)), seed=9)
+    assert P.Program.decode(p.encode()).encode() == p.encode()
+
+
+def test_a_result_survives_the_wire() -> None:
+    p = P.Program([P.Op(P.OpKind.CPU_ACCESS, acc=[(0, 0, 0, 0, 0, 0)] * 3), P.Op(0)])
+    r = P.Result(
+        [P.OpResult(-14, 1, 2, 3, 4, 5, -1, 7, b"abcd", [(1, 1, 0), (2, 1, 1), (3, 2, 2)]),
+         P.OpResult(data=b"xy")],
+        True, True, 12, 3, 9, 1, "before", "after",
+    )  # fmt: skip
+    assert P.Result.decode(r.encode(), p) == r
+
+
+@pytest.mark.parametrize("cut", [0, 10, 64, 100, -1])
+def test_malformed_answers_are_refused(cut: int) -> None:
+    p = P.Program([P.Op(P.OpKind.NOP), P.Op(P.OpKind.NOP)])
+    data = P.Result([P.OpResult(data=b"abc"), P.OpResult()]).encode()
+    with pytest.raises(ValueError, match="result"):
+        P.Result.decode(data[:cut], p)
+    with pytest.raises(ValueError, match="program"):
+        P.Program.decode(p.encode()[:cut])
+
+
+def test_a_program_that_is_too_large_is_refused() -> None:
+    with pytest.raises(ValueError, match="too large"):
+        P.Program([P.Op(0) for _ in range(P.MAX_OPS + 1)]).encode()

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Recipes: written, read back, and refused with the place of the mistake."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hmmbench.errors import UsageError
+from hmmbench.guest.protocol import Acc, Program
+from hmmbench.model.generate import FILE_PAGES, program, size_of
+from hmmbench.recipe import Environment, Recipe, access_from_text, access_to_text
+
+
+def recipe(seed: int = 1) -> Recipe:
+    p = program(random.Random(seed).randbytes(size_of(70)))
+    return Recipe(
+        p, Environment(("svm_after_zap 500 1000 7",), ("fault duplicate",)), "values",
+        "wrong", "6.12", 4, 17, 33,
+    )  # fmt: skip
+
+
+def test_written_and_read_back(tmp_path: Path) -> None:
+    for seed in range(30):
+        r = recipe(seed)
+        r.write(tmp_path / "r.json")
+        back = Recipe.read(tmp_path / "r.json")
+        assert back.program.encode() == Program(r.program.ops, FILE_PAGES).encode()
+        assert back.environment == r.environment
+        assert (back.oracle, back.message, back.seed, back.example, back.repeat) == (
+            "values", "wrong", 4, 17, 33,
+        )  # fmt: skip
+
+
+def test_an_operation_is_a_line(tmp_path: Path) -> None:
+    r = recipe()
+    r.write(tmp_path / "r.json")
+    lines = (tmp_path / "r.json").read_text().splitlines()
+    assert sum(1 for line in lines if '"op": ' in line) == len(r.program.ops)
+
+
+def test_accesses_as_text() -> None:
+    for a in [(0, 1, 3, 0x1008, 0, 0), (4, 15, 0, 8, 7, 9), (7, 0, 2, 0, 500, 0)]:
+        assert access_from_text(access_to_text(a)) == a
+    assert access_to_text((int(Acc.WRITE), 1, 3, 0x1008, 5, 0)) == "L3 write r1+0x1008 = 0x5"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"version": 9}, "version 9"),
+        ({"hmmbench": "x"}, "recipe"),
+        ({"ops": 3}, "ops"),
+        ({"ops": [{"op": "fly"}]}, "operation 0.*fly"),
+        ({"ops": [{"op": "mmap", "kind": "odd"}]}, "operation 0.*odd"),
+        ({"ops": [{"op": "nop"}, {"op": "cpu_access", "accesses": ["x"]}]}, "operation 1.*x"),
+        ({"ops": [{"op": "nop", "bogus": 1}]}, "bogus"),
+        ({"ops": [{"op": "nop", "proc": 77}]}, "proc"),
+        ({"file_pages": [1]}, "file_pages"),
+        ({"delays": [1]}, "delays"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+    data = recipe().to_json() | change
+    (tmp_path / "r.json").write_text(json.dumps(data))
+    with pytest.raises(UsageError, match=says):
+        Recipe.read(tmp_path / "r.json")
+
+
+def test_no_file_and_no_json(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        Recipe.read(tmp_path / "none.json")
+    (tmp_path / "r.json").write_text("{")
+    with pytest.raises(UsageError, match="not JSON"):
+        Recipe.read(tmp_path / "r.json")
