@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`hmmbench test`: the project's own tests, in the order in which failures say most."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hmmbench import paths
+from hmmbench.build import ensure
+from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION
+from hmmbench.ui import Ui
+
+
+def main(
+    pytest_args: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- PYTEST...]", help="Passed on to pytest.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option(help="Only what needs no virtual machine and no builds.")
+    ] = False,
+) -> int:
+    """Run the tests: device core in C, then what needs no VM, then the QEMU device, then VMs.
+
+    Builds what is missing. The last line is pytest's own.
+
+    Example:  ./hmmbench test -- -k shrink
+    """
+    ui = Ui()
+    status = _core(ui)
+    if status != EXIT_OK:
+        return status
+    root = paths.project_root()
+    environment = dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="hmmbench-test-") as folder:
+        order = _order(root, quick)
+        if not quick:
+            # Built once, here: tests find it by these names and never build by themselves.
+            artifacts = ensure(ui=ui)
+            listed = Path(folder) / "artifacts.json"
+            listed.write_text(json.dumps(artifacts.as_json()))
+            environment["HMMBENCH_ARTIFACTS"] = str(listed)
+            environment["HMMBENCH_QEMU"] = str(artifacts.qemu)
+        command = [sys.executable, "-m", "pytest", *map(str, order), *(pytest_args or [])]
+        status = subprocess.call(command, cwd=root, env=environment)
+    if status == 0:
+        return EXIT_OK
+    # 1: tests failed; anything else: pytest could not do its work.
+    return EXIT_VIOLATION if status == 1 else EXIT_ENVIRONMENT
+
+
+def _order(root: Path, quick: bool) -> list[Path]:
+    """Test files and folders: single files, then folders, the device before the VMs."""
+    tests = root / "tests"
+    hostless = sorted(tests.glob("test_*.py"))
+    hostless += [tests / name for name in ("model", "core", "guest") if _has_tests(tests / name)]
+    if quick:
+        return hostless
+    return hostless + [tests / name for name in ("qtest", "vm") if _has_tests(tests / name)]
+
+
+def _has_tests(folder: Path) -> bool:
+    return any(folder.glob("test_*.py"))
+
+
+def _core(ui: Ui) -> int:
+    """The device core's unit tests in C, under the sanitizers."""
+    folder = paths.device_sources() / "tests"
+    if not (folder / "Makefile").is_file():
+        return EXIT_OK
+    if shutil.which("make") is None:
+        ui.say("make is missing: apt install build-essential")
+        return EXIT_ENVIRONMENT
+    with tempfile.TemporaryDirectory(prefix="hmmbench-core-") as out, ui.stage("core tests"):
+        done = subprocess.run(
+            ["make", "-C", str(folder), f"OUT={out}", "check"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    if done.returncode != 0:
+        sys.stderr.write(done.stdout[-4000:] + done.stderr[-4000:])
+        return EXIT_VIOLATION
+    return EXIT_OK

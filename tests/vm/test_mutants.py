@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Drivers broken by one line: `run` must catch each, and its recipe must tell it from the sound one.
+
+All of them only with HMMBENCH_MUTANTS=all (minutes each); the one that is caught in seconds
+is always run, so that a bench that sees nothing cannot pass.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hmmbench.build import Artifacts, BuildRequest, ensure
+from hmmbench.recipe import Recipe
+from hmmbench.replay import replay
+from hmmbench.runner import Campaign
+from hmmbench.target import VmTarget
+from hmmbench.vm.opener import Opener
+from hmmbench.vm.spec import MachineSpec
+from hmmbench.vm.standard import best_spec
+
+PATCHES = sorted((Path(__file__).parent.parent / "mutants").glob("*.patch"))
+ALWAYS = "stale-pte-after-cpu-fault"
+REPLAYS = 10
+
+
+def _wanted() -> list[Path]:
+    if os.environ.get("HMMBENCH_MUTANTS") == "all":
+        return PATCHES
+    return [p for p in PATCHES if p.stem == ALWAYS]
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("patch", _wanted(), ids=lambda p: p.stem)
+def test_is_caught_shrunk_and_repeated(
+    patch: Path, artifacts: Artifacts, spec: MachineSpec, tmp_path: Path
+) -> None:
+    broken, _ = best_spec(
+        ensure(BuildRequest(kernel_build=artifacts.kernel_build_dir, driver_patches=(patch,)))
+    )
+    with Opener(broken) as opener, VmTarget(opener) as target:
+        campaign = Campaign(
+            target, tmp_path, seed=1, examples=1500, delays=target.delay_points()
+        )
+        tally = campaign.run()
+        assert tally.findings, f"{patch.stem} survives {tally.examples} examples"
+        finding = tally.findings[0]
+        recipe = Recipe.read(finding.recipe)
+        assert len(recipe.program.ops) <= 10
+        seen = 0
+        for _ in range(REPLAYS):
+            target.renew()
+            seen += replay(target, recipe).found
+        assert seen >= 9
+    with Opener(spec) as opener, VmTarget(opener) as target:
+        for _ in range(REPLAYS):
+            target.renew()
+            assert not replay(target, recipe).found

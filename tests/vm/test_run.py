@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The campaign on the real machine: sound examples pass, broken drivers are caught."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hmmbench import paths
+from hmmbench.build import Artifacts
+from hmmbench.export_c import export
+from hmmbench.guest.protocol import Acc, Op, OpKind, Program
+from hmmbench.model.generate import FILE_PAGES
+from hmmbench.recipe import Environment, Recipe
+from hmmbench.replay import replay
+from hmmbench.runner import Campaign
+from hmmbench.target import VmTarget
+from hmmbench.vm.opener import Opener
+from hmmbench.vm.spec import MachineSpec
+
+
+def test_a_short_campaign_passes(spec: MachineSpec, tmp_path: Path) -> None:
+    with Opener(spec) as opener, VmTarget(opener) as target:
+        campaign = Campaign(
+            target, tmp_path / "out", seed=11, examples=40, delays=target.delay_points()
+        )
+        tally = campaign.run()
+        assert [f.violation.message for f in tally.findings] == []
+        assert tally.examples == 40
+        totals = target.sample()
+        assert totals.faults > 0
+        assert totals.replays > 0
+        assert totals.to_device > 0
+        assert totals.to_system > 0
+
+
+def _plain() -> Recipe:
+    """Write by the CPU, read by the GPU."""
+    page = (1 << 12,)
+    ops = [
+        Op(OpKind.MMAP, region=1, len=page[0], a=3),
+        Op(OpKind.CPU_ACCESS, phase=1, acc=[(int(Acc.WRITE), 1, 0, 0, 5, 0)]),
+        Op(OpKind.GPU_ACCESS, phase=2, acc=[(int(Acc.READ), 1, 0, 0, 0, 0)]),
+    ]
+    return Recipe(Program(ops, FILE_PAGES), Environment(), repeat=3)
+
+
+def test_replay_of_a_sound_recipe_finds_nothing(spec: MachineSpec) -> None:
+    with Opener(spec) as opener, VmTarget(opener) as target:
+        result = replay(target, _plain())
+    assert not result.found
+    assert result.executions == 3
+
+
+def test_an_exported_program_runs_and_can_fail(
+    spec: MachineSpec, artifacts: Artifacts, tmp_path: Path
+) -> None:
+    driver = paths.driver_sources()
+    library = tmp_path / "agent"
+    subprocess.run(
+        ["make", "-s", "-C", str(driver / "agent"), f"OUT={library}"], check=True
+    )
+    source = export(_plain())
+    assert "READ(1, 0x0, 0x5ull)" in source
+    broken = source.replace("READ(1, 0x0, 0x5ull)", "READ(1, 0x0, 0x6ull)")
+    with Opener(spec) as opener:
+        vm = opener()
+        for name, text, status in (("good", source, 0), ("bad", broken, 1)):
+            (tmp_path / f"{name}.c").write_text(text)
+            subprocess.run(
+                ["gcc", "-static", "-std=gnu11", "-O2",
+                 *(f"-I{driver / d}" for d in ("lib", "include/uapi", "kernels", "agent")),
+                 str(tmp_path / f"{name}.c"), str(library / "libhmmgpu.a"), "-lpthread",
+                 "-o", str(tmp_path / name)], check=True,
+            )  # fmt: skip
+            vm.agent.write_file(f"/tmp/{name}", (tmp_path / name).read_bytes(), 0o755)
+            done = vm.agent.execute(f"/tmp/{name} 2", 60)
+            assert done.status == status, done.output
+
+
+@pytest.mark.parametrize("delay", ["nothing_of_this_name 5"])
+def test_an_unknown_delay_point_is_refused(spec: MachineSpec, delay: str) -> None:
+    recipe = _plain()
+    recipe.environment = Environment((delay,))
+    with Opener(spec) as opener, VmTarget(opener) as target, pytest.raises(Exception, match="delay"):
+        target.run(recipe.program, recipe.environment)
