@@ -220,8 +220,7 @@ class Tables:
         self.nodes: dict[tuple[int, int], int] = {(3, 0): self.root}
 
     def _table(self) -> int:
-        at = self.dev.alloc_vram() if self.vram else self.dev.alloc()
-        return at
+        return self.dev.alloc_vram() if self.vram else self.dev.alloc()
 
     def _write(self, table: int, index: int, pte: int) -> None:
         mem = self.dev.vram if self.vram else self.dev.ram
@@ -304,7 +303,7 @@ class Device:
 
     def __init__(self, *, deterministic: bool = True, direct: bool = True, seed: int = 1,
                  edits: Sequence[Edit] = (), start: bool = True, now_step: int = 1000,
-                 **cfg: int) -> None:  # fmt: skip
+                 **cfg: Any) -> None:  # fmt: skip
         self.lib = library(edits)
         self.host = self.lib.th_new(RAM_BASE, RAM_SIZE, VRAM_SIZE)
         self.host.now_step = now_step if deterministic else 0
@@ -395,14 +394,14 @@ class Device:
         """Current rules with hits."""
         buf = ffi.new("char[8192]")
         self.lib.hg_inject_get(self.dev, buf, 8192)
-        return ffi.string(buf).decode()
+        return str(ffi.string(buf).decode())
 
     def events(self, *names: str) -> list[tuple[int, ...]]:
         """Trace events of these names (all of the log that is left)."""
         want = {EV[n] for n in names}
         total = int(self.host.logged)
         first = max(0, total - 65536)
-        out = []
+        out: list[tuple[int, ...]] = []
         for n in range(first, total):
             e = self.host.log[n % 65536]
             if e.ev in want:

@@ -149,10 +149,7 @@ class Warp:
         elif op == 0x3B:
             out = s32(ALUW[f7, f3](a, b))
         elif op == 0x13:
-            if f3 in (1, 5):
-                out = ALU[f7 & 0x7E, f3](a, imm & 63)
-            else:
-                out = ALU[0, f3](a, imm & M64)
+            out = ALU[f7 & 126, f3](a, imm & 63) if f3 in (1, 5) else ALU[0, f3](a, imm & M64)
         elif op == 0x1B:
             out = s32(ALUW[0 if f3 == 0 else f7, f3](a, imm if f3 == 0 else imm & 31))
         elif op == 0x37:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hg_asm as asm
 import pytest
 from hg_asm import BARRIER, EXIT, Item, assemble, csrr
@@ -24,10 +26,17 @@ def page_per_thread(op: list[Item] | None = None) -> bytes:
     ])  # fmt: skip
 
 
+class At:
+    """Just an address."""
+
+    def __init__(self, addr: int) -> None:
+        self.addr = addr
+
+
 class Bench:
     """A device with one context, code, and frames on demand."""
 
-    def __init__(self, code: bytes, ring: int = 256, pages: int = 0, **cfg: int) -> None:
+    def __init__(self, code: bytes, ring: int = 256, pages: int = 0, **cfg: Any) -> None:
         self.dev = Device(**cfg)
         self.dev.enable_faults(ring)
         self.t = Tables(self.dev, 7)
@@ -41,7 +50,7 @@ class Bench:
     def __exit__(self, *exc: object) -> None:
         self.dev.close()
 
-    def fix(self, f: Fault, flags: int = FULL) -> None:
+    def fix(self, f: Fault | At, flags: int = FULL) -> None:
         if f.addr not in self.frames:
             self.frames[f.addr] = self.dev.alloc()
         self.t.map(f.addr, self.frames[f.addr], flags | SYS)
@@ -148,18 +157,11 @@ def test_lanes_that_succeeded_do_not_run_again() -> None:
     code = page_per_thread([*asm.li(7, 1), asm.amo("amoadd", "d", 0, 7, 6)])
     with Bench(code, sms=1) as b:
         for n in range(0, 32, 2):
-            b.fix(Fault_at(DATA + n * PAGE))
+            b.fix(At(DATA + n * PAGE))
         rep = b.ctx.launch(CODE, DATA, block=32)
         seen = b.dev.service(b.fix, lambda: b.dev.report(rep).complete)
         assert len(seen) == 16
         assert [b.value(n) for n in range(32)] == [1] * 32
-
-
-class Fault_at:  # noqa: N801 - reads like a value
-    """Just an address."""
-
-    def __init__(self, addr: int) -> None:
-        self.addr = addr
 
 
 def test_straddling_store_is_all_or_nothing() -> None:
@@ -193,7 +195,7 @@ def test_other_warps_run_on() -> None:
         *asm.li(7, PAGE), asm.r("add", 6, 6, 7), asm.store("sd", 5, 6), EXIT,
     ])  # fmt: skip
     with Bench(code, sms=1) as b:
-        b.fix(Fault_at(DATA + PAGE))
+        b.fix(At(DATA + PAGE))
         b.ctx.launch(CODE, DATA, block=128)
         b.dev.run()
         assert b.dev.counter("stalled_warps") == 1
@@ -378,7 +380,7 @@ def test_range_and_poison_end_the_job_only() -> None:
 
 def test_bus_mastering_off() -> None:
     with Bench(page_per_thread(), sms=1) as b:
-        b.fix(Fault_at(DATA))
+        b.fix(At(DATA))
         assert finished(b, b.ctx.launch(CODE, DATA, block=1)).status == 0  # TLB is warm
         b.dev.lib.hg_set_bus_master(b.dev.dev, False)
         b.ctx.launch(CODE, DATA, block=1)

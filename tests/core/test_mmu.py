@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from typing import Any
 
 import hg_asm as asm
 import pytest
@@ -109,13 +110,12 @@ def test_walk(data: st.DataObject) -> None:
                 continue
             aper = draw(st.sampled_from([SYS, VRAM, SYS, VRAM, 0x20, 0x30]))
             if leaf:
-                big = level == 1
                 frame = draw(st.sampled_from([
                     RAM_BASE + (8 << 20) if aper == SYS else 4 << 20,
                     RAM_BASE + (10 << 20) if aper == SYS else 6 << 20,
                     VRAM_SIZE, RAM_BASE + RAM_SIZE, 0x000F_FFFF_FFFF_F000,
                 ]))  # fmt: skip
-                frame += 0 if big else draw(st.integers(0, 3)) * PAGE
+                frame += draw(st.integers(0, 3)) * PAGE  # no meaning in a 2 MiB leaf
                 pte = frame & HW.HG_PTE_FRAME_MASK | flags & ~0x30 | aper
             else:
                 nxt = dev.alloc_vram() if aper == VRAM else dev.alloc()
@@ -174,10 +174,7 @@ class Model:
         stale = self.cached.get(key, set())
         cur = self.now.get(key)
         allowed: set[int | None]
-        if self.exact:
-            allowed = set(stale) if stale else {cur}
-        else:
-            allowed = {cur, *stale}
+        allowed = (set(stale) if stale else {cur}) if self.exact else {cur, *stale}
         return allowed
 
     def saw(self, key: tuple[int, int], frame: int | None) -> None:
@@ -199,7 +196,7 @@ def test_tlb_model(data: st.DataObject, exact: bool) -> None:
     """Random map, unmap, invalidate, access in two address spaces.  With large TLBs each access
     uses exactly the oldest translation since the last invalidation; with tiny ones it uses the
     current or a stale one, never one that an invalidation removed."""
-    size = {"utlb_entries": 64, "l2tlb_entries": 512} if exact else {
+    size: dict[str, Any] = {"utlb_entries": 64, "l2tlb_entries": 512} if exact else {
         "utlb_entries": 2, "l2tlb_entries": 4}  # fmt: skip
     with Device(sms=1, **size) as dev:
         dev.enable_faults()
@@ -212,8 +209,8 @@ def test_tlb_model(data: st.DataObject, exact: bool) -> None:
             ]))  # fmt: skip
             t.map(0x6000_0000, out, FULL | SYS)
         frames = [dev.alloc() for _ in range(6)]
-        for n, f in enumerate(frames):
-            dev.write(f, struct.pack("<Q", 100 + n))
+        for n, frame in enumerate(frames):
+            dev.write(frame, struct.pack("<Q", 100 + n))
         m = Model(exact)
         page = st.sampled_from([0, 0, 0, 0, 1, 2])  # few, so that the same is met again
         asid = st.sampled_from([1, 1, 1, 2])
@@ -262,7 +259,7 @@ def test_tlb_model(data: st.DataObject, exact: bool) -> None:
                     (f,) = dev.take_faults()
                     assert f.addr == va
                     dev.cancel(HW.HG_CANCEL_ADDR, a, va)
-                    dev.run(lambda rep=rep: dev.report(rep).complete)
+                    dev.run()
                     assert dev.report(rep).status == HW.HG_ERR_FAULT
                 assert got in allowed, f"asid {a} page {p}: {got} not in {allowed}"
                 m.saw((a, p), got)
@@ -297,6 +294,38 @@ def test_huge_leaf_goes_whole() -> None:
         assert value() == 2
         dev.invalidate(HW.HG_INVAL_RANGE, 1, 0, 2**64 - 1)
         assert value() == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "pages"),
+    [(1, 1, {1}), (1, 2, {1, 2}), (0, 4, {0, 1, 2, 3}), (1.5, 0.5, {1}), (1.5, 0.6, {1, 2}),
+     (2, 0, set()), (3, 1 << 51, {3}), (-1, 1.1, {0})],
+)  # fmt: skip
+def test_range_bounds(start: float, length: float, pages: set[int]) -> None:
+    """Exactly the pages that a range touches are walked anew."""
+    with Device(sms=1) as dev:
+        t = Tables(dev, 1)
+        out = dev.alloc()
+        map_code(dev, t, CODE, assemble([asm.load("ld", 5, 10), *asm.li(11, 0x6000_0000),
+                                         asm.store("sd", 5, 11), EXIT]))  # fmt: skip
+        t.map(0x6000_0000, out, FULL | SYS)
+        frames = [dev.alloc() for _ in range(2)]
+        for n, frame in enumerate(frames):
+            dev.write(frame, bytes([n]))
+        c = Ctx(dev, 1, 1)
+
+        def value(page: int) -> int:
+            rep = c.launch(CODE, BASE + page * PAGE, block=1)
+            dev.run(lambda: bool(dev.report(rep).complete))
+            return dev.u64(out)
+
+        for old in (True, False):
+            for page in range(4):
+                t.map(BASE + page * PAGE, frames[0 if old else 1], FULL | SYS)
+                assert value(page) == 0
+        size = int(length * PAGE) if length < 1 << 50 else 2**63
+        dev.invalidate(HW.HG_INVAL_RANGE, 1, BASE + int(start * PAGE), size)
+        assert {page for page in range(4) if value(page)} == pages
 
 
 def test_delayed_invalidation() -> None:

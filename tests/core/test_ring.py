@@ -6,6 +6,8 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import hg_asm as asm
 import pytest
@@ -293,7 +295,7 @@ def test_determinism(seed: int, order: list[int]) -> None:
                                              asm.r("add", 5, 5, 10), asm.store("sd", 5, 5),
                                              EXIT]))  # fmt: skip
             reps = [Ctx(dev, 1 + n, 1).launch(CODE, DATA, block=4) for n in order]
-            frames = {}
+            frames: dict[int, int] = {}
 
             def fix(addr: int) -> None:
                 frames.setdefault(addr, dev.alloc())
@@ -363,7 +365,9 @@ def test_injected_doorbell_fence_launch_irq_replay() -> None:
         dev.wr(HW.HG_REG_INTR_ENABLE, 0xF)
         page = ready(dev, QUICK)
         c = Ctx(dev, 1, 1)
-        dev.inject("doorbell nth=1 lost; launch delay=100us; fence delay=50us; irq match=1 duplicate")
+        dev.inject(
+            "doorbell nth=1 lost; launch delay=100us; fence delay=50us; irq match=1 duplicate"
+        )
         rep = c.launch(CODE, DATA, block=1)
         dev.run()
         assert c.reg(HW.HG_CTX_PUT) == 0
@@ -410,6 +414,16 @@ def wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.0005)
 
 
+def in_ring(c: Ctx, get: int) -> bool:
+    """The context's next descriptor is this one."""
+    return c.reg(HW.HG_CTX_GET) == get
+
+
+def holds(dev: Device, addr: int, value: int) -> bool:
+    """The word in RAM has this value."""
+    return dev.u64(addr) == value
+
+
 def test_threads_do_the_same_work() -> None:
     with Device(deterministic=False) as dev:
         dev.enable_faults()
@@ -426,7 +440,7 @@ def test_threads_do_the_same_work() -> None:
                 frames.setdefault(f.addr, dev.alloc())
                 t.map(f.addr, frames[f.addr], FULL | SYS)
             dev.replay(HW.HG_REPLAY_START_ACK_ALL)
-            return dev.report(rep).complete
+            return bool(dev.report(rep).complete)
 
         wait(step)
         assert [dev.u64(frames[DATA + n * PAGE]) for n in range(64)] == list(range(64))
@@ -452,10 +466,11 @@ def test_threads_what_an_sm_leaves_behind(what: str) -> None:
             c.push([HW.HG_OP_FENCE, done, n + 1])
             c.ring_doorbell()
             if what == "wait":
-                wait(lambda get=(4 * n + 1) % 64: c.reg(HW.HG_CTX_GET) == get)
+                at_wait = (4 * n + 1) % 64
+                wait(partial(in_ring, c, at_wait))
                 time.sleep(0.002)
                 dev.write(done + 8, b"\1")
-            wait(lambda at=done, n=n: dev.u64(at) == n + 1)
+            wait(partial(holds, dev, done, n + 1))
             assert c.reg(HW.HG_CTX_STATUS) == HW.HG_CTX_ACTIVE
 
 
@@ -486,5 +501,6 @@ def test_threads_stop_park_and_invalidate_under_load() -> None:
      ("utlb_misses", 0), ("l2tlb_entries", 0), ("bar2_size", 3 << 20)],
 )  # fmt: skip
 def test_bad_configuration(key: str, value: int) -> None:
+    cfg: dict[str, Any] = {key: value}
     with pytest.raises(ValueError, match=key):
-        Device(**{key: value})
+        Device(**cfg)

@@ -4,6 +4,8 @@ budgets, divergence that needs fairness, several blocks."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import hg_asm as asm
 import numpy as np
 import pytest
@@ -32,7 +34,7 @@ def insn(draw: st.DrawFn) -> list[Item]:
     if kind <= 2:
         return [asm.r(draw(st.sampled_from(sorted(asm.OP | asm.OPW))), rd, a, b)]
     if kind == 3:
-        names = sorted(asm.OPI) + ["addiw"]
+        names = [*sorted(asm.OPI), "addiw"]
         return [asm.i(draw(st.sampled_from(names)), rd, a, draw(IMM12))]
     if kind == 4:
         name = draw(st.sampled_from(sorted(asm.SHIFT | asm.SHIFTW)))
@@ -168,7 +170,7 @@ RAM_OFF = 0x4000_0000
 
 
 def run_one(items: list[Item], *, grid: int = 1, block: int = 1, budget: int = 0,
-            pages: int = 1, **cfg: int) -> tuple[Report, np.ndarray, Device]:  # fmt: skip
+            pages: int = 1, **cfg: Any) -> tuple[Report, np.ndarray, Device]:  # fmt: skip
     """Launch on fresh mapped pages at DATA; (report, words of the data, device)."""
     dev = Device(**cfg)
     dev.enable_faults()
