@@ -21,7 +21,7 @@ def user_tree(tmp_path: Path) -> Path:
     for name, text in {
         "configure": "#!/bin/sh\n",
         "VERSION": "10.0.99\n",
-        "meson.build": "if have_system\n  trace_events_subdirs += [\n    'hw/misc',\n    'hw/net',\n",
+        "meson.build": "trace_events_subdirs += [\n    'hw/misc',\n    'hw/net',\n",
         "hw/misc/meson.build": "system_ss.add(files('x.c'))\n",
         "hw/misc/Kconfig": "config X\n    bool\n",
         ".git/HEAD": "ref: x\n",
