@@ -9,6 +9,8 @@
  *   cow      pages in VRAM that fork() shares: either side writes by GPU or CPU
  *   tight    more memory in use than the driver may have VRAM
  *   starve   the address space changes all the time while the GPU faults
+ *   copyerr  some copies of the kernel's copy engine fail (injected by the caller)
+ *   silent   the device does not answer TLB invalidations (injected by the caller)
  *
  * Prints what failed, or "TEST passed".  Exit status 0 or 1.
  */
@@ -16,6 +18,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -340,6 +344,67 @@ static void test_starve(void)
 	munmap(p, n * PAGE);
 }
 
+static sigjmp_buf no_page;
+
+static void on_sigbus(int sig)
+{
+	siglongjmp(no_page, sig);
+}
+
+/* Reads a word; false: SIGBUS instead. */
+static int can_read(volatile uint64_t *p, uint64_t *value)
+{
+	if (sigsetjmp(no_page, 1))
+		return 0;
+	*value = *p;
+	return 1;
+}
+
+/* A copy that fails leaves the page where it is: it is never lost, nor wrong. */
+static void test_copyerr(void)
+{
+	size_t n = 1024;
+	uint64_t *p = pages(n), value = 0, moved;
+
+	madvise(p, n * PAGE, MADV_NOHUGEPAGE);
+	fill(p, n, 5);
+	signal(SIGBUS, on_sigbus);
+	for (int round = 0; round < 10; round++) {
+		need(hmmgpu_migrate(gpu, p, n * PAGE, HMM_GPU_MIGRATE_DEVICE, &moved, NULL),
+		     "migrate");
+		CHECK(moved, "nothing moved");
+		need(hmmgpu_migrate(gpu, p, n * PAGE, HMM_GPU_MIGRATE_SYSTEM, NULL, NULL),
+		     "migrate back");
+	}
+	for (size_t i = 0; i < n; i++) {
+		int tries = 100;
+
+		/* a CPU fault whose copy fails is a SIGBUS; the page is still there */
+		while (!can_read(p + i * WORDS, &value) && --tries)
+			;
+		CHECK(tries && value == i + 5, "page %zu: %d tries left, %lu", i, tries, value);
+	}
+	munmap(p, n * PAGE);
+}
+
+/* The driver gives the device up after 10 s, and nobody waits longer or reads rubbish. */
+static void test_silent(void)
+{
+	size_t n = 300;
+	uint64_t *p = pages(n), *mapped = pages(n), value;
+	int error;
+
+	fill(p, n, 1);
+	to_device(__LINE__, p, n);
+	CHECK(!touch(mapped, n, 0, 0, NULL), "job failed");
+	munmap(mapped, n * PAGE);
+	error = touch(mapped, n, 0, 0, NULL);
+	CHECK(error == -EIO, "job on a dead device: %d", error);
+	signal(SIGBUS, on_sigbus);
+	CHECK(!can_read(p, &value), "a page that cannot be had reads as %lu", value);
+	munmap(p, n * PAGE);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -351,6 +416,8 @@ static const struct {
 	{ "cow", test_cow },
 	{ "tight", test_tight },
 	{ "starve", test_starve },
+	{ "copyerr", test_copyerr },
+	{ "silent", test_silent },
 };
 
 int main(int argc, char **argv)

@@ -65,6 +65,21 @@ def test_driver_life(machine: Machine, name: str) -> None:
     machine.agent.check("rmmod hmm_gpu")
 
 
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [("copyerr", "copy prob=0.05 error"), ("silent", "tlb_invalidate delay=60s")],
+)
+def test_driver_and_bad_device(machine: Machine, name: str, rule: str) -> None:
+    """The device misbehaves; the driver says so and neither waits for ever nor loses data."""
+    machine.inject(rule)
+    result = machine.agent.execute(f"{PROGRAM} {KERNELS} {name}", timeout=120)
+    assert "fired=0" not in machine.injected()
+    machine.inject()
+    assert (result.status, f"{name} passed" in result.output) == (0, True), result.output
+    assert leftovers(machine) == {}
+    machine.agent.check("rmmod hmm_gpu")
+
+
 def wait_for(vm: Machine, path: str, text: str) -> None:
     """Until a file of the guest has a text; 20 s."""
     vm.agent.check(
