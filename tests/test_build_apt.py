@@ -68,24 +68,71 @@ def test_newest_branch_first() -> None:
     ]
 
 
+LIST = """\
+# deb http://old.example/debian jessie main
+deb https://tools.example/apt bookworm stable
+deb [arch=amd64] https://cloud.example/apt cloud-sdk-bookworm main
+deb [signed-by=/keys/own.gpg arch=amd64] http://mirror.example/debian/ bookworm main contrib # ours
+deb-src http://mirror.example/debian/ bookworm main
+deb http://mirror.example/debian-security bookworm-security main
+"""
+
+DEB822 = """\
+Types: deb
+# a comment
+URIs: https://repo.example/node
+Suites: nodistro
+Components: main
+
+Types: deb deb-src
+URIs: http://mirror.example/debian/
+Suites: trixie trixie-updates
+Components: main
+Signed-By: /usr/share/keyrings/some.pgp
+
+Types: deb
+Enabled: no
+URIs: http://off.example/debian
+Suites: sid
+Components: main
+
+Types: deb
+URIs: http://mirror.example/debian-security
+Suites: trixie-security
+Components: main
+Signed-By:
+ -----BEGIN PGP PUBLIC KEY BLOCK-----
+ .
+ -----END PGP PUBLIC KEY BLOCK-----
+"""
+
+
 def test_mirror_is_debians_and_not_a_third_partys() -> None:
-    mirror = apt.choose_mirror(
-        [
-            "https://tools.example/apt/|bookworm|stable|/x:1",
-            "https://cloud.example/|cloud-sdk-bookworm|main|/x:1",
-            "http://mirror.example/debian-security/|bookworm-security|main|/x:1",
-            "http://mirror.example/debian/|bookworm|main|/nowhere:1",
-            "http://mirror.example/debian/|bookworm-updates|main|/x:1",
-        ]
+    assert apt.choose_mirror(apt.parse_list(LIST)) == Mirror(
+        "http://mirror.example/debian/",
+        "http://mirror.example/debian-security",
+        "bookworm",
+        "/keys/own.gpg",
     )
-    assert mirror.uri == "http://mirror.example/debian/"
-    assert mirror.security_uri == "http://mirror.example/debian-security/"
-    assert mirror.suite == "bookworm"
+    assert apt.choose_mirror(apt.parse_deb822(DEB822)) == Mirror(
+        "http://mirror.example/debian/",
+        "http://mirror.example/debian-security",
+        "trixie",
+        "/usr/share/keyrings/some.pgp",
+    )
+
+
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="not a Debian host")
+def test_mirror_is_found_without_downloaded_indexes(tmp_path: Path) -> None:
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list.d" / "debian.sources").write_text(DEB822)
+    (tmp_path / "sources.list.d" / "old.list.save").write_text("deb http://x.example/ sid main")
+    assert apt.host_mirror(tmp_path).suite == "trixie"
 
 
 def test_no_mirror_is_said() -> None:
     with pytest.raises(EnvironmentFailure, match="not configured with a Debian mirror"):
-        apt.choose_mirror(["https://archive.example/ubuntu/|noble|main|/x:1"])
+        apt.choose_mirror(apt.parse_list("deb https://archive.example/ubuntu noble main"))
 
 
 def test_security_suites_only_where_the_host_has_that_archive() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-import subprocess
+import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -56,56 +56,90 @@ class Candidate:
         return f"{self.package} {self.version} ({self.suite})"
 
 
-def host_mirror() -> Mirror:
-    """The Debian mirror of the host's own configuration."""
-    form = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(SOURCESENTRY)"
-    try:
-        done = subprocess.run(
-            ["apt-get", "indextargets", "--format", form, "Created-By: Packages"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError as error:
+def host_mirror(etc: Path = Path("/etc/apt")) -> Mirror:
+    """The Debian mirror of the host's own configuration.
+
+    Its files are read and apt is not asked: apt shows only what `apt-get update` has fetched, and
+    container images come without that.
+    """
+    if shutil.which("apt-get") is None:
         raise EnvironmentFailure(
             "this host has no apt, so Debian's sources cannot be fetched",
             "Pass your own trees (--kernel-build or --kernel-source, and --qemu-source), or use"
             " the container of ci/Containerfile.",
-        ) from error
-    return choose_mirror(done.stdout.splitlines())
+        )
+    files = [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))]
+    entries: list[Entry] = []
+    for file in files:
+        if file.is_file() and file.suffix in (".list", ".sources"):
+            text = file.read_text(errors="replace")
+            entries += parse_deb822(text) if file.suffix == ".sources" else parse_list(text)
+    return choose_mirror(entries)
 
 
-def choose_mirror(lines: Iterable[str]) -> Mirror:
-    """Pick Debian's own archive out of `apt-get indextargets` lines."""
-    uri = security = signed_by = None
-    suite = "stable"
-    for line in lines:
-        address, release, component, entry = [*line.split("|"), "", "", "", ""][:4]
-        if component != "main" or not _SUITE.fullmatch(release):
+@dataclass(frozen=True)
+class Entry:
+    """One archive and suite of a sources file."""
+
+    uri: str
+    suite: str
+    components: tuple[str, ...]
+    signed_by: str | None = None
+
+
+def parse_list(text: str) -> list[Entry]:
+    """The one-line format: deb [options] uri suite component... (sources.list(5))."""
+    found = []
+    for line in text.splitlines():
+        match = re.match(r"\s*deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)\s*([^#]*)", line)
+        if match:
+            keyring = re.search(r"signed-by=(/\S+)", match[1] or "")
+            components = tuple(match[4].split())
+            found.append(Entry(match[2], match[3], components, keyring[1] if keyring else None))
+    return found
+
+
+def parse_deb822(text: str) -> list[Entry]:
+    """The stanza format: Types, URIs, Suites, Components, Signed-By."""
+    found = []
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    for stanza in re.split(r"\n\s*\n", "\n".join(lines)):
+        fields = {
+            name.lower(): value.strip()
+            for name, value in re.findall(r"(?m)^([\w-]+):((?:.*)(?:\n[ \t]+.*)*)", stanza)
+        }
+        if "deb" not in fields.get("types", "").split() or fields.get("enabled", "") == "no":
             continue
-        if release.endswith("-security"):
-            security = security or address
-        elif uri is None:
-            uri, suite, signed_by = address, release, _signed_by(entry)
-    if uri is None:
+        keyring = fields.get("signed-by", "")
+        components = tuple(fields.get("components", "").split())
+        found += [
+            Entry(uri, suite, components, keyring if keyring.startswith("/") else None)
+            for uri in fields.get("uris", "").split()
+            for suite in fields.get("suites", "").split()
+        ]
+    return found
+
+
+def choose_mirror(entries: Iterable[Entry]) -> Mirror:
+    """Pick Debian's own archive out of what apt is configured with."""
+    main = security = None
+    for entry in entries:
+        if "main" not in entry.components or not _SUITE.fullmatch(entry.suite):
+            continue
+        if entry.suite.endswith("-security"):
+            security = security or entry
+        elif main is None:
+            main = entry
+    if main is None:
         raise EnvironmentFailure(
             "apt on this host is not configured with a Debian mirror",
             "The bench takes the mirror from there. Add one (component main), or use the container"
             " of ci/Containerfile.",
         )
-    return Mirror(uri, security, suite, signed_by)
-
-
-def _signed_by(entry: str) -> str | None:
-    """The keyring of a sources entry "FILE:N", where the file names one by path."""
-    found = None
-    try:
-        text = Path(entry.rpartition(":")[0]).read_text()
-        match = re.search(r"(?im)^\s*signed-by:\s*(/\S+)|signed-by=(/[^\s\]]+)", text)
-        found = (match[1] or match[2]) if match else None
-    except OSError:
-        pass
-    return found or next((str(path) for path in _KEYRINGS if path.is_file()), None)
+    default = next((str(path) for path in _KEYRINGS if path.is_file()), None)
+    return Mirror(
+        main.uri, security.uri if security else None, main.suite, main.signed_by or default
+    )
 
 
 def source_lines(mirror: Mirror, suites: Sequence[str], sources: bool) -> list[str]:
