@@ -444,7 +444,7 @@ int hg_wait_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 		if (ticks)
 			left = wait_event_interruptible_timeout(ctx->wait,
 								READ_ONCE(ctx->done) >= job,
-								min_t(u64, MAX_JIFFY_OFFSET, ticks));
+								min(ticks, MAX_JIFFY_OFFSET));
 		if (left <= 0)
 			ret = left ? left : -ETIME;
 	}
