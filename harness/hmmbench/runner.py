@@ -29,16 +29,19 @@ from hmmbench.target import Target
 #: Examples of each profile.
 PROFILES = {"quick": 300, "default": 3000, "long": 30000}
 
+#: Delay points that are chosen more often, where the driver has them: between looking at the
+#: CPU's page table and acting on it is where drivers of this kind go wrong.
+FAVOURITES = ("svm_after_range_fault", "migrate_before_map")
+
 #: Examples of one run of Hypothesis.
 BATCH = 100
 
 #: Rules of the device that a sound driver survives; one is used in an example now and then.
 INJECTIONS = (
-    # An invalidation that takes its time is where a driver that does not wait goes wrong.
-    "tlb_invalidate prob=0.3 delay=300000",
+    # An invalidation that takes its time is where a driver that does not wait goes wrong: hence
+    # more than once, and long against the operations that follow it.
+    *("tlb_invalidate delay=40000000",) * 3,
     "tlb_invalidate prob=0.3 delay=3000000",
-    "tlb_invalidate prob=0.2 delay=10000000",
-    "tlb_invalidate prob=0.1 delay=20000000",
     "fault prob=0.2 duplicate",
     "fault prob=0.3 delay_valid=50000",
     "replay prob=0.3 delay=200000",
@@ -162,10 +165,13 @@ class Campaign:
         rng = random.Random(self.seed << 32 | index)
         delays: tuple[str, ...] = ()
         inject: tuple[str, ...] = ()
-        if self.delays and rng.random() < 0.25:
+        if self.delays and rng.random() < 0.3:
             names = rng.sample(self.delays, k=min(len(self.delays), rng.choice((1, 1, 2))))
+            favourites = [n for n in FAVOURITES if n in self.delays]
+            if favourites and rng.random() < 0.5:
+                names = [rng.choice(favourites)]
             delays = tuple(
-                f"{name} {rng.choice((100, 500, 2000))} {rng.choice((300, 1000))} "
+                f"{name} {rng.choice((500, 3000, 8000))} {rng.choice((300, 1000))} "
                 f"{rng.randrange(1, 1 << 16)}"
                 for name in names
             )

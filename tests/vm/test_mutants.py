@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Drivers broken by one line: `run` must catch each, and its recipe must tell it from the sound one.
+"""Drivers broken by one line: `run` catches each, and its recipe tells it from the sound one.
 
 All of them only with HMMBENCH_MUTANTS=all (minutes each); the one that is caught in seconds
 is always run, so that a bench that sees nothing cannot pass.

@@ -90,6 +90,8 @@ class Generator:
         self.rng = Random(0)
         # what was last written where, a guess that makes some compares succeed
         self.guess: dict[tuple[int, int], int] = {}
+        # operations to follow what is being made, each in a phase of its own
+        self.after: list[Op] = []
 
     def step(self, kind: int, seed: int) -> None:
         self.rng = Random(seed)
@@ -114,6 +116,13 @@ class Generator:
         if kept:
             self.ops += kept
             self.phase += 1
+        after, self.after = self.after, []
+        for o in after:
+            if self.space.procs[o.proc].alive:
+                o.phase = self.phase
+                kept = self.admission.phase([o])
+                self.ops += kept
+                self.phase += bool(kept)
 
     def finish(self) -> list[Op]:
         return end_nowait(self.ops)
@@ -479,13 +488,28 @@ def _race(g: Generator, proc: Process) -> list[Op]:
         v, gps = views[p.number]
         for _ in range(rng.choice((1, 1, 2))):
             if n == 0 and mover:
-                o = _mover(g, p, v, gps)
-                o.actor = actor
-                out.append(o)
-                if rng.random() < 0.5:
+                # A launch takes its time to reach the pages: move them then, and again.
+                for _ in range(rng.choice((1, 2, 3))):
+                    if rng.random() < 0.7:
+                        wait = rng.choice((200, 700, 2000, 5000))
+                        out.append(Op(OpKind.SLEEP, p.number, actor, a=wait))
+                    o = _mover(g, p, v, gps)
+                    o.actor = actor
+                    out.append(o)
+                if rng.random() < 0.7:
                     continue
-            gpu = rng.random() < 0.55
+            gpu = rng.random() < 0.6
             out.append(_racer(g, p, actor, v, gps, words, gpu))
+    # What the race left behind, as each side sees it.
+    g.after = [
+        Op(OpKind.GPU_ACCESS, proc.number, acc=[
+            g.access(vma, gp, lane, word, Acc.READ)
+            for lane, (gp, word) in enumerate((gp, word) for gp in set(pages) for word in words)
+        ]),
+        Op(OpKind.CPU_ACCESS, proc.number, acc=[
+            g.access(vma, gp, 0, word, Acc.READ) for gp in set(pages) for word in words
+        ]),
+    ]  # fmt: skip
     return out
 
 
