@@ -104,16 +104,20 @@ def test_unload_with_resident_pages(vm: Machine) -> None:
     for seed in range(rounds):
         vm.agent.check("insmod /lib/modules/hmm_gpu.ko")
         program, expected = resident_program(seed)
+        vm.agent.check("rm -f /tmp/resident /tmp/gone")
+        # Not before all is there; after that, as soon as the process has closed the device.
         vm.agent.start(
-            "while ! grep -q '^live_vram_pages [1-9]' /sys/kernel/debug/dri/0/counters;"
-            " do sleep 0.05; done; sleep 0.5;"
-            " { rmmod hmm_gpu; echo status $?; } >/tmp/rmmod.txt 2>&1"
+            f"c=/sys/kernel/debug/dri/0/counters; until grep -q '^live_vram_pages {PAGES}$' $c;"
+            " do sleep 0.05; done;"
+            " until grep ^live_vram_pages $c >/tmp/resident; rmmod hmm_gpu 2>/dev/null;"
+            " do sleep 0.05; done; cat /proc/uptime >/tmp/gone"
         )
         result = work.run(vm, program)
         migrated = result.ops[2].aux0
         assert migrated == PAGES
         work.Work(program, expected).check(result)
-        assert vm.agent.check("cat /tmp/rmmod.txt") == "status 0\n"
+        assert vm.agent.check("cat /tmp/resident") == f"live_vram_pages {PAGES}\n"
+        assert vm.agent.check("cat /tmp/gone")
         assert "hmm_gpu" not in vm.agent.check("cat /proc/modules")
     after = available_kib(vm)
     # Per-CPU lists move this by up to 12 MiB; the pages of one round alone would be 32.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hmmbench.guest.protocol import (
     MIGRATE_DEVICE,
+    MIGRATE_SYSTEM,
     PAGE,
     PROT_RW,
     Acc,
@@ -43,39 +44,40 @@ def run(machine: Machine, program: Program, timeout: float = 120.0) -> Result:
     return Result.decode(machine.agent.program(program.encode(), timeout), program)
 
 
-def mixed(seed: int, pages: int = 64, lanes: int = 128, each: int = 8) -> Work:
-    """CPU writes; pages move to the device; GPU adds; CPU reads it all back.
+def mixed(seed: int, pages: int = 64, lanes: int = 128, each: int = 8, rounds: int = 1) -> Work:
+    """CPU writes; then, `rounds` times, pages move to the device and the GPU adds; CPU reads.
 
     Each lane adds to words of its own, so what it sees and leaves is known.
     """
     rng = random.Random(seed)
     words = PAGE // 8
     assert lanes < words, "two lanes would share a word"
-    values = [rng.getrandbits(64) for _ in range(pages)]
-    write: list[Access] = [
-        (Acc.WRITE, 0, 0, page * PAGE, value, 0) for page, value in enumerate(values)
-    ]
-    adds: list[Access] = []
-    expected_adds = []
-    memory: dict[int, int] = {page * PAGE: value for page, value in enumerate(values)}
-    for lane in range(lanes):
-        for _ in range(each):
-            offset = rng.randrange(pages) * PAGE + 8 * (1 + lane)
-            amount = rng.getrandbits(32)
-            adds.append((Acc.ADD, 0, lane, offset, amount, 0))
-            expected_adds.append(memory.get(offset, 0))
-            memory[offset] = memory.get(offset, 0) + amount
-    offsets = sorted(memory)
-    reads: list[Access] = [(Acc.READ, 0, 0, offset, 0, 0) for offset in offsets]
-    # What a write returns is not looked at by anybody: the agent answers 0.
-    size = pages * PAGE
-    half = pages // 2 * PAGE
+    memory = {page * PAGE: rng.getrandbits(64) for page in range(pages)}
+    write: list[Access] = [(Acc.WRITE, 0, 0, offset, v, 0) for offset, v in memory.items()]
+    size, half = pages * PAGE, pages // 2 * PAGE
     ops = [
         Op(OpKind.MMAP, len=size, arg=MapKind.ANON_PRIVATE, a=PROT_RW),
-        Op(OpKind.CPU_ACCESS, phase=1, acc=write),
-        Op(OpKind.MIGRATE, phase=2, len=half, arg=MIGRATE_DEVICE),
-        Op(OpKind.GPU_ACCESS, phase=3, acc=adds),
-        Op(OpKind.CPU_ACCESS, phase=4, acc=reads),
+        Op(OpKind.CPU_ACCESS, acc=write),
     ]
-    expected = [0] * len(write) + expected_adds + [memory[offset] for offset in offsets]
+    expected = [0] * len(write)  # what a write returns
+    for number in range(rounds):
+        adds: list[Access] = []
+        for lane in range(lanes):
+            for _ in range(each):
+                offset = rng.randrange(pages) * PAGE + 8 * (1 + lane)
+                amount = rng.getrandbits(32)
+                adds.append((Acc.ADD, 0, lane, offset, amount, 0))
+                expected.append(memory.get(offset, 0))
+                memory[offset] = memory.get(offset, 0) + amount
+        # The other half each time; the first comes home by system migration.
+        ops.append(Op(OpKind.MIGRATE, off=(number % 2) * half, len=half, arg=MIGRATE_DEVICE))
+        ops.append(Op(OpKind.GPU_ACCESS, acc=adds))
+        ops.append(Op(OpKind.MIGRATE, off=(number % 2) * half, len=half, arg=MIGRATE_SYSTEM))
+    if rounds == 1:
+        ops.pop()  # the CPU's reads bring the pages home
+    offsets = sorted(memory)
+    ops.append(Op(OpKind.CPU_ACCESS, acc=[(Acc.READ, 0, 0, o, 0, 0) for o in offsets]))
+    expected += [memory[offset] for offset in offsets]
+    for phase, op in enumerate(ops):
+        op.phase = phase
     return Work(Program(ops, timeout_ms=60000, seed=seed), expected)
