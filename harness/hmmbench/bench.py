@@ -194,12 +194,18 @@ def rebuild(request: BuildRequest, ui: Ui) -> dict[str, float]:
         paths.driver_sources(), copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.o*")
     )
     changed = replace(request, driver_source=copy)
-    ensure(changed, ui)
-    with (copy / "svm.c").open("a") as file:
-        file.write(f"/* {time.time_ns()} */\n")
-    begun = time.monotonic()
-    ensure(changed, ui)
-    return {"driver_rebuild_s": round(time.monotonic() - begun, 3)}
+
+    def change_and_build() -> float:
+        with (copy / "svm.c").open("a") as file:
+            file.write(f"/* {time.time_ns()} */\n")
+        begun = time.monotonic()
+        ensure(changed, ui)
+        return time.monotonic() - begun
+
+    # The first may find an empty build folder and compile everything.
+    change_and_build()
+    seconds = change_and_build()
+    return {"driver_rebuild_s": round(seconds, 3)}
 
 
 def everything(
