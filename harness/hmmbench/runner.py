@@ -218,7 +218,9 @@ class Campaign:
         self.note(self.tally, f"violation in example {index}: {first.message}")
         shrinker = Shrinker(
             self.target, p, env, first, self.shrink_s,
-            lambda text: self.note(self.tally, f"shrinking: {text}"), self.delays,
+            lambda text: self.note(self.tally, f"shrinking: {text}"),
+            [n for n in FAVOURITES if n in self.delays]
+            + [n for n in self.delays if n not in FAVOURITES],
         )  # fmt: skip
         small = shrinker.run()
         if small.rate:

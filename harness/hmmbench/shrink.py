@@ -28,6 +28,9 @@ TRIES = 60
 BOOST_BELOW = 0.6
 #: What counts as a hang while shrinking one (milliseconds; examples take some tens).
 HANG_MS = 2500
+#: The delay that is tried then (microseconds), and the rate that is good enough.
+WIDE_US = 8000
+ENOUGH = 0.4
 #: Seconds beyond the limit for measuring the result.
 EXTRA_S = 20.0
 #: How sure an execution series must be to see a failure of the measured rate.
@@ -77,13 +80,19 @@ class Shrinker:
         # Whatever settled before it failed needs no long wait to be seen again.
         hang = self.violation.oracle == "progress"
         self.program.timeout_ms = HANG_MS if hang else 8000
+        # What comes after the violation did not cause it.
+        last = self.violation.op
+        if 0 <= last < len(self.program.ops):
+            phase = self.program.ops[last].phase
+            self.program.ops = [o for o in self.program.ops if o.phase <= phase]
         rate = self._rate(self.program, self.environment, 4 if hang else CONFIRM)
         if rate < BOOST_BELOW:
             rate = self._boost(rate)
         if not rate:
+            rate = self._rate(self.program, self.environment, 4 * CONFIRM)
+        if not rate:
             return Shrunk(self.program, self.environment, self.violation, 0.0, self.executions)
         self._expect(rate)
-        self._cut()
         if self._environment():
             self._expect(self._rate(self.program, self.environment, CONFIRM) or rate)
         changed = True
@@ -96,18 +105,31 @@ class Shrinker:
     def _boost(self, rate: float) -> float:
         """A race that is seldom lost: widen it at one of the driver's delay points, if it helps."""
         best = self.environment
-        for name in self.delays:
-            if self._late():
+        half = time.monotonic() + (self.deadline - time.monotonic()) / 2
+        for env in self._wider():
+            if time.monotonic() > half:
                 break
-            env = replace(self.environment, delays=(f"{name} 2000 1000 1",))
             got = self._rate(self.program, env, CONFIRM // 2)
             if got > rate + 0.1:
                 rate, best = got, env
-                self.note(f"fails {100 * rate:.0f}% with a delay at {name}")
-            if rate > 0.9:
+                self.note(f"fails {100 * rate:.0f}% with {', '.join(env.delays)}")
+            if rate >= ENOUGH:
                 break
         self.environment = best
         return rate
+
+    def _wider(self) -> Iterator[Environment]:
+        """Surroundings in which a race may be wider: first the example's own, drawn out."""
+        here = self.environment
+        names = [d.split()[0] for d in here.delays]
+        if names:
+            yield replace(here, delays=tuple(f"{n} {WIDE_US} 1000 1" for n in names))
+        for n in names if len(names) > 1 else []:
+            yield replace(here, delays=(f"{n} {WIDE_US} 1000 1",))
+        others = [n for n in self.delays if n not in names]
+        # What was chosen for a reason by the caller comes first.
+        for n in others:
+            yield replace(here, delays=(f"{n} {WIDE_US} 1000 1",))
 
     def _best(self, first_rate: float) -> Shrunk:
         """The smallest accepted program that fails often enough to be repeated."""
@@ -205,13 +227,6 @@ class Shrinker:
         return False
 
     # -- steps --
-
-    def _cut(self) -> None:
-        """What comes after the violation did not cause it."""
-        last = self.violation.op
-        if last >= 0:
-            phase = self.program.ops[min(last, len(self.program.ops) - 1)].phase
-            self._fails([o for o in self.program.ops if o.phase <= phase])
 
     def _environment(self) -> bool:
         """Fewer delays and injected faults."""

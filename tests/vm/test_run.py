@@ -82,7 +82,11 @@ def test_an_exported_program_runs_and_can_fail(
 
 
 def test_an_unknown_delay_point_is_refused(spec: MachineSpec) -> None:
-    recipe = _plain()
-    with Opener(spec) as opener, VmTarget(opener) as target:
-        with pytest.raises(EnvironmentFailure, match="delays"):
-            target.run(recipe.program, Environment(("nothing_of_this_name 5",)))
+    program = _plain().program
+    wrong = Environment(("nothing_of_this_name 5",))
+    with (
+        Opener(spec) as opener,
+        VmTarget(opener) as target,
+        pytest.raises(EnvironmentFailure, match="delays"),
+    ):
+        target.run(program, wrong)
