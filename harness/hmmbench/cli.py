@@ -17,6 +17,7 @@ import typer
 
 from hmmbench import __version__
 from hmmbench.errors import EXIT_INTERRUPTED, EXIT_OK, HmmbenchError
+from hmmbench.interrupt import interruptible
 
 COMMANDS = ("run", "test", "build", "boot", "replay", "bench", "doctor")
 
@@ -61,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     app = make_app((wanted,) if wanted in COMMANDS else COMMANDS)
     try:
         # Not standalone: exit codes are ours, and an error must not become a traceback.
-        result = app(args=args, prog_name="hmmbench", standalone_mode=False)
+        with interruptible():
+            result = app(args=args, prog_name="hmmbench", standalone_mode=False)
     except HmmbenchError as error:
         print(f"hmmbench: {error.message}", file=sys.stderr)
         if error.hint:

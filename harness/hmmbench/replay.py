@@ -10,7 +10,7 @@ from hmmbench.guest.protocol import Program
 from hmmbench.model.admit import normalise
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Recipe
-from hmmbench.target import Target
+from hmmbench.target import Target, run
 
 
 @dataclass
@@ -41,7 +41,7 @@ def replay(
     total = times if times is not None else recipe.repeat
     out = Replayed()
     for n in range(total):
-        outcome = target.run(program, recipe.environment)
+        outcome = run(target, program, recipe.environment)
         out.executions += 1
         if outcome.failed:
             out.failures += 1

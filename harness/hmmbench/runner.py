@@ -12,6 +12,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Recipe
 from hmmbench.shrink import Shrinker
-from hmmbench.target import Target
+from hmmbench.target import Execution, Target, judge
 
 #: Examples of each profile.
 PROFILES = {"quick": 300, "default": 3000, "long": 30000}
@@ -40,7 +41,8 @@ BATCH = 100
 INJECTIONS = (
     # An invalidation that takes its time is where a driver that does not wait goes wrong: hence
     # more than once, and long against the operations that follow it.
-    *("tlb_invalidate delay=40000000",) * 3,
+    *("tlb_invalidate delay=8000000",) * 2,
+    "tlb_invalidate prob=0.3 delay=40000000",
     "tlb_invalidate prob=0.3 delay=3000000",
     "fault prob=0.2 duplicate",
     "fault prob=0.3 delay_valid=50000",
@@ -86,6 +88,16 @@ class Tally:
     findings: list[Finding] = field(default_factory=list)
 
 
+@dataclass
+class _Running:
+    """An example given to the machine."""
+
+    index: int
+    program: Program
+    env: Environment
+    answer: Future[Execution]
+
+
 class Campaign:
     """One `run`.
 
@@ -120,20 +132,34 @@ class Campaign:
         self.note = note
         self.shrink_s = shrink_s
         self.tally = Tally()
+        self._started = 0
+        self._running: _Running | None = None
 
     def run(self) -> Tally:
+        """The machine runs one example while this thread judges the one before and makes the next.
+
+        Only the worker thread talks to the machine while `_running` is set; this thread does
+        when it is None or its answer is there (shrinking, evidence).
+        """
         begun = time.monotonic()
         # In batches, because Hypothesis can only be left between two of them: an exception would
         # make it run the example again.
         batch = 0
-        while self._going():
-            self._batch(batch)
-            batch += 1
+        with ThreadPoolExecutor(1, thread_name_prefix="machine") as self._machine:
+            try:
+                while self._going():
+                    self._batch(batch)
+                    batch += 1
+                self._finish(self._wait())
+            except BaseException:
+                # An interrupt: the machine ends now, not after the example in it.
+                self.target.renew()
+                raise
         self.tally.run_s = time.monotonic() - begun
         return self.tally
 
     def _going(self) -> bool:
-        return self.tally.examples < self.examples and not self.tally.findings
+        return self._started < self.examples and not self.tally.findings
 
     def _batch(self, number: int) -> None:
         blocks = st.integers(MIN_STEPS, MAX_STEPS).flatmap(
@@ -143,7 +169,7 @@ class Campaign:
 
         @fix_seed(self.seed << 32 | number)
         @settings(
-            max_examples=min(BATCH, self.examples - self.tally.examples),
+            max_examples=min(BATCH, self.examples - self._started),
             database=None, deadline=None, phases=[Phase.generate],
             suppress_health_check=list(HealthCheck), print_blob=False,
         )  # fmt: skip
@@ -180,17 +206,41 @@ class Campaign:
         return Environment(delays, inject)
 
     def _one(self, data: bytes) -> None:
-        index = self.tally.examples
+        index = self._started
         p = program(data, self.seed)
         env = self.environment(index)
-        outcome = self.target.run(p, env)
+        before = self._wait()
+        if before is not None and before.answer.result().tainted:
+            self._finish(before)
+            before = None
+            if self.tally.findings:
+                return
+        self._started += 1
+        self._running = _Running(
+            index, p, env, self._machine.submit(self.target.execute, p, env)
+        )
+        self._finish(before)
+
+    def _wait(self) -> _Running | None:
+        """The example in the machine, once its answer is there; the machine is free then."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.answer.result()
+        return running
+
+    def _finish(self, example: _Running | None) -> None:
+        """Judge an example whose answer is there, and count it."""
+        if example is None or self.tally.findings:
+            return
+        outcome = judge(example.answer.result())
         self.tally.examples += 1
         self.tally.operations += outcome.operations
         self.tally.gpu_accesses += outcome.gpu_accesses
         self.tally.undecided += outcome.undecided
         self.note(self.tally, "")
         if outcome.failed:
-            self._found(p, env, index, outcome.violations)
+            self._wait()  # the next one is in the machine already; nobody looks at its answer
+            self._found(example.program, example.env, example.index, outcome.violations)
 
     def _found(
         self, p: Program, env: Environment, index: int, violations: list[Violation]

@@ -18,7 +18,7 @@ from hmmbench.guest.protocol import Acc, Op, OpKind, Program
 from hmmbench.model.admit import normalise
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
-from hmmbench.target import Outcome, Target
+from hmmbench.target import Outcome, Target, run
 
 #: Executions with which the failure rate of the first program is measured.
 CONFIRM = 12
@@ -172,7 +172,7 @@ class Shrinker:
 
     def _execute(self, program: Program, environment: Environment) -> Outcome:
         self.executions += 1
-        return self.target.run(program, environment)
+        return run(self.target, program, environment)
 
     def _same(self, outcome: Outcome) -> Violation | None:
         """A violation of the same oracle, else none (another bug is another story)."""

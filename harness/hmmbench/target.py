@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from hmmbench.guest.protocol import Acc, OpKind, Program, Result
+from hmmbench.guest.protocol import RES_SKIPPED, Acc, OpKind, Program, Result
 from hmmbench.oracle import leaks, progress, splat
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
@@ -23,6 +23,9 @@ from hmmbench.vm.machine import Machine
 
 #: How much longer than the program's own limit the host waits (seconds).
 GRACE_S = 20.0
+
+#: So many times QEMU may end by itself, or by somebody's signal, before that is an error.
+LOST_MACHINES = 2
 
 
 @dataclass
@@ -41,10 +44,29 @@ class Outcome:
         return bool(self.violations)
 
 
-class Target(Protocol):
-    """Runs one program in one environment."""
+@dataclass
+class Execution:
+    """What came back of one program; `judge` makes an Outcome of it.
 
-    def run(self, program: Program, environment: Environment) -> Outcome: ...
+    result      -- None: the machine did not answer
+    violations  -- what the machine itself said (splats, death, hang)
+    tainted     -- the machine may not be used for another example
+    """
+
+    program: Program
+    result: Result | None = None
+    violations: list[Violation] = field(default_factory=list)
+    tainted: bool = False
+
+
+class Target(Protocol):
+    """Runs one program in one environment.
+
+    `execute` is the machine's part and may be called in another thread, one call at a time, while
+    the oracles judge the execution before.
+    """
+
+    def execute(self, program: Program, environment: Environment) -> Execution: ...
 
     def renew(self) -> None:
         """Continue in a fresh copy of the machine."""
@@ -53,9 +75,31 @@ class Target(Protocol):
         """Save the evidence of the latest execution."""
 
 
-def judge(program: Program, result: Result) -> Outcome:
-    """Ask the oracles that need only the agent's answer."""
-    outcome = Outcome(operations=len(program.ops))
+#: What makes no demand on the driver does not count as a checked operation.
+_IDLE = frozenset({OpKind.NOP, OpKind.SLEEP})
+
+
+def run(target: Target, program: Program, environment: Environment) -> Outcome:
+    """Execute and judge."""
+    return judge(target.execute(program, environment))
+
+
+def judge(execution: Execution) -> Outcome:
+    """Everything the oracles have to say of an execution."""
+    result = execution.result
+    outcome = Outcome() if result is None else _judge_result(execution.program, result)
+    outcome.violations[:0] = execution.violations
+    outcome.tainted |= execution.tainted
+    return outcome
+
+
+def _judge_result(program: Program, result: Result) -> Outcome:
+    outcome = Outcome(
+        operations=sum(
+            o.op not in _IDLE and r.status != RES_SKIPPED
+            for o, r in zip(program.ops, result.ops, strict=True)
+        )
+    )
     stuck = progress.check(program, result)
     if stuck is not None:
         outcome.violations.append(stuck)
@@ -89,19 +133,27 @@ class Totals:
     to_device: int = 0
     to_system: int = 0
     machines: int = 0
+    lost: int = 0
 
 
 class VmTarget:
     """A virtual machine, replaced by a fresh copy when something in it may be broken.
 
-    `opener` gives entered machines (restored from a snapshot); close() ends the last one.
+    opener  -- gives entered machines (restored from a snapshot); close() ends the last one
+    lost    -- called with a machine whose QEMU ended, and how, before it is replaced
     """
 
-    def __init__(self, opener: Callable[[], Machine]) -> None:
+    def __init__(
+        self,
+        opener: Callable[[], Machine],
+        lost: Callable[[Machine, str], None] = lambda vm, summary: None,
+    ) -> None:
         self._opener = opener
+        self._lost = lost
         self._vm: Machine | None = None
         self._set = Environment()
         self._last_tainted = False
+        self._busy = False
         self._base: dict[str, int] = {}
         self.totals = Totals()
 
@@ -115,8 +167,10 @@ class VmTarget:
         """End the machine, after taking its counters."""
         vm, self._vm = self._vm, None
         if vm is not None:
-            with contextlib.suppress(Exception):
-                self._count(vm)
+            # Not in the middle of an example (an interrupt): the agent is not listening.
+            if not self._busy:
+                with contextlib.suppress(Exception):
+                    self._count(vm)
             vm.close()
         self._set = Environment()
         self._last_tainted = False
@@ -155,35 +209,56 @@ class VmTarget:
             vm.inject(wanted.inject)
         self._set = wanted
 
-    def run(self, program: Program, environment: Environment) -> Outcome:
-        """Raises VmError only if the machine cannot be had at all; its death is a violation."""
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        """Raises VmError if the machine cannot be had.  Its own death is a violation.
+
+        QEMU's is not: it says nothing about the driver.  The example is run again in a fresh
+        machine, up to LOST_MACHINES times in the life of this target.
+        """
+        while True:
+            try:
+                return self._execute(program, environment)
+            except VmDied as error:
+                self.totals.lost += 1
+                if self._vm is not None:
+                    self._lost(self._vm, error.summary)
+                self._busy = False
+                self._last_tainted = True
+                if self.totals.lost > LOST_MACHINES:
+                    raise
+
+    def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm
+        done = Execution(program)
+        self._busy = True
         try:
             self._surround(environment)
             limit = program.timeout_ms / 1000 + program.settle_ms / 1000 + GRACE_S
             answer = vm.agent.program(program.encode(), limit)
-            result = Result.decode(answer, program)
+            result = done.result = Result.decode(answer, program)
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = self._driver_counters(vm)
-            outcome = judge(program, result)
+            done.tainted = bool(progress.check(program, result) or leaks.check(result))
             splats = splat.scan(vm.console.take())
         except AgentTimeout as error:
-            outcome = Outcome(
-                [Violation("progress", f"the guest hangs: {error.message}")], tainted=True
-            )
+            done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
+            done.tainted = True
             splats = splat.scan(vm.console.take())
         except VmDied as error:
             # How much of the console was taken before does not matter: it is over.
             splats = splat.scan(vm.console.text())
-            outcome = Outcome(
-                [] if splats else [Violation("kernel", error.summary, details=error.message)],
-                tainted=True,
-            )
+            if not splats and error.exit_status is not None and not error.panicked:
+                raise
+            if not splats:
+                done.violations.append(Violation("kernel", error.summary, details=error.message))
+            done.tainted = True
+        finally:
+            self._busy = False
         for s in splats:
-            outcome.violations.insert(0, Violation("kernel", s.title, details=s.text))
-            outcome.tainted = True
-        self._last_tainted = outcome.tainted
-        return outcome
+            done.violations.insert(0, Violation("kernel", s.title, details=s.text))
+            done.tainted = True
+        self._last_tainted = done.tainted
+        return done
 
     def keep(self, folder: Path) -> None:
         if self._vm is not None:

@@ -16,7 +16,7 @@ from hmmbench.recipe import Environment, Recipe
 from hmmbench.replay import replay
 from hmmbench.report import Report
 from hmmbench.runner import Campaign, repeats
-from hmmbench.target import Outcome, judge
+from hmmbench.target import Execution
 
 
 class FakeTarget:
@@ -27,11 +27,11 @@ class FakeTarget:
         self.programs: list[bytes] = []
         self.environments: list[Environment] = []
 
-    def run(self, program: Program, environment: Environment) -> Outcome:
+    def execute(self, program: Program, environment: Environment) -> Execution:
         payload = program.encode()
         self.programs.append(payload)
         self.environments.append(environment)
-        return judge(program, Result.decode(self.machine.run(payload), program))
+        return Execution(program, Result.decode(self.machine.run(payload), program))
 
     def renew(self) -> None:
         pass
@@ -77,7 +77,7 @@ def test_failures_become_small_recipes_that_repeat(tmp_path: Path, bug: str) -> 
 
 def test_an_error_of_the_machine_is_not_a_violation(tmp_path: Path) -> None:
     class Broken(FakeTarget):
-        def run(self, program: Program, environment: Environment) -> Outcome:
+        def execute(self, program: Program, environment: Environment) -> Execution:
             raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):

@@ -7,20 +7,18 @@ the cache is not built again, and a run with everything there needs neither netw
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from hmmbench import __version__
 from hmmbench.build import agent, cache, driver, initramfs, kernel, qemu_build, ssh
 from hmmbench.build.context import Context
 from hmmbench.errors import Cancelled, HmmbenchError, UsageError
+from hmmbench.interrupt import interruptible
 from hmmbench.ui import Stage, Ui
 
 __all__ = ["Artifacts", "BuildRequest", "NotBuilt", "ensure", "peek"]
@@ -92,7 +90,7 @@ def ensure(request: BuildRequest | None = None, ui: Ui | None = None) -> Artifac
         ctx.jobs = request.jobs
     before = dict(ctx.ui.seconds)
     cache.remove_leftovers()
-    with _interruptible(), ThreadPoolExecutor(2, "build") as pool:
+    with interruptible(), ThreadPoolExecutor(2, "build") as pool:
         qemu_future = pool.submit(qemu_build.build, ctx, request.qemu_source)
         guest_future = pool.submit(_guest, ctx, request)
         _wait(ctx, [qemu_future, guest_future])
@@ -224,23 +222,3 @@ def _wait(ctx: Context, futures: list[Future[Any]]) -> None:
         wait(futures)
         # The cause, not the cancellation it brought to the other track.
         raise next((error for error in failed if not isinstance(error, Cancelled)), failed[0])
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a build as Ctrl-C does: children stopped, nothing half-published."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, interrupt) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

@@ -24,6 +24,7 @@ from hmmbench.report import Report, check_writable
 from hmmbench.runner import INJECTIONS, PROFILES, Campaign, Tally
 from hmmbench.target import VmTarget
 from hmmbench.ui import Stage, Ui
+from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
@@ -142,7 +143,13 @@ def _run(
     spec = describe(artifacts, report)
     with ExitStack() as stack:
         opener = stack.enter_context(Opener(spec))
-        target = stack.enter_context(VmTarget(opener))
+
+        def lost(vm: Machine, summary: str) -> None:
+            folder = out / f"machine-lost-{target.totals.lost}"
+            ui.say(f"{summary}; going on in a fresh machine (evidence: {folder})")
+            vm.keep(folder)
+
+        target = stack.enter_context(VmTarget(opener, lost))
         with ui.stage("virtual machine"):
             points = target.delay_points() if delays else []
         with ui.stage("examples") as stage:

@@ -46,7 +46,7 @@ from hmmbench.model.space import (
 )
 
 #: Steps of an example: a step makes one operation, a race several.
-MIN_STEPS, MAX_STEPS = 30, 80
+MIN_STEPS, MAX_STEPS = 40, 100
 BYTES_A_STEP = 4
 
 REGIONS = 8
@@ -491,7 +491,7 @@ def _race(g: Generator, proc: Process) -> list[Op]:
                 # A launch takes its time to reach the pages: move them then, and again.
                 for _ in range(rng.choice((1, 2, 3))):
                     if rng.random() < 0.7:
-                        wait = rng.choice((200, 700, 2000, 5000))
+                        wait = rng.choice((100, 300, 700, 2000))
                         out.append(Op(OpKind.SLEEP, p.number, actor, a=wait))
                     o = _mover(g, p, v, gps)
                     o.actor = actor
