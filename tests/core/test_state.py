@@ -15,6 +15,7 @@ from hg_asm import (
     branch,
     csrr,
     i,
+    li,
     load,
     lr,
     r,
@@ -260,6 +261,27 @@ def test_vram_is_not_part_of_the_state() -> None:
         t.map(CODE, 0, HW.HG_PTE_VALID | VRAM)
         size = len(dev.save())
     assert size < 200_000
+
+
+def test_reservation_survives() -> None:
+    """Saved between LR and SC, loaded elsewhere: the SC still knows what the LR read."""
+    code = assemble([lr("d", 5, 10), *li(6, 200), "l:", i("addi", 6, 6, -1),
+                     branch("bne", 6, 0, "l"), i("addi", 5, 5, 1), sc("d", 7, 5, 10),
+                     store("sd", 7, 10, 8), EXIT])  # fmt: skip
+    with Device() as dev, Device() as other:
+        t = Tables(dev, 1)
+        map_code(dev, t, CODE, code)
+        page = dev.alloc()
+        t.map(DATA, page, FULL | SYS)
+        dev.write(page, b"\x29" + bytes(7) + b"\xff" * 8)
+        rep = Ctx(dev, 1, 1).launch(CODE, DATA, block=1)
+        while dev.counter("atomics") == 0:
+            dev.step(1)
+        other.ram[:] = dev.ram
+        other.load(dev.save())
+        other.run(lambda: bool(other.report(rep).complete))
+        assert other.u64(page) == 0x2A
+        assert other.u64(page + 8) == 0
 
 
 def test_decoded_instructions_survive() -> None:
