@@ -9,7 +9,7 @@ import struct
 import time
 
 import pytest
-from conftest import HostAgent
+from host_agent import HostAgent
 
 from hmmbench.guest import protocol as p
 from hmmbench.guest.agent import AgentError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import HostAgent
+from host_agent import HostAgent
 
 from hmmbench.guest import protocol as p
 from hmmbench.guest.agent import Agent, AgentError

@@ -8,7 +8,7 @@ import struct
 import subprocess
 
 import pytest
-from conftest import ROOT
+from host_agent import ROOT
 
 from hmmbench.guest.protocol import Acc, Ast
 

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from host_agent import ROOT
 
 DRIVER = ROOT / "guest-driver"
 INCLUDES = [
