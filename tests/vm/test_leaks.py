@@ -33,12 +33,16 @@ def live(machine: Machine) -> dict[str, int]:
 
 
 def available_kib(machine: Machine) -> int:
-    """Free memory when caches are dropped and what is freed late is freed."""
+    """Free memory when caches are dropped and what is freed late is freed.
+
+    Pages on per-CPU lists do not count as free: tens of MiB that come and go.  So the most of a
+    few looks; a leak is missing from each of them.
+    """
     text = machine.agent.check(
-        "echo 3 >/proc/sys/vm/drop_caches; sleep 0.5; echo 1 >/proc/sys/vm/compact_memory;"
-        " grep MemFree /proc/meminfo"
+        "for i in 1 2 3 4 5 6 7 8; do echo 3 >/proc/sys/vm/drop_caches;"
+        " echo 1 >/proc/sys/vm/compact_memory; sleep 0.3; grep MemFree /proc/meminfo; done"
     )
-    return int(text.split()[1])
+    return max(int(line.split()[1]) for line in text.splitlines())
 
 
 def test_open_launch_close(vm: Machine) -> None:
@@ -120,8 +124,8 @@ def test_unload_with_resident_pages(vm: Machine) -> None:
         assert vm.agent.check("cat /tmp/gone")
         assert "hmm_gpu" not in vm.agent.check("cat /proc/modules")
     after = available_kib(vm)
-    # Per-CPU lists move this by up to 12 MiB; the pages of one round alone would be 32.
-    assert before - after < 16384, f"{before - after} KiB are missing after {rounds} rounds"
+    # The pages of one round alone would be 32 MiB.
+    assert before - after < 24576, f"{before - after} KiB are missing after {rounds} rounds"
     vm.agent.check("insmod /lib/modules/hmm_gpu.ko")
     small = work.mixed(1)
     small.check(work.run(vm, small.program))
