@@ -89,4 +89,4 @@ def test_an_unknown_delay_point_is_refused(spec: MachineSpec) -> None:
         VmTarget(opener) as target,
         pytest.raises(EnvironmentFailure, match="delays"),
     ):
-        target.run(program, wrong)
+        target.execute(program, wrong)
