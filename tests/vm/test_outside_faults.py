@@ -89,6 +89,8 @@ def test_guest_program_killed(vm: Machine) -> None:
     assert died == KILLS, f"only {died} of {attempts} kills met the program"
     assert vm.counters()["active_ctxs"] == contexts
     assert agent_pid(vm) == agent
+    # A kill that came too late for its program would hit the next one.
+    vm.agent.check(f"sleep {length + 2:.1f}")
     sound(vm)
 
 
