@@ -115,6 +115,15 @@ def test_shell() -> None:
     assert terminal.status() == 5
 
 
+def test_keys_typed_ahead_reach_the_shell() -> None:
+    """Typed while the guest boots: taking over the terminal must not drop them."""
+    terminal = Terminal()
+    terminal.type("echo $((6*7)) $(uname -s)\r")
+    terminal.wait_for("42 Linux")
+    terminal.type("exit\r")
+    assert terminal.status() == 0
+
+
 def test_serial_console() -> None:
     terminal = Terminal("--console")
     terminal.wait_for("Linux version")

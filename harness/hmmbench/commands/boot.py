@@ -110,8 +110,7 @@ def main(
 def _interactive(machine: Machine, artifacts: Artifacts, terminal: SerialTerminal | None) -> int:
     told = f"The guest is up ({machine.ready_s:.1f} s, {machine.spec.accel})."
     if terminal is not None:
-        print(f"{told} Console: Ctrl-] leaves and ends it.", file=sys.stderr)
-        terminal.talk(machine)
+        terminal.talk(machine, f"{told} Console: Ctrl-] leaves and ends it.")
         return 0
     if artifacts.ssh_key is None:
         raise UsageError(
@@ -156,9 +155,13 @@ class SerialTerminal:
         except OSError:
             return  # closed by __exit__
 
-    def talk(self, machine: Machine) -> None:
-        """Keys to the guest until the user leaves or the machine ends."""
+    def talk(self, machine: Machine, told: str) -> None:
+        """Keys to the guest until the user leaves or the machine ends.
+
+        `told` is printed once keys are taken, so that who waits for it may type.
+        """
         with keys() as read:
+            print(told, end="\r\n", file=sys.stderr, flush=True)
             while machine.alive:
                 typed = read(0.5)
                 if typed is None:

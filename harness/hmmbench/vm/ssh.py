@@ -270,7 +270,8 @@ def _raw_terminal() -> Iterator[None]:
         return
     before = termios.tcgetattr(sys.stdin)
     try:
-        tty.setraw(sys.stdin)
+        # Not setraw's default, which drops what was typed ahead.
+        tty.setraw(sys.stdin, termios.TCSADRAIN)
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
