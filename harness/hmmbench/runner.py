@@ -34,6 +34,10 @@ PROFILES = {"quick": 300, "default": 3000, "long": 30000}
 #: CPU's page table and acting on it is where drivers of this kind go wrong.
 FAVOURITES = ("svm_after_range_fault", "migrate_before_map")
 
+#: Microseconds and how many of 1000 passages wait.  Long waits meet what short ones miss, but one
+#: at each passage would make an example take seconds.
+DELAYS = ((500, 1000), (3000, 300), (8000, 100))
+
 #: Examples of one run of Hypothesis.
 BATCH = 100
 
@@ -197,9 +201,9 @@ class Campaign:
             if favourites and rng.random() < 0.5:
                 names = [rng.choice(favourites)]
             delays = tuple(
-                f"{name} {rng.choice((500, 3000, 8000))} {rng.choice((300, 1000))} "
-                f"{rng.randrange(1, 1 << 16)}"
+                f"{name} {us} {permille} {rng.randrange(1, 1 << 16)}"
                 for name in names
+                for us, permille in (rng.choice(DELAYS),)
             )
         if self.injections and rng.random() < 0.15:
             inject = (rng.choice(self.injections),)
