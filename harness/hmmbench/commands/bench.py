@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
 from hmmbench import bench
 from hmmbench.build import BuildRequest, ensure
+from hmmbench.commands import options
 from hmmbench.report import check_writable
 from hmmbench.ui import Ui
 from hmmbench.vm.errors import guard_disk
@@ -28,15 +27,9 @@ _OWN = (
 
 
 def main(
-    kernel: Annotated[
-        str, typer.Option(help="lts, latest, or a folder with a kernel's source or build.")
-    ] = "lts",
-    kernel_build: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Your own built kernel tree.")
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures to FILE.")
-    ] = None,
+    kernel: options.Kernel = "lts",
+    kernel_build: options.KernelBuild = None,
+    json_file: options.JsonFile = None,
 ) -> None:
     """Measure the driver beside the kernel's test driver, and the bench itself.
 

@@ -10,12 +10,12 @@ import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hmmbench.build import Artifacts, BuildRequest, ensure
+from hmmbench.commands import options
 from hmmbench.errors import UsageError
 from hmmbench.ui import Ui
 from hmmbench.vm.errors import guard_disk
@@ -31,15 +31,9 @@ def main(
             "--exec", metavar="CMD", help="Run this in the guest and end with its status."
         ),
     ] = None,
-    kernel: Annotated[
-        str, typer.Option(help="lts, latest, or a folder with a kernel's source or build.")
-    ] = "lts",
-    kernel_build: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Your own built kernel tree.")
-    ] = None,
-    kernel_debug: Annotated[
-        bool, typer.Option(help="The kernel with lockdep, KASAN and kmemleak.")
-    ] = False,
+    kernel: options.Kernel = "lts",
+    kernel_build: options.KernelBuild = None,
+    kernel_debug: options.KernelDebug = False,
     vram: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Memory of the GPU (such as 16M).")
     ] = None,
@@ -53,13 +47,8 @@ def main(
         bool, typer.Option(help="The serial console instead of SSH; Ctrl-] leaves.")
     ] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that --exec may take.")] = 600.0,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the console and logs in DIR.")
-    ] = None,
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="FILE", help="Write status, output and times to FILE."),
-    ] = None,
+    out: options.KeepIn = None,
+    json_file: options.JsonFile = None,
 ) -> None:
     """Boot the guest with the GPU and its driver: a shell in it, or one command.
 

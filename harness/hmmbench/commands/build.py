@@ -4,40 +4,28 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hmmbench.build import BuildRequest, ensure
+from hmmbench.commands import options
 from hmmbench.ui import Ui
 
 
 def main(
-    kernel: Annotated[
-        str, typer.Option(help="lts, latest, or a folder with a kernel's source or build.")
-    ] = "lts",
-    kernel_build: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Your own built kernel tree.")
-    ] = None,
-    kernel_source: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Your own clean kernel source tree.")
-    ] = None,
-    kernel_debug: Annotated[
-        bool, typer.Option(help="Build the kernel with lockdep, KASAN and kmemleak (slow).")
-    ] = False,
-    qemu_source: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Your own QEMU source tree (10.0).")
-    ] = None,
+    kernel: options.Kernel = "lts",
+    kernel_build: options.KernelBuild = None,
+    kernel_source: options.KernelSource = None,
+    kernel_debug: options.KernelDebug = False,
+    qemu_source: options.QemuSource = None,
     update: Annotated[
         bool, typer.Option(help="Ask the archive for newer versions, and build those.")
     ] = False,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Compile this many files at once (default: cores).")
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write what was built to FILE.")
-    ] = None,
+    json_file: options.JsonFile = None,
 ) -> None:
     """Build QEMU with the GPU, the guest kernel, the driver, the agent and the initramfs.
 

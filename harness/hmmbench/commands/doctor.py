@@ -4,23 +4,20 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from hmmbench import doctor
+from hmmbench.commands import options
 from hmmbench.errors import EXIT_USAGE
 
 _STYLE = {"ok": "green", "note": "yellow", "missing": "red"}
 
 
 def main(
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the findings to FILE.")
-    ] = None,
+    json_file: options.JsonFile = None,
 ) -> None:
     """Say what this host has, which accelerator is used and why, what is cached and missing.
 
@@ -41,4 +38,3 @@ def main(
             console.print(f"{'':<23} -> {escape(finding.mend)}", soft_wrap=True)
     if not report.ready:
         raise typer.Exit(EXIT_USAGE)
-

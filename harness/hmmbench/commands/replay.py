@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from hmmbench.build import BuildRequest, ensure
+from hmmbench.commands import options
 from hmmbench.errors import EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.export_c import export
 from hmmbench.recipe import Recipe
@@ -29,33 +30,17 @@ def main(
     all_times: Annotated[
         bool, typer.Option("--all", help="Do not stop at the first violation: count them.")
     ] = False,
-    kernel: Annotated[
-        str, typer.Option(help="lts, latest, or a folder with a kernel's source or build.")
-    ] = "lts",
-    kernel_build: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Your own built kernel tree.")
-    ] = None,
-    kernel_debug: Annotated[
-        bool, typer.Option(help="The kernel with lockdep, KASAN and kmemleak (slow).")
-    ] = False,
-    driver_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The driver to test, instead of guest-driver/."),
-    ] = None,
-    driver_patch: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Patch the tested driver (-p1; may be repeated)."),
-    ] = None,
+    kernel: options.Kernel = "lts",
+    kernel_build: options.KernelBuild = None,
+    kernel_debug: options.KernelDebug = False,
+    driver_dir: options.DriverDir = None,
+    driver_patch: options.DriverPatch = None,
     export_c: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write a C program instead, that needs no bench."),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the console and logs in DIR.")
-    ] = None,
+    json_file: options.JsonFile = None,
+    out: options.KeepIn = None,
 ) -> int:
     """Repeat a recipe until it fails again; exit status 1 if it did.
 

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from hmmbench.build import Artifacts, BuildRequest, ensure
+from hmmbench.commands import options
 from hmmbench.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INTERRUPTED,
@@ -44,29 +45,13 @@ def main(
     examples: Annotated[
         int | None, typer.Option(min=1, help="So many examples instead of the profile's.")
     ] = None,
-    kernel: Annotated[
-        str, typer.Option(help="lts, latest, or a folder with a kernel's source or build.")
-    ] = "lts",
-    kernel_build: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Your own built kernel tree.")
-    ] = None,
-    kernel_source: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Your own clean kernel source tree.")
-    ] = None,
-    kernel_debug: Annotated[
-        bool, typer.Option(help="The kernel with lockdep, KASAN and kmemleak (slow).")
-    ] = False,
-    qemu_source: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Your own QEMU source tree (10.0).")
-    ] = None,
-    driver_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The driver to test, instead of guest-driver/."),
-    ] = None,
-    driver_patch: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Patch the tested driver (-p1; may be repeated)."),
-    ] = None,
+    kernel: options.Kernel = "lts",
+    kernel_build: options.KernelBuild = None,
+    kernel_source: options.KernelSource = None,
+    kernel_debug: options.KernelDebug = False,
+    qemu_source: options.QemuSource = None,
+    driver_dir: options.DriverDir = None,
+    driver_patch: options.DriverPatch = None,
     inject: Annotated[
         bool, typer.Option(help="Let the device misbehave now and then, as hardware may.")
     ] = True,
@@ -76,9 +61,7 @@ def main(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where recipes and evidence of violations go.")
     ] = Path("hmmbench-out"),
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE.")
-    ] = None,
+    json_file: options.JsonFile = None,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the result as JUnit XML.")
     ] = None,
