@@ -73,6 +73,7 @@ void hg_copy_end(HgDev *d, HgCtx *c)
         hg_pend_drop(&d->eng[d->nsm + k->eng], k->fault, k->nfault);
     }
     hg_replay_answer(d, &k->owed);
+    hg_check_copy_end(d, c);
     k->nfault = 0;
     k->replayed = false;
     k->state = HG_CP_NONE;
@@ -97,6 +98,7 @@ static bool resolve(HgEngine *e, HgCtx *c, unsigned space, uint64_t addr, uint32
 
     *out = (End) { .addr = addr };
     if (space == HG_SPACE_VRAM) {
+        hg_check_vram(e, c->asid, 0, addr);
         out->host = d->vram + addr;
         out->vram = true;
     } else if (space == HG_SPACE_VIRT) {

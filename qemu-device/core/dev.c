@@ -579,6 +579,7 @@ void hg_reset_locked(HgDev *d)
     d->cancel_addr = d->replay_seq = d->replay_done = 0;
     d->ninvq = d->nrq = d->ntimer = 0;
     memset(d->ring, 0, sizeof(d->ring));
+    hg_check_reset(d);
     memset(d->cnt, 0, sizeof(d->cnt));
     d->stalled_warps = 0;
     d->rng = d->cfg.seed;

@@ -121,6 +121,7 @@ static void emit_write(HgEngine *e, Emit *m, unsigned n, bool was_empty[2])
     hg_unlock(d);
     for (unsigned i = 0; i < n; i++) {
         uint32_t body[8];
+        hg_check_fault_slot(e, m[i].ring, m[i].addr);
         memcpy(body, m[i].w, sizeof(body));
         body[HG_FE_FLAGS] &= ~HG_FE_VALID;
         if (hg_bus_write(e, m[i].addr, body, sizeof(body))) {

@@ -9,6 +9,7 @@
  *               in_slice flags.  Held briefly, never across read/write/atomic.
  *  d->l2_lock   the shared TLB.  Leaf lock.
  *  d->inj_lock  injection rules.  Leaf lock.
+ *  (check.c says what its state relies on.)
  *
  * Engines and slices.  An engine (SM, copy engine, front end) is either
  * *parked* (in_slice == false) or *in a slice*.  Both transitions happen under
@@ -97,6 +98,7 @@ typedef struct HgTlbEnt {
     bool valid;
     bool huge;
     bool host_ro;
+    uint8_t stale;              /* check.c: faults of this entry that the tables would allow; not saved */
 } HgTlbEnt;
 
 typedef struct HgTlb {
@@ -243,6 +245,7 @@ typedef struct HgCopy {
     uint64_t fail_at;           /* injection: error once done >= fail_at; ~0 = never */
     uint8_t state;
     bool busy;                  /* d->lock: an engine has it in its slice */
+    bool guarded;               /* d->lock: check.c knows of it */
     uint8_t eng;                /* engine that stalled */
     unsigned nfault;
     HgFault fault[2];
@@ -267,6 +270,7 @@ struct HgCtx {
     uint32_t ring_size, asid, timeslice;
     bool enabled, priv, aborting, halted;
     uint32_t get, put, error;
+    uint32_t rung;              /* PUT as software wrote it last; put itself may lag */
     uint64_t error_addr;
     uint8_t rs;
     bool fe_busy;
@@ -330,6 +334,18 @@ typedef struct HgRule {
 
 #define HG_MAX_RULES 64
 
+/* State of the protocol checks: see check.c. */
+typedef struct HgChecks {
+    _Atomic uint64_t count[HG_CHK_COUNT];
+    _Atomic uint64_t vram_map;          /* HG_REG_VRAM_MAP */
+    uint32_t vram_map_lo;               /* d->lock: latch */
+    _Atomic uint32_t copies;            /* privileged copies under way */
+    _Atomic uint64_t copy_bits[64];     /* their frames, hashed */
+    _Atomic uint64_t inval_epoch;       /* last invalidation issued */
+    _Atomic uint64_t filled[HG_NUM_ASIDS];  /* 1 + epoch at the latest walk */
+    uint64_t clean[HG_NUM_ASIDS];       /* d->lock: 1 + last invalidation of the whole ASID */
+} HgChecks;
+
 struct HgDev {
     HgConfig cfg;
     HgHostOps ops;
@@ -387,6 +403,8 @@ struct HgDev {
     uint64_t inj_rng;
     _Atomic uint32_t inj_mask;  /* events that have a rule */
 
+    HgChecks chk;
+
     HgCtx ctx[HG_NUM_CTXS];
     unsigned nsm, nce, neng;    /* eng[]: SMs, copy engines, front end */
     HgEngine *eng;
@@ -441,6 +459,8 @@ static inline bool hg_direct_sys(const HgDev *d)
              (1u << HG_INJ_DMA_READ | 1u << HG_INJ_DMA_WRITE));
 }
 uint64_t hg_host_atomic(void *p, uint32_t size, HgAtomicOp op, uint64_t operand, uint64_t expected);
+/* Reading that is no access of the GPU's: nothing is counted or injected. */
+bool hg_peek(HgEngine *e, uint64_t addr, void *buf, uint32_t len);
 const HgRam *hg_ram_find(const HgDev *d, uint64_t addr, uint64_t len);
 void hg_copy_in(void *dst, const uint8_t *shared, uint32_t n);
 void hg_copy_out(uint8_t *shared, const void *src, uint32_t n);
@@ -453,12 +473,38 @@ bool hg_tlb_init(HgTlb *t, unsigned entries, unsigned ways);
 void hg_tlb_clear(HgTlb *t);
 HgTlbEnt *hg_tlb_find(HgTlb *t, unsigned asid, uint64_t vpn);
 HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned access, HgFault *f);
+bool hg_tables_allow(HgEngine *e, unsigned asid, uint64_t va, unsigned access);
+HgTlbEnt *hg_l2_find(HgDev *d, unsigned asid, uint64_t vpn);    /* l2_lock */
 void hg_tlb_resolve(HgEngine *e, HgTlbEnt *t);
 void hg_engine_flush(HgEngine *e, const HgInval *iv);
 void hg_inval_make(HgInval *iv, unsigned type, unsigned asid, uint64_t start, uint64_t len);
 uint64_t hg_inval_submit(HgDev *d, const HgInval *iv);  /* d->lock; its sequence number */
 void hg_inval_due(HgDev *d, uint64_t now);              /* d->lock */
 void hg_inval_update(HgDev *d);                         /* d->lock: DONE */
+
+/* -- check.c -- */
+void hg_violated(HgDev *d, HgCheck what, uint32_t asid, uint64_t addr, uint64_t a, uint64_t b);
+void hg_check_reset(HgDev *d);                              /* d->lock, engines parked */
+void hg_check_copy_begin(HgDev *d, HgCtx *c);               /* d->lock */
+void hg_check_copy_end(HgDev *d, HgCtx *c);                 /* d->lock */
+void hg_check_copied(HgEngine *e, const HgTlbEnt *t, unsigned access);
+void hg_check_vram(HgEngine *e, unsigned asid, uint64_t va, uint64_t frame);
+void hg_check_stale(HgEngine *e, HgTlbEnt *t, uint64_t va, unsigned access, bool in_l2);
+void hg_check_fence(HgEngine *e, HgCtx *c, uint64_t addr, uint64_t value);
+void hg_check_doorbell(HgDev *d, HgCtx *c, uint32_t put);   /* d->lock */
+void hg_check_fault_get(HgDev *d, unsigned ring, uint32_t get); /* d->lock, before GET changes */
+void hg_check_fault_slot(HgEngine *e, unsigned ring, uint64_t addr);
+uint64_t hg_check_walk_begin(HgDev *d);
+void hg_check_walked(HgDev *d, unsigned asid, uint64_t epoch);
+void hg_check_inval(HgDev *d, const HgInval *iv, uint64_t seq); /* d->lock */
+void hg_check_root(HgDev *d, unsigned asid, uint64_t root); /* d->lock, before it changes */
+
+static inline void hg_check_access(HgEngine *e, const HgTlbEnt *t, unsigned access)
+{
+    if (atomic_load_explicit(&e->d->chk.copies, memory_order_relaxed)) {
+        hg_check_copied(e, t, access);
+    }
+}
 
 static inline bool hg_pte_allows(uint64_t pte, unsigned access, uint8_t *reason)
 {
@@ -488,6 +534,7 @@ static inline HgTlbEnt *hg_translate(HgEngine *e, unsigned asid, uint64_t va, un
                 break;          /* the slow path makes the fault of it */
             }
             hg_cnt(e, HG_CNT_UTLB_HITS, 1);
+            hg_check_access(e, &s[i], access);
             return &s[i];
         }
     }

@@ -47,6 +47,7 @@ typedef enum {
     HG_EV_IRQ,            /* a = vector */
     HG_EV_INJECT,         /* a = rule number, b = event */
     HG_EV_RESET,
+    HG_EV_CHECK,          /* a = asid << 32 | HG_CHK_*, b = address, c, d = as the check says */
     HG_EV_COUNT
 } HgTraceEvent;
 
@@ -129,6 +130,20 @@ int hg_load(HgDev *d, const void *buf, size_t len, char *err, size_t errlen);
 
 uint64_t hg_counter(HgDev *d, unsigned n);          /* HG_CNT_* */
 const char *hg_counter_name(unsigned n);            /* "faults", ... */
+
+/*
+ * Protocol checks: what no correct driver does, whatever the timing
+ * (docs/checks.md has a section on each, and why it is never a false alarm).
+ */
+typedef enum {
+    HG_CHK_FENCE_BACKWARDS, HG_CHK_DOORBELL_OVERRUN, HG_CHK_FAULT_GET_RANGE,
+    HG_CHK_FAULT_UNREADY, HG_CHK_FAULT_VALID_KEPT, HG_CHK_COPY_SOURCE_WRITTEN,
+    HG_CHK_COPY_TARGET_USED, HG_CHK_COPY_OVERLAP, HG_CHK_VRAM_FREE_USED,
+    HG_CHK_ASID_REUSE, HG_CHK_REPLAY_STALE, HG_CHK_DMA_REFUSED, HG_CHK_COUNT
+} HgCheck;
+
+const char *hg_check_name(unsigned n);              /* "fence-backwards", ... */
+uint64_t hg_check_count(HgDev *d, unsigned n);      /* how often since reset */
 
 /*
  * Injection: replace the rule list.  One rule a line or ';':

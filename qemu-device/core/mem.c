@@ -138,6 +138,28 @@ static bool bus_refused(HgDev *d, HgInjEvent ev, uint64_t addr, uint32_t len)
     return false;
 }
 
+bool hg_peek(HgEngine *e, uint64_t addr, void *buf, uint32_t len)
+{
+    HgDev *d = e->d;
+    const HgRam *r = hg_ram_find(d, addr, len);
+
+    if (!d->bus_master || addr + len < addr) {
+        return false;
+    }
+    if (r) {
+        hg_copy_in(buf, r->ptr + (addr - r->base), len);
+        return true;
+    }
+    return d->ops.read && d->ops.read(d->host, addr, buf, len) == 0;
+}
+
+/* The host refused it: nothing that a driver gave us lies there. */
+static int refused(HgDev *d, uint64_t addr, uint32_t len, bool write)
+{
+    hg_violated(d, HG_CHK_DMA_REFUSED, 0, addr, len, write);
+    return -1;
+}
+
 int hg_bus_read(HgEngine *e, uint64_t addr, void *buf, uint32_t len)
 {
     HgDev *d = e->d;
@@ -151,7 +173,10 @@ int hg_bus_read(HgEngine *e, uint64_t addr, void *buf, uint32_t len)
         hg_copy_in(buf, r->ptr + (addr - r->base), len);
         return 0;
     }
-    return d->ops.read ? d->ops.read(d->host, addr, buf, len) : -1;
+    if (!d->ops.read || d->ops.read(d->host, addr, buf, len)) {
+        return refused(d, addr, len, false);
+    }
+    return 0;
 }
 
 int hg_bus_write(HgEngine *e, uint64_t addr, const void *buf, uint32_t len)
@@ -174,7 +199,10 @@ int hg_bus_write(HgEngine *e, uint64_t addr, const void *buf, uint32_t len)
         }
         return 0;
     }
-    return d->ops.write ? d->ops.write(d->host, addr, buf, len) : -1;
+    if (!d->ops.write || d->ops.write(d->host, addr, buf, len)) {
+        return refused(d, addr, len, true);
+    }
+    return 0;
 }
 
 #define ATOMIC_BODY(U, S)                                                       \
@@ -244,7 +272,10 @@ int hg_bus_atomic(HgEngine *e, uint64_t addr, uint32_t size, HgAtomicOp op,
         }
         return 0;
     }
-    return d->ops.atomic ? d->ops.atomic(d->host, addr, size, op, operand, expected, old) : -1;
+    if (!d->ops.atomic || d->ops.atomic(d->host, addr, size, op, operand, expected, old)) {
+        return refused(d, addr, size, true);
+    }
+    return 0;
 }
 
 /*

@@ -86,6 +86,11 @@ static HgTlbEnt *l2_find(HgTlb *t, unsigned asid, uint64_t vpn)
     return h && h->huge ? h : NULL;
 }
 
+HgTlbEnt *hg_l2_find(HgDev *d, unsigned asid, uint64_t vpn)
+{
+    return l2_find(&d->l2, asid, vpn);
+}
+
 static bool match(const HgInval *iv, unsigned asid, uint64_t vpn, bool huge)
 {
     if (iv->type == HG_INVAL_ALL) {
@@ -172,6 +177,7 @@ static void inval_issue(HgDev *d, const HgInval *iv, uint64_t seq)
     pthread_mutex_unlock(&d->l2_lock);
 
     d->inval_issued = seq;
+    hg_check_inval(d, iv, seq);
     for (unsigned i = 0; i < d->nsm + d->nce; i++) {
         HgEngine *e = &d->eng[i];
         if (!e->in_slice) {
@@ -321,6 +327,15 @@ static bool walk(HgEngine *e, unsigned asid, uint64_t va, HgTlbEnt *n, HgFault *
     }
 }
 
+/* Do the tables, as they are now, allow what a cached entry forbids? */
+bool hg_tables_allow(HgEngine *e, unsigned asid, uint64_t va, unsigned access)
+{
+    HgTlbEnt now = { 0 };
+    HgFault f = { 0 };
+
+    return walk(e, asid, va, &now, &f) && hg_pte_allows(now.pte, access, &f.reason);
+}
+
 HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned access, HgFault *f)
 {
     HgDev *d = e->d;
@@ -341,6 +356,7 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
         hg_cnt(e, HG_CNT_UTLB_HITS, 1);
         hg_pte_allows(t->pte, access, &f->reason);
         f->level = t->huge;
+        hg_check_stale(e, t, va, access, false);
         return NULL;
     }
     hg_cnt(e, HG_CNT_UTLB_MISSES, 1);
@@ -356,10 +372,12 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
     if (t) {
         hg_cnt(e, HG_CNT_L2TLB_HITS, 1);
     } else {
+        uint64_t epoch = hg_check_walk_begin(d);
         hg_cnt(e, HG_CNT_L2TLB_MISSES, 1);
         if (!walk(e, asid, va, &leaf, f)) {
             return NULL;
         }
+        hg_check_walked(d, asid, epoch);
         pthread_mutex_lock(&d->l2_lock);
         if (gen == d->l2_gen) {
             tlb_insert(&d->l2, &leaf);
@@ -373,6 +391,9 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
     }
     if (!hg_pte_allows(leaf.pte, access, &f->reason)) {
         f->level = leaf.huge;
+        if (t) {
+            hg_check_stale(e, &leaf, va, access, true);
+        }
         return NULL;
     }
     leaf.addr += (vpn - leaf.vpn) << HG_PAGE_SHIFT;
@@ -383,6 +404,10 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
         f->level = leaf.huge;
         return NULL;
     }
+    if ((leaf.pte & HG_PTE_APER_MASK) == HG_PTE_APER_VRAM) {
+        hg_check_vram(e, asid, va, leaf.addr);
+    }
+    hg_check_access(e, &leaf, access);
     hg_tlb_resolve(e, &leaf);
     hg_trace(d, HG_EV_TLB_FILL, (uint64_t)asid << 32 | e->kind | e->num << 8,
              vpn << HG_PAGE_SHIFT, leaf.pte, 0);

@@ -107,6 +107,9 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
     case HG_REG_CANCEL_ADDR: *v = d->cancel_addr; break;
     case HG_REG_CANCEL_ASID: *v = d->cancel_asid | (uint64_t)d->cancel_client << 32; break;
     case HG_REG_CANCEL_CMD: break;
+    case HG_REG_VRAM_MAP:
+        *v = atomic_load_explicit(&d->chk.vram_map, memory_order_relaxed);
+        break;
     default: return false;
     }
     return true;
@@ -194,6 +197,7 @@ static bool ring_write(HgDev *d, unsigned n, unsigned off, uint32_t v)
         if (!r->enabled || idx >= r->size) {
             return false;
         }
+        hg_check_fault_get(d, n, idx);
         r->get = idx;
         if (v & HG_FAULT_OVERFLOW) {
             r->overflow = false;
@@ -273,6 +277,7 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
             d->root_lo[n] = v;
             return true;
         case HG_ASID_ROOT + 4:
+            hg_check_root(d, n, (uint64_t)v << 32 | d->root_lo[n]);
             atomic_store_explicit(&d->root[n], (uint64_t)v << 32 | d->root_lo[n],
                                   memory_order_release);
             return true;
@@ -302,6 +307,7 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
         if (off & (HG_DOORBELL_STRIDE - 1)) {
             return false;
         }
+        hg_check_doorbell(d, c, v);
         switch (hg_injected(d, HG_INJ_DOORBELL, c->id, &arg)) {
         case HG_ACT_LOST:
             return true;
@@ -397,6 +403,16 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
     case HG_REG_CANCEL_CLIENT:
         d->cancel_client = v;
         return true;
+    case HG_REG_VRAM_MAP:
+        d->chk.vram_map_lo = v;
+        return true;
+    case HG_REG_VRAM_MAP + 4:
+        if (d->chk.vram_map_lo & HG_PAGE_MASK & ~HG_VRAM_MAP_ENABLE) {
+            return false;
+        }
+        atomic_store_explicit(&d->chk.vram_map, (uint64_t)v << 32 | d->chk.vram_map_lo,
+                              memory_order_release);
+        return true;
     case HG_REG_CANCEL_CMD: {
         unsigned type = v & 0xf, scope = v & 0xf0;
         if (type < HG_CANCEL_ADDR || type > HG_CANCEL_GLOBAL || v > 0xff ||
@@ -421,7 +437,8 @@ static bool is_wide(uint64_t off)
         return (off & (HG_CTX_STRIDE - 1)) == HG_CTX_RING_BASE;
     }
     return off == HG_REG_FAULT + HG_FAULT_BASE || off == HG_REG_NRFAULT + HG_FAULT_BASE ||
-           off == HG_REG_INVAL_START || off == HG_REG_INVAL_LEN || off == HG_REG_CANCEL_ADDR;
+           off == HG_REG_INVAL_START || off == HG_REG_INVAL_LEN || off == HG_REG_CANCEL_ADDR ||
+           off == HG_REG_VRAM_MAP;
 }
 
 void hg_mmio_write(HgDev *d, uint64_t off, uint64_t val, unsigned size)

@@ -43,7 +43,7 @@ void hg_ctx_enable(HgDev *d, HgCtx *c, bool priv)
     c->enabled = true;
     c->priv = priv;
     c->halted = false;
-    c->get = c->put = 0;
+    c->get = c->put = c->rung = 0;
     c->error = HG_ERR_NONE;
     c->error_addr = 0;
     c->rs = HG_RS_FETCH;
@@ -224,6 +224,7 @@ static void copy_start(HgDev *d, HgCtx *c, uint64_t now)
     }
     k->state = HG_CP_RUN;
     c->rs = HG_RS_COPY;
+    hg_check_copy_begin(d, c);
     hg_kick_ces(d);
 }
 
@@ -291,6 +292,7 @@ static void do_fence(HgEngine *e, HgCtx *c)
     int r;
 
     hg_unlock(d);
+    hg_check_fence(e, c, addr, v);
     atomic_thread_fence(memory_order_seq_cst);
     r = hg_bus_write(e, addr, &v, 8);
     hg_lock(d);
@@ -350,6 +352,7 @@ static void dispatch(HgEngine *e, HgCtx *c)
 
     if (c->copy.state == HG_CP_RUN && (op == HG_OP_COPY || op == HG_OP_COPY_LIST)) {
         c->rs = HG_RS_COPY;     /* was delayed */
+        hg_check_copy_begin(d, c);
         hg_kick_ces(d);
         return;
     }

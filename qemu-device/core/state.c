@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
-#define STATE_VERSION 1
+#define STATE_VERSION 2
 
 typedef struct Ar {
     uint8_t *buf;
@@ -587,6 +587,10 @@ static void io_device(Ar *a, HgDev *d)
     IO(d->inval_len);
     IO(d->inval_seq);
     IO(d->inval_issued);
+    uint64_t vram_map = atomic_load(&d->chk.vram_map);
+    IO(vram_map);
+    CHECK(!(vram_map & HG_PAGE_MASK & ~(uint64_t)HG_VRAM_MAP_ENABLE), "VRAM map");
+    atomic_store(&d->chk.vram_map, a->bad ? 0 : vram_map);
     IO(d->cancel_asid);
     IO(d->cancel_client);
     IO(d->cancel_addr_lo);
@@ -667,6 +671,14 @@ static void settle(Ar *a, HgDev *d)
         mask |= 1u << d->rule[i].event;
     }
     atomic_store_explicit(&d->inj_mask, mask, memory_order_relaxed);
+    atomic_store_explicit(&d->chk.inval_epoch, d->inval_issued, memory_order_relaxed);
+    for (unsigned i = 0; i < HG_NUM_CTXS; i++) {
+        HgCtx *c = &d->ctx[i];
+        c->rung = c->put;
+        if (c->rs == HG_RS_COPY && c->copy.state != HG_CP_NONE) {
+            hg_check_copy_begin(d, c);
+        }
+    }
     for (unsigned i = 0; i < HG_NUM_CTXS; i++) {
         HgCtx *c = &d->ctx[i];
         uint64_t *owed[HG_MAX_SMS * HG_MAX_WARPS + 1];

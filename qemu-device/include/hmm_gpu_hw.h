@@ -138,6 +138,15 @@
 #define HG_CANCEL_SCOPE_ATOMIC		0x20
 
 /*
+ * -- VRAM in use: for the protocol checks alone (docs/checks.md) --
+ * A bitmap, one bit a 4 KiB page of VRAM from bit 0 of byte 0: 1 = software
+ * gave the page to somebody.  Software sets a bit before anything uses the
+ * page and clears it when nothing can any more.
+ */
+#define HG_REG_VRAM_MAP			0x2180	/* (64) bus address, page aligned, | HG_VRAM_MAP_ENABLE */
+#define HG_VRAM_MAP_ENABLE		0x1
+
+/*
  * -- contexts: HG_REG_CTX + ctx * HG_CTX_STRIDE --
  * Clearing ENABLE aborts what the context does; STATUS.ACTIVE reads 0 when no
  * engine touches the context or its memory any more.  Clear before changing

@@ -80,6 +80,8 @@ size_t hg_save(HgDev *d, void *buf, size_t len);
 int hg_load(HgDev *d, const void *buf, size_t len, char *err, size_t errlen);
 uint64_t hg_counter(HgDev *d, unsigned n);
 const char *hg_counter_name(unsigned n);
+const char *hg_check_name(unsigned n);
+uint64_t hg_check_count(HgDev *d, unsigned n);
 int hg_inject(HgDev *d, const char *rules, char *err, size_t errlen);
 size_t hg_inject_get(HgDev *d, char *buf, size_t len);
 """
@@ -300,11 +302,12 @@ class Ctx:
 
 
 class Device:
-    """The core with a host around it.  Use as a context manager."""
+    """The core with a host around it.  Use as a context manager: leaving it checks that no
+    protocol check has spoken, unless the test says that the device is ``misused``."""
 
     def __init__(self, *, deterministic: bool = True, direct: bool = True, seed: int = 1,
                  edits: Sequence[Edit] = (), start: bool = True, now_step: int = 1000,
-                 **cfg: Any) -> None:  # fmt: skip
+                 misused: bool = False, **cfg: Any) -> None:  # fmt: skip
         self.lib = library(edits)
         self.host = self.lib.th_new(RAM_BASE, RAM_SIZE, VRAM_SIZE)
         self.host.now_step = now_step if deterministic else 0
@@ -321,6 +324,7 @@ class Device:
             self.lib.th_free(self.host)
             raise ValueError(message)
         self.deterministic = deterministic
+        self.misused = misused
         self.ram = np.frombuffer(ffi.buffer(self.host.ram, RAM_SIZE), dtype=np.uint8)
         self.vram = np.frombuffer(ffi.buffer(self.host.vram, VRAM_SIZE), dtype=np.uint8)
         self.next_page = PAGE  # page 0 stays empty
@@ -335,7 +339,11 @@ class Device:
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None,
                  tb: TracebackType | None) -> None:  # fmt: skip
-        self.close()
+        try:
+            if kind is None and not self.misused:
+                assert self.violations() == {}
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Free device and memory."""
@@ -384,6 +392,16 @@ class Device:
     def counter(self, name: str) -> int:
         """A counter by its name in HG_CNT_*."""
         return int(self.lib.hg_counter(self.dev, HW[f"HG_CNT_{name.upper()}"]))
+
+    def violations(self) -> dict[str, int]:
+        """Protocol checks that have spoken, by name, and how often."""
+        out = {}
+        n = 0
+        while (name := self.lib.hg_check_name(n)) != ffi.NULL:
+            if count := int(self.lib.hg_check_count(self.dev, n)):
+                out[ffi.string(name).decode()] = count
+            n += 1
+        return out
 
     def inject(self, rules: str) -> None:
         """Set injection rules; ValueError with the core's message."""

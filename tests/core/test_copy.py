@@ -161,7 +161,7 @@ def test_bad_copies_halt_the_context(priv: bool, src: int, dst: int, n: int, ss:
 
 
 def test_copy_from_nowhere_ends_the_job() -> None:
-    with Device() as dev:
+    with Device(misused=True) as dev:
         c = Ctx(dev, 1, 0, priv=True)
         rep = c.copy(RAM_BASE + RAM_SIZE - PAGE, 0, 2 * PAGE, HW.HG_SPACE_SYS, HW.HG_SPACE_VRAM)
         dev.run(lambda: dev.report(rep).complete)

@@ -91,7 +91,7 @@ def test_walk(data: st.DataObject) -> None:
     va = draw(st.integers(0, 2**48 - 1)) & ~7
     assume(va >> 21 not in (CODE >> 21, 0x7000_0000 >> 21))  # the program's own tables
     va |= draw(st.sampled_from([0] * 9 + [1 << 48, 1 << 63]))
-    with Device(direct=draw(st.booleans()), sms=1) as dev:
+    with Device(direct=draw(st.booleans()), sms=1, misused=True) as dev:
         dev.enable_faults()
         plain = Tables(dev, 2)
         out, code_va = 0x7000_0000, CODE
@@ -199,7 +199,7 @@ def test_tlb_model(data: st.DataObject, exact: bool) -> None:
     current or a stale one, never one that an invalidation removed."""
     size: dict[str, Any] = {"utlb_entries": 64, "l2tlb_entries": 512} if exact else {
         "utlb_entries": 2, "l2tlb_entries": 4}  # fmt: skip
-    with Device(sms=1, **size) as dev:
+    with Device(sms=1, misused=True, **size) as dev:
         dev.enable_faults()
         tables = {1: Tables(dev, 1), 2: Tables(dev, 2)}
         ctxs = {1: Ctx(dev, 1, 1), 2: Ctx(dev, 2, 2)}

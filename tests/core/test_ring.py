@@ -176,7 +176,7 @@ def test_bad_descriptors(words: list[int]) -> None:
 @pytest.mark.parametrize("which", ["ring", "fence", "report", "list", "wait"])
 def test_bus_errors_halt(which: str) -> None:
     bad = RAM_BASE + RAM_SIZE
-    with Device() as dev:
+    with Device(misused=True) as dev:
         ready(dev, QUICK)
         c = Ctx(dev, 1, 1)
         if which == "ring":
