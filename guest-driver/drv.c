@@ -263,6 +263,7 @@ static void hg_quiesce(struct hg_device *hdev)
 	hdev->hw_live = false;
 	up_write(&hdev->hw_sem);
 	pci_clear_master(hdev->pdev);
+	hg_vram_hide(hdev);
 }
 
 static void hg_free_hw(struct hg_device *hdev)

@@ -126,14 +126,14 @@ struct hg_stats {
  * struct hg_chunk - 2 MiB of VRAM
  * @lru: in hg_vram.lru, oldest allocation first
  * @used: pages in use
- * @map: bit set: page in use
+ * @map: bit set: page in use; a part of hg_vram.map
  *
  * All fields under hg_vram.lock.
  */
 struct hg_chunk {
 	struct list_head lru;
 	unsigned int used;
-	DECLARE_BITMAP(map, HG_CHUNK_PAGES);
+	unsigned long *map;
 };
 
 /**
@@ -145,6 +145,8 @@ struct hg_chunk {
  * @base_pfn: first pfn of @res
  * @nr_chunks: number of @chunks
  * @chunks: array
+ * @map: a bit a page; the device reads it too, for its checks alone
+ * @map_dma: bus address of @map, 0 while the device must not read it
  * @lru: chunks, least recently allocated from first
  * @used: pages in use
  * @limit: pages that may be in use; more of them stay until evicted
@@ -159,6 +161,8 @@ struct hg_vram {
 	unsigned long base_pfn;
 	unsigned int nr_chunks;
 	struct hg_chunk *chunks;
+	unsigned long *map;
+	dma_addr_t map_dma;
 	struct list_head lru;
 	unsigned long used;
 	unsigned long limit;
@@ -538,6 +542,8 @@ unsigned long hg_evict_range(struct hg_device *hdev, unsigned long pfn,
 /* vram.c */
 int hg_vram_init(struct hg_device *hdev);
 unsigned long hg_vram_stop(struct hg_device *hdev);
+void hg_vram_program(struct hg_device *hdev);
+void hg_vram_hide(struct hg_device *hdev);
 void hg_vram_fini(struct hg_device *hdev);
 unsigned long hg_vram_alloc(struct hg_device *hdev, unsigned long n, struct page **pages);
 struct page *hg_vram_alloc_huge(struct hg_device *hdev);

@@ -3,6 +3,7 @@
  * VRAM as device-private pages: which are free, and what is evicted when none
  * is.  See struct hg_vram for the locking.
  */
+#include <linux/dma-mapping.h>
 #include <linux/ioport.h>
 #include <linux/migrate.h>
 #include <linux/sched.h>
@@ -215,6 +216,53 @@ bool hg_vram_short(struct hg_device *hdev, unsigned long n)
 	return READ_ONCE(hdev->vram.used) + n > READ_ONCE(hdev->vram.limit);
 }
 
+static size_t map_bytes(struct hg_vram *vram)
+{
+	return PAGE_ALIGN(vram->nr_chunks * (HG_CHUNK_PAGES / BITS_PER_BYTE));
+}
+
+/* The device's checks see which pages are in use; nothing else depends on it. */
+static void show_map(struct hg_device *hdev)
+{
+	struct hg_vram *vram = &hdev->vram;
+	dma_addr_t dma;
+
+	dma = dma_map_single(&hdev->pdev->dev, vram->map, map_bytes(vram), DMA_TO_DEVICE);
+	if (dma_mapping_error(&hdev->pdev->dev, dma))
+		return;
+	vram->map_dma = dma;
+	hg_vram_program(hdev);
+}
+
+/**
+ * hg_vram_program() - tell a device that was just reset of the map
+ * @hdev: device
+ */
+void hg_vram_program(struct hg_device *hdev)
+{
+	if (hdev->vram.map_dma)
+		hg_write64(hdev, HG_REG_VRAM_MAP, hdev->vram.map_dma | HG_VRAM_MAP_ENABLE);
+}
+
+/**
+ * hg_vram_hide() - the device reads the map no more
+ * @hdev: device; stopped for good
+ */
+void hg_vram_hide(struct hg_device *hdev)
+{
+	struct hg_vram *vram = &hdev->vram;
+
+	if (vram->map_dma)
+		dma_unmap_single(&hdev->pdev->dev, vram->map_dma, map_bytes(vram), DMA_TO_DEVICE);
+	vram->map_dma = 0;
+}
+
+static void free_chunks(struct hg_vram *vram)
+{
+	free_pages_exact(vram->map, map_bytes(vram));
+	kvfree(vram->chunks);
+}
+
 int hg_vram_init(struct hg_device *hdev)
 {
 	struct hg_vram *vram = &hdev->vram;
@@ -231,8 +279,15 @@ int hg_vram_init(struct hg_device *hdev)
 	vram->chunks = kvcalloc(vram->nr_chunks, sizeof(*vram->chunks), GFP_KERNEL);
 	if (!vram->chunks)
 		return -ENOMEM;
-	for (i = 0; i < vram->nr_chunks; i++)
+	vram->map = alloc_pages_exact(map_bytes(vram), GFP_KERNEL | __GFP_ZERO);
+	if (!vram->map) {
+		kvfree(vram->chunks);
+		return -ENOMEM;
+	}
+	for (i = 0; i < vram->nr_chunks; i++) {
+		vram->chunks[i].map = vram->map + i * BITS_TO_LONGS(HG_CHUNK_PAGES);
 		list_add_tail(&vram->chunks[i].lru, &vram->lru);
+	}
 	vram->limit = (unsigned long)vram->nr_chunks * HG_CHUNK_PAGES;
 	if (vram_limit_mb)
 		vram->limit = min(vram->limit, (unsigned long)vram_limit_mb << (20 - PAGE_SHIFT));
@@ -241,7 +296,7 @@ int hg_vram_init(struct hg_device *hdev)
 					    (unsigned long)vram->nr_chunks << HG_HUGE_SHIFT,
 					    "hmm_gpu-vram");
 	if (IS_ERR(vram->res)) {
-		kvfree(vram->chunks);
+		free_chunks(vram);
 		return PTR_ERR(vram->res);
 	}
 	map->type = MEMORY_DEVICE_PRIVATE;
@@ -253,10 +308,11 @@ int hg_vram_init(struct hg_device *hdev)
 	addr = memremap_pages(map, dev_to_node(&hdev->pdev->dev));
 	if (IS_ERR(addr)) {
 		release_mem_region(vram->res->start, resource_size(vram->res));
-		kvfree(vram->chunks);
+		free_chunks(vram);
 		return PTR_ERR(addr);
 	}
 	vram->base_pfn = PHYS_PFN(map->range.start);
+	show_map(hdev);
 	vram->ready = true;
 	return 0;
 }
@@ -300,7 +356,11 @@ void hg_vram_fini(struct hg_device *hdev)
 	if (!vram->ready)
 		return;
 	vram->ready = false;
+	if (vram->map_dma) {	/* the device still runs: a probe that failed */
+		hg_write64(hdev, HG_REG_VRAM_MAP, 0);
+		hg_vram_hide(hdev);
+	}
 	memunmap_pages(&vram->pagemap);
 	release_mem_region(vram->res->start, resource_size(vram->res));
-	kvfree(vram->chunks);
+	free_chunks(vram);
 }

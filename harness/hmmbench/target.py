@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hmmbench.guest.protocol import RES_SKIPPED, Acc, OpKind, Program, Result
-from hmmbench.oracle import leaks, progress, splat
+from hmmbench.oracle import leaks, progress, protocol, splat
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
@@ -239,6 +239,7 @@ class VmTarget:
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = self._driver_counters(vm)
             done.tainted = bool(progress.check(program, result) or leaks.check(result))
+            done.violations += protocol.check(vm.violations())
             splats = splat.scan(vm.console.take())
         except AgentTimeout as error:
             done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))

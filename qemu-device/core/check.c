@@ -6,9 +6,11 @@
  * device depends on anything in here.
  *
  * Who may touch what:
- *  - count, vram_map, copies, copy_bits, inval_epoch, filled: atomics.  Engines
- *    read them in their slices; they change under d->lock (filled and count:
- *    by engines, in their slices).
+ *  - kept and nkept: chk.lock; count: chk.lock to change, atomic to read.
+ *    They outlive a reset of the device: a driver cannot hide its mistakes.
+ *  - vram_map, copies, copy_bits, inval_epoch, filled: atomics.  Engines
+ *    read them in their slices; they change under d->lock (filled: by
+ *    engines, in their slices).
  *  - clean, and the lists of copies: d->lock.
  * Nothing here is relied on by the invalidation path.  The checks rely on it:
  * an access and the check of its translation lie between two safe points, so
@@ -45,20 +47,50 @@ uint64_t hg_check_count(HgDev *d, unsigned n)
     return n < HG_CHK_COUNT ? atomic_load_explicit(&d->chk.count[n], memory_order_relaxed) : 0;
 }
 
-/* Any lock may be held. */
+/* Any other lock may be held. */
 void hg_violated(HgDev *d, HgCheck what, uint32_t asid, uint64_t addr, uint64_t a, uint64_t b)
 {
-    atomic_fetch_add_explicit(&d->chk.count[what], 1, memory_order_relaxed);
+    HgChecks *k = &d->chk;
+
+    pthread_mutex_lock(&k->lock);
+    atomic_fetch_add_explicit(&k->count[what], 1, memory_order_relaxed);
+    if (k->nkept < HG_VIOLATIONS) {
+        k->kept[k->nkept++] = (HgViolation) {
+            .time = hg_now(d), .check = what, .asid = asid, .addr = addr, .a = a, .b = b,
+        };
+    }
+    pthread_mutex_unlock(&k->lock);
     hg_trace(d, HG_EV_CHECK, (uint64_t)asid << 32 | what, addr, a, b);
+}
+
+unsigned hg_violations(HgDev *d, HgViolation out[HG_VIOLATIONS])
+{
+    HgChecks *k = &d->chk;
+    unsigned n;
+
+    pthread_mutex_lock(&k->lock);
+    n = k->nkept;
+    memcpy(out, k->kept, n * sizeof(*out));
+    pthread_mutex_unlock(&k->lock);
+    return n;
+}
+
+void hg_violations_forget(HgDev *d)
+{
+    HgChecks *k = &d->chk;
+
+    pthread_mutex_lock(&k->lock);
+    k->nkept = 0;
+    for (unsigned i = 0; i < HG_CHK_COUNT; i++) {
+        atomic_store_explicit(&k->count[i], 0, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&k->lock);
 }
 
 void hg_check_reset(HgDev *d)
 {
     HgChecks *k = &d->chk;
 
-    for (unsigned i = 0; i < HG_CHK_COUNT; i++) {
-        atomic_store_explicit(&k->count[i], 0, memory_order_relaxed);
-    }
     for (unsigned i = 0; i < HG_NUM_ASIDS; i++) {
         atomic_store_explicit(&k->filled[i], 0, memory_order_relaxed);
         k->clean[i] = 0;

@@ -642,6 +642,7 @@ HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, 
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->l2_lock, NULL);
     pthread_mutex_init(&d->inj_lock, NULL);
+    pthread_mutex_init(&d->chk.lock, NULL);
     pthread_cond_init(&d->quiet, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -723,5 +724,6 @@ void hg_free(HgDev *d)
     pthread_mutex_destroy(&d->lock);
     pthread_mutex_destroy(&d->l2_lock);
     pthread_mutex_destroy(&d->inj_lock);
+    pthread_mutex_destroy(&d->chk.lock);
     free(d);
 }

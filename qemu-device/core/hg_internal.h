@@ -9,7 +9,8 @@
  *               in_slice flags.  Held briefly, never across read/write/atomic.
  *  d->l2_lock   the shared TLB.  Leaf lock.
  *  d->inj_lock  injection rules.  Leaf lock.
- *  (check.c says what its state relies on.)
+ *  d->chk.lock  what the protocol checks found.  Leaf lock; check.c says what
+ *               the rest of their state relies on.
  *
  * Engines and slices.  An engine (SM, copy engine, front end) is either
  * *parked* (in_slice == false) or *in a slice*.  Both transitions happen under
@@ -336,6 +337,9 @@ typedef struct HgRule {
 
 /* State of the protocol checks: see check.c. */
 typedef struct HgChecks {
+    pthread_mutex_t lock;               /* leaf; kept, nkept, and count when both change */
+    HgViolation kept[HG_VIOLATIONS];
+    unsigned nkept;
     _Atomic uint64_t count[HG_CHK_COUNT];
     _Atomic uint64_t vram_map;          /* HG_REG_VRAM_MAP */
     uint32_t vram_map_lo;               /* d->lock: latch */

@@ -142,8 +142,19 @@ typedef enum {
     HG_CHK_ASID_REUSE, HG_CHK_REPLAY_STALE, HG_CHK_DMA_REFUSED, HG_CHK_COUNT
 } HgCheck;
 
+typedef struct HgViolation {
+    uint64_t time;              /* virtual ns */
+    uint32_t check;             /* HG_CHK_* */
+    uint32_t asid;
+    uint64_t addr, a, b;        /* as docs/checks.md says for the check */
+} HgViolation;
+
+#define HG_VIOLATIONS 32        /* the first so many are kept, all are counted */
+
 const char *hg_check_name(unsigned n);              /* "fence-backwards", ... */
-uint64_t hg_check_count(HgDev *d, unsigned n);      /* how often since reset */
+uint64_t hg_check_count(HgDev *d, unsigned n);      /* how often since they were forgotten */
+unsigned hg_violations(HgDev *d, HgViolation out[HG_VIOLATIONS]);   /* oldest first; how many */
+void hg_violations_forget(HgDev *d);
 
 /*
  * Injection: replace the rule list.  One rule a line or ';':

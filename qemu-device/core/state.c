@@ -731,6 +731,7 @@ int hg_load(HgDev *d, const void *buf, size_t len, char *err, size_t errlen)
     Ar a = { .buf = (uint8_t *)buf, .len = len, .load = true, .err = err, .errlen = errlen };
 
     hg_pause(d);
+    hg_violations_forget(d);    /* another life */
     hg_reset_locked(d);
     io_device(&a, d);
     if (!a.bad && a.at != len) {

@@ -5,6 +5,8 @@
  *   inject    string; writing replaces all injection rules, reading gives them
  *             with their hits.  "-device hmm-gpu,inject=..." before boot.
  *   counters  read only; one object, name to value, as in HG_CNT_*.
+ *   violations  string: what the protocol checks found, a JSON list of objects,
+ *             the oldest first (docs/checks.md); writing "" forgets it.
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
@@ -76,12 +78,48 @@ out:
     visit_end_struct(v, NULL);
 }
 
+static char *hmm_gpu_get_violations(Object *obj, Error **errp)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+    HgViolation found[HG_VIOLATIONS];
+    unsigned i, n = s->gpu ? hg_violations(s->gpu, found) : 0;
+    GString *text = g_string_new("[");
+
+    for (i = 0; i < n; i++) {
+        const HgViolation *v = &found[i];
+
+        g_string_append_printf(text,
+            "%s{\"check\": \"%s\", \"count\": %" PRIu64 ", \"time\": %" PRIu64
+            ", \"asid\": %" PRIu32 ", \"address\": %" PRIu64 ", \"a\": %" PRIu64
+            ", \"b\": %" PRIu64 "}",
+            i ? ", " : "", hg_check_name(v->check),
+            hg_check_count(s->gpu, v->check), v->time, v->asid, v->addr, v->a, v->b);
+    }
+    g_string_append_c(text, ']');
+    return g_string_free(text, false);
+}
+
+static void hmm_gpu_set_violations(Object *obj, const char *value, Error **errp)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+
+    if (*value) {
+        error_setg(errp, "violations: only \"\" can be written, which forgets them");
+    } else if (s->gpu) {
+        hg_violations_forget(s->gpu);
+    }
+}
+
 void hmm_gpu_class_add_properties(ObjectClass *oc)
 {
     object_class_property_add_str(oc, "inject", hmm_gpu_get_inject,
                                   hmm_gpu_set_inject);
     object_class_property_set_description(oc, "inject",
         "injection rules, separated by ';' (docs/device.md)");
+    object_class_property_add_str(oc, "violations", hmm_gpu_get_violations,
+                                  hmm_gpu_set_violations);
+    object_class_property_set_description(oc, "violations",
+        "what the protocol checks found, in JSON; write \"\" to forget");
     object_class_property_add(oc, "counters", "HmmGpuCounters",
                               hmm_gpu_get_counters, NULL, NULL, NULL);
     object_class_property_set_description(oc, "counters",

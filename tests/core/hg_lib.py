@@ -82,6 +82,7 @@ uint64_t hg_counter(HgDev *d, unsigned n);
 const char *hg_counter_name(unsigned n);
 const char *hg_check_name(unsigned n);
 uint64_t hg_check_count(HgDev *d, unsigned n);
+void hg_violations_forget(HgDev *d);
 int hg_inject(HgDev *d, const char *rules, char *err, size_t errlen);
 size_t hg_inject_get(HgDev *d, char *buf, size_t len);
 """

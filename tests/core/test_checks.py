@@ -372,13 +372,20 @@ def test_an_injected_bus_error_is_no_mistake_of_the_driver() -> None:
         dev.run(lambda: dev.report(report).complete or bool(c.reg(HW.HG_CTX_STATUS) & 2))
 
 
-def test_counts_are_of_this_life() -> None:
+def test_a_reset_hides_nothing_and_a_load_is_another_life() -> None:
     with Device(misused=True) as dev:
         c = Ctx(dev, 1, 1)
         at = dev.alloc()
         fence(c, at, 5)
         fence(c, at, 4)
         dev.run()
-        assert dev.violations() == {"fence-backwards": 1}
+        state = dev.save()
         dev.lib.hg_reset(dev.dev)
+        assert dev.violations() == {"fence-backwards": 1}
+        dev.load(state)
+        assert dev.violations() == {}
+        fence(c, at, 3)
+        dev.run()
+        assert dev.violations() == {"fence-backwards": 1}
+        dev.lib.hg_violations_forget(dev.dev)
         assert dev.violations() == {}

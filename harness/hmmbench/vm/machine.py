@@ -295,6 +295,15 @@ class Machine:
         """All counters of the device (HG_CNT_*), by the device's names."""
         return {str(n): int(v) for n, v in self._gpu("counters").items()}
 
+    def violations(self) -> list[dict[str, Any]]:
+        """What the device's protocol checks found since this was called last (docs/checks.md)."""
+        found: list[dict[str, Any]] = json.loads(self._gpu("violations"))
+        if found:
+            self._qmp.execute(
+                "qom-set", {"path": GPU_PATH, "property": "violations", "value": ""}
+            )
+        return found
+
     def _gpu(self, name: str) -> Any:
         return self._qmp.execute("qom-get", {"path": GPU_PATH, "property": name})
 
