@@ -15,7 +15,10 @@ from hmmbench.oracle import history
 from hmmbench.oracle.history import (
     FAILED_READ,
     FAILED_WRITE,
-    SET_PERM,
+    PERM_BEGIN,
+    PERM_END,
+    ZERO_BEGIN,
+    ZERO_END,
     Event,
     Undecided,
     final_values,
@@ -36,30 +39,43 @@ def brute(initial: set[int], events: list[Event], perms: tuple[int, ...]) -> fro
             ):
                 continue
             for start in initial:
-                value = follow(start, order, perms)
-                if value is not None:
-                    finals.add(value)
+                finals |= follow(start, order, perms)
     return frozenset(finals)
 
 
-def follow(value: int, order: tuple[Event, ...], perms: tuple[int, ...]) -> int | None:
+def follow(value: int, order: tuple[Event, ...], perms: tuple[int, ...]) -> set[int]:
+    """The values at the end; a CPU's access may meet the old page while there is one."""
+    changing: dict[int, int] = {}
     prot = list(perms)
+    memories: set[tuple[int, int | None]] = {(value, None)}
     for e in order:
-        if e.kind == SET_PERM:
-            prot[e.view] = e.value
-            continue
-        need = 1 if e.kind in (Acc.READ, FAILED_READ) else 2
-        ok = e.view < 0 or bool(prot[e.view] & need)
-        if e.kind in (FAILED_READ, FAILED_WRITE):
-            if ok:
-                return None
-            continue
-        if not ok:
-            return None
-        if e.kind != Acc.WRITE and e.result is not None and e.result != value:
-            return None
-        value = new_value(e.kind, value, e.value, e.expect, False)
-    return value
+        if e.kind == PERM_BEGIN:
+            changing[e.view] = e.value
+        elif e.kind == PERM_END:
+            prot[e.view] = changing.pop(e.view)
+        elif e.kind == ZERO_BEGIN:
+            memories = {(0, v) for v, _ in memories}
+        elif e.kind == ZERO_END:
+            memories = {(v, None) for v, _ in memories}
+        else:
+            need = 1 if e.kind in (Acc.READ, FAILED_READ) else 2
+            ways = {bool(p & need) for p in (prot[0], changing.get(0, prot[0]))} if prot else set()
+            failed = e.kind in (FAILED_READ, FAILED_WRITE)
+            if e.view >= 0 and (not failed) not in ways:
+                return set()
+            if not failed:
+                memories = {new for m in memories for new in accessed(e, *m)}
+    return {v for v, _ in memories}
+
+
+def accessed(e: Event, value: int, old: int | None) -> set[tuple[int, int | None]]:
+    """The memories that an access leaves; none if what it reported cannot be."""
+    out: set[tuple[int, int | None]] = set()
+    if e.kind == Acc.WRITE or e.result in (None, value):
+        out.add((new_value(e.kind, value, e.value, e.expect, False), old))
+    if e.cpu and old is not None and (e.kind == Acc.WRITE or e.result in (None, old)):
+        out.add((value, new_value(e.kind, old, e.value, e.expect, False)))
+    return out
 
 
 @st.composite
@@ -68,14 +84,13 @@ def histories(draw: st.DrawFn) -> tuple[set[int], list[Event], tuple[int, ...]]:
     with_perms = draw(st.booleans())
     kinds = [Acc.READ, Acc.WRITE, Acc.ADD, Acc.XCHG, Acc.CAS]
     events = []
-    for step in range(draw(st.integers(1, 5))):
+    for step in range(draw(st.integers(1, 4))):
         actor = draw(st.integers(0, 2))
         kind = draw(st.sampled_from(kinds))
         view = 0 if with_perms and draw(st.booleans()) else -1
-        if with_perms and draw(st.integers(0, 3)) == 0:
-            kind_ = draw(st.sampled_from([SET_PERM, FAILED_READ, FAILED_WRITE]))
-            prot = draw(st.sampled_from([0, 1, 3]))
-            events.append(Event(kind_, prot, 0, None, actor, step, 0, step, False, 0))
+        if with_perms and draw(st.integers(0, 4)) == 0:
+            kind_ = draw(st.sampled_from([FAILED_READ, FAILED_WRITE]))
+            events.append(Event(kind_, 0, 0, None, actor, step, 0, step, False, 0))
             continue
         result = None if kind == Acc.WRITE else draw(st.one_of(st.none(), small))
         optional = draw(st.integers(0, 4)) == 0
@@ -83,9 +98,17 @@ def histories(draw: st.DrawFn) -> tuple[set[int], list[Event], tuple[int, ...]]:
             Event(
                 kind, draw(st.integers(1, 3)), draw(small), result, actor,
                 draw(st.integers(0, 1)), draw(st.integers(0, 1)), step,
-                optional and kind != Acc.READ, view,
+                optional and kind != Acc.READ, view, draw(st.booleans()),
             )
         )  # fmt: skip
+    # The mover: one after the other, as one thread's operations are.
+    for op in range(draw(st.integers(0, 1 if len(events) > 3 else 2))):
+        prot = draw(st.sampled_from([0, 1, 3]))
+        pair = (PERM_BEGIN, PERM_END)
+        if not with_perms or draw(st.booleans()):
+            pair = (ZERO_BEGIN, ZERO_END)
+        for half, kind_ in enumerate(pair):
+            events.append(Event(kind_, prot, 0, None, 9, op, 0, half, False, 0))
     initial = draw(st.sets(small, min_size=1, max_size=2))
     return initial, events, (3,) if with_perms else ()
 
@@ -132,3 +155,40 @@ def test_hopeless_histories_are_given_up() -> None:
     ]
     with pytest.raises(Undecided):
         final_values(0, unsure)
+
+
+def test_munmap_is_no_single_step() -> None:
+    """Refused at one time and through a translation that is still there at the next."""
+    change = [
+        Event(PERM_BEGIN, 0, 0, None, 2, 0, 0, 0, False, 0),
+        Event(PERM_END, 0, 0, None, 2, 0, 0, 1, False, 0),
+    ]
+    both = [
+        Event(FAILED_READ, 0, 0, None, 3, 0, 0, 0, False, 0),
+        Event(Acc.ADD, 1, 0, 5, 3, 1, 0, 0, False, 0),
+    ]
+    assert final_values(5, [*change, *both], (3,)) == {6}
+    # But not once it is over, which a later operation of the same thread shows ...
+    after = [
+        Event(Acc.WRITE, 7, 0, None, 2, 1, 0, 0),
+        Event(Acc.ADD, 1, 0, 7, 3, 1, 0, 0, False, 0),
+    ]
+    assert final_values(5, [*change, *after], (3,)) == frozenset()
+    # ... and not before it has begun.
+    before = [
+        Event(FAILED_READ, 0, 0, None, 3, 0, 0, 0, False, 0),
+        Event(Acc.WRITE, 7, 0, None, 3, 1, 0, 0),
+        Event(Acc.READ, 0, 0, 7, 2, -1, 0, 0),
+    ]
+    assert final_values(5, [*change, *before], (3,)) == frozenset()
+
+
+def test_a_cpu_may_see_the_replaced_page_until_dontneed_returns() -> None:
+    zero = [Event(ZERO_BEGIN, 0, 0, None, 2, 0, 0, 0), Event(ZERO_END, 0, 0, None, 2, 0, 0, 1)]
+    gpu = Event(Acc.READ, 0, 0, 0, 3, 0, 0, 0)
+    late = Event(Acc.READ, 0, 0, 5, 3, 1, 0, 0)
+    assert final_values(5, [*zero, gpu, late]) == frozenset()
+    late.cpu = True
+    assert final_values(5, [*zero, gpu, late]) == {0}
+    over = Event(Acc.READ, 0, 0, 5, 2, 1, 0, 0, cpu=True)
+    assert final_values(5, [*zero, gpu, over]) == frozenset()

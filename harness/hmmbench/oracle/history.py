@@ -7,8 +7,13 @@ and every thread's own accesses keep their program order.  A thread is a CPU act
 lane; the lanes of one launch are unordered among each other, and everything a launch does
 comes before the next operation of the actor that waited for it.
 
-Permissions are part of the state: mprotect and munmap are events too, an access that worked
-must have a place where it was allowed, one that failed a place where it was not.
+Permissions are part of the state: an access that worked must have a place where it was allowed,
+one that failed a place where it was not.  mprotect and munmap are no single step: the kernel
+changes the mapping first and takes the page-table entries away later, so in between a CPU that
+faults is refused, while the GPU, or a CPU that has the translation, still gets through.  Each is
+therefore two events, and between them both is legal.  Likewise MADV_DONTNEED: the page is gone
+from the table before the last CPU's TLB is flushed, so until it returns a CPU may still use the
+old page, whatever others find in the new one.
 
 `final_values` searches all legal orders at once: a state is (which events are done, value,
 permissions), visited once.  Events that change nothing are taken as soon as they fit, which
@@ -30,9 +35,12 @@ BUDGET = 3000
 MAX_OPTIONAL = 7
 
 #: Kinds of events besides Acc.READ..CAS
-SET_PERM = 100  # value: the new protection of `view`
+PERM_BEGIN = 100  # value: the protection that `view` is getting
 FAILED_READ = 101  # refused: `view` did not allow reading
 FAILED_WRITE = 102
+PERM_END = 103  # `view` has it everywhere
+ZERO_BEGIN = 104  # the page is replaced by one of zeroes
+ZERO_END = 105  # and no CPU sees the old one any more
 
 
 @dataclass(slots=True)
@@ -42,6 +50,7 @@ class Event:
     `thread` and `step` give the order: (actor, operation number) is the thread's place; see
     `precedes`.  `result`: what it reported (reads and atomics), None if unknown.  `optional`:
     it may not have happened.  `view`: index of the permission it needs, -1 if it cannot change.
+    `cpu`: an access of a CPU, which has a TLB that software flushes late.
     """
 
     kind: int
@@ -54,6 +63,7 @@ class Event:
     step: int
     optional: bool = False
     view: int = -1
+    cpu: bool = False
     #: where it comes from, for messages: (index of the operation, process, page)
     source: tuple[int, int, int] = (-1, -1, -1)
 
@@ -75,6 +85,9 @@ def final_values(
     initial: Val, events: Sequence[Event], perms: tuple[int, ...] = ()
 ) -> frozenset[int] | AnyValue:
     """All values the word may hold after `events`; an empty set if no order explains them.
+
+    `perms`: the protection of each view before; at most one change of a view, and one
+    replacement of the page, may be under way at a time.
 
     Raises Undecided when the history is too entangled to search.
     """
@@ -131,11 +144,27 @@ def _in_program_order(order: Sequence[Event]) -> bool:
     return True
 
 
-def _allowed(prot: int, kind: int) -> bool:
-    return bool(prot & 1) if kind in (Acc.READ, FAILED_READ) else bool(prot & 2)
+#: A view's state: what may be allowed, and _MUST times what is allowed for sure.
+_MUST = 16
 
 
-_State = tuple[int, "int | AnyValue", tuple[int, ...]]
+def _allowed(perm: int, kind: int) -> bool:
+    return bool(perm & (1 if kind == Acc.READ else 2))
+
+
+def _refused(perm: int, kind: int) -> bool:
+    return not perm // _MUST & (1 if kind == FAILED_READ else 2)
+
+
+def _changed(perm: int, e: Event) -> int:
+    if e.kind == PERM_END:
+        return e.value * (1 + _MUST)
+    return (perm % _MUST | e.value) + (perm // _MUST & e.value) * _MUST
+
+
+#: Value, permissions, and the old value while CPUs may still see the replaced page.
+_Memory = tuple["int | AnyValue", tuple[int, ...], "int | AnyValue | None"]
+_State = tuple[int, "int | AnyValue", tuple[int, ...], "int | AnyValue | None"]
 
 
 def _search(
@@ -152,7 +181,8 @@ def _search(
                 before[i] |= 1 << j
     start: list[int | AnyValue]
     start = [initial] if isinstance(initial, (int, AnyValue)) else list(initial)
-    todo: list[_State] = [(0, v, perms) for v in start]
+    views = tuple(p * (1 + _MUST) for p in perms)
+    todo: list[_State] = [(0, v, views, None) for v in start]
     seen: set[_State] = set(todo)
     finals: set[int] = set()
     unknown = False
@@ -162,8 +192,8 @@ def _search(
         visited += 1
         if visited > BUDGET:
             raise Undecided
-        done, value, perm = state
-        done = _take_passive(events, before, done, value, perm)
+        done, value, perm, old = state
+        done = _take_passive(events, before, done, value, perm, old)
         if done == full:
             if isinstance(value, AnyValue):
                 unknown = True
@@ -174,7 +204,7 @@ def _search(
             bit = 1 << i
             if done & bit or before[i] & ~done:
                 continue
-            for nxt in _successors(events[i], value, perm):
+            for nxt in _successors(events[i], value, perm, old):
                 new: _State = (done | bit, *nxt)
                 if new not in seen:
                     seen.add(new)
@@ -188,6 +218,7 @@ def _take_passive(
     done: int,
     value: int | AnyValue,
     perm: tuple[int, ...],
+    old: int | AnyValue | None,
 ) -> int:
     """Take every event that fits here and changes nothing."""
     again = True
@@ -199,11 +230,13 @@ def _take_passive(
                 continue
             if e.kind == Acc.READ:
                 # Reading an unknown value makes it known: that is a change.
-                fits = e.result is None or (value == e.result and not isinstance(value, AnyValue))
+                fits = e.result is None or (
+                    value == e.result and not isinstance(value, AnyValue)
+                ) or (e.cpu and old == e.result and not isinstance(old, AnyValue))
                 if fits and e.view >= 0:
                     fits = e.optional or _allowed(perm[e.view], e.kind)
             elif e.kind in (FAILED_READ, FAILED_WRITE):
-                fits = not _allowed(perm[e.view], e.kind)
+                fits = _refused(perm[e.view], e.kind)
             else:
                 continue
             if fits:
@@ -213,28 +246,40 @@ def _take_passive(
 
 
 def _successors(
-    e: Event, value: int | AnyValue, perm: tuple[int, ...]
-) -> list[tuple[int | AnyValue, tuple[int, ...]]]:
+    e: Event, value: int | AnyValue, perm: tuple[int, ...], old: int | AnyValue | None
+) -> list[_Memory]:
     """The states after `e` happens (or, if optional, is skipped)."""
-    out: list[tuple[int | AnyValue, tuple[int, ...]]] = []
-    if e.kind == SET_PERM:
-        return [(value, (*perm[: e.view], e.value, *perm[e.view + 1 :]))]
+    out: list[_Memory] = []
+    if e.kind in (PERM_BEGIN, PERM_END):
+        new = _changed(perm[e.view], e)
+        return [(value, (*perm[: e.view], new, *perm[e.view + 1 :]), old)]
+    if e.kind == ZERO_BEGIN:
+        return [(0, perm, value)]
+    if e.kind == ZERO_END:
+        return [(value, perm, None)]
     if e.kind in (FAILED_READ, FAILED_WRITE):
         return []
     if e.optional:
-        out.append((value, perm))
+        out.append((value, perm, old))
     if e.view >= 0 and not _allowed(perm[e.view], e.kind):
         return out
-    if e.kind == Acc.WRITE:
-        out.append((e.value, perm))
-    elif e.result is None:
-        if isinstance(value, AnyValue):
-            out.append((value, perm))
-        else:
-            out.append((new_value(e.kind, value, e.value, e.expect, False), perm))
-    elif isinstance(value, AnyValue) or value == e.result:
-        out.append((new_value(e.kind, e.result, e.value, e.expect, False), perm))
+    out += [(new, perm, old) for new in _access(e, value)]
+    if e.cpu and old is not None:
+        out += [(value, perm, new) for new in _access(e, old)]
     return out
+
+
+def _access(e: Event, value: int | AnyValue) -> list[int | AnyValue]:
+    """What the word holds after `e` met `value`; nothing if it cannot have."""
+    if e.kind == Acc.WRITE:
+        return [e.value]
+    if e.result is None:
+        if isinstance(value, AnyValue):
+            return [value]
+        return [new_value(e.kind, value, e.value, e.expect, False)]
+    if isinstance(value, AnyValue) or value == e.result:
+        return [new_value(e.kind, e.result, e.value, e.expect, False)]
+    return []
 
 
 def settle(values: frozenset[int] | AnyValue) -> Val:

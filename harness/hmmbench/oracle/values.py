@@ -43,7 +43,10 @@ from hmmbench.oracle import mapping
 from hmmbench.oracle.history import (
     FAILED_READ,
     FAILED_WRITE,
-    SET_PERM,
+    PERM_BEGIN,
+    PERM_END,
+    ZERO_BEGIN,
+    ZERO_END,
     Event,
     Undecided,
     final_values,
@@ -424,7 +427,7 @@ class Meeting:
     ) -> None:
         page = self._page(o.proc, gp, vma)
         key = id(page)
-        if kind not in READS and kind < SET_PERM:
+        if kind not in READS and kind < PERM_BEGIN:
             # A compare of the GPU that fails may or may not have made the private copy.
             failed = kind == Acc.CAS and result != expect and o.op == OpKind.GPU_ACCESS
             if optional or failed:
@@ -433,6 +436,7 @@ class Meeting:
                 self.certain_write.add(key)
         # `view` carries gp and the half-word until the word is judged.
         event = Event(kind, value, expect, result, actor, seq, lane, step, optional, off & 4)
+        event.cpu = o.op == OpKind.CPU_ACCESS
         event.source = (i, o.proc, gp)
         where = (key, off >> 3 & 511)
         events = self.words.get(where)
@@ -517,10 +521,17 @@ class Meeting:
                     self._in_order(page, word, e)
                 return
         initial = page.worlds[0].vals.get(word, page.worlds[0].base)
-        perms = self._views(events)
-        for actor, seq in self.zeroed.get((proc, gp), ()):
-            events = [*events, Event(Acc.WRITE, 0, 0, None, actor, seq, 0, 0)]
+        perms, overlapping = self._views(events)
+        zeroed = self.zeroed.get((proc, gp), ())
+        for actor, seq in zeroed:
+            events = [
+                *events,
+                Event(ZERO_BEGIN, 0, 0, None, actor, seq, 0, 0),
+                Event(ZERO_END, 0, 0, None, actor, seq, 0, 1),
+            ]
         try:
+            if overlapping or len({actor for actor, _ in zeroed}) > 1:
+                raise Undecided  # several changes at a time are not modelled
             finals = final_values(initial, events, perms)
         except Undecided:
             self.checker.undecided += 1
@@ -533,8 +544,12 @@ class Meeting:
             )  # fmt: skip
         page.put(word, settle(finals))
 
-    def _views(self, events: list[Event]) -> tuple[int, ...]:
-        """Number the changing views of this word, and append the changes as events."""
+    def _views(self, events: list[Event]) -> tuple[tuple[int, ...], bool]:
+        """Number the changing views of this word, and append the changes as events.
+
+        The views' protections before, and whether changes of one may have overlapped.
+        """
+        overlapping = False
         perms: list[int] = []
         index: dict[tuple[int, int], int] = {}
         extra: list[Event] = []
@@ -548,13 +563,16 @@ class Meeting:
                 index[(proc, gp)] = len(perms)
                 vma = self.space.procs[proc].find(gp)
                 perms.append(vma.prot if vma else 0)
+                overlapping |= len({actor for actor, _, _ in changes}) > 1
                 for actor, seq, prot in changes:
-                    extra.append(
-                        Event(SET_PERM, prot, 0, None, actor, seq, 0, 0, False, len(perms) - 1)
-                    )
+                    view = len(perms) - 1
+                    extra += [
+                        Event(PERM_BEGIN, prot, 0, None, actor, seq, 0, 0, False, view),
+                        Event(PERM_END, prot, 0, None, actor, seq, 0, 1, False, view),
+                    ]
             e.view = index[(proc, gp)]
         events += extra
-        return tuple(perms)
+        return tuple(perms), overlapping
 
     def _in_order(self, page: Page, word: int, e: Event) -> None:
         high = e.view == 4
@@ -564,7 +582,7 @@ class Meeting:
                 page.own()
         if e.optional:
             page.maybe(word, e.kind, e.value, e.expect, high)
-        elif e.kind < SET_PERM and not page.access(
+        elif e.kind < PERM_BEGIN and not page.access(
             word, e.kind, e.value, e.expect, e.result or 0, high
         ):
             self._wrong(page, word, e)
@@ -730,8 +748,12 @@ def story(events: list[Event]) -> str:
     parts = []
     for e in sorted(events, key=lambda e: (e.actor, e.op, e.lane, e.step)):
         who = f"p{e.actor >> 4}.{e.actor & 15}" + (f"/lane {e.lane}" if e.lane else "")
-        if e.kind == SET_PERM:
+        if e.kind in (PERM_END, ZERO_END):
+            continue
+        if e.kind == PERM_BEGIN:
             what = f"protect {e.value}"
+        elif e.kind == ZERO_BEGIN:
+            what = "replaced by zeroes"
         elif e.kind in (FAILED_READ, FAILED_WRITE):
             what = "refused " + ("read" if e.kind == FAILED_READ else "write")
         elif e.kind == Acc.READ:
