@@ -90,6 +90,12 @@ def test_old_artefacts_are_pruned() -> None:
     assert cache.find("thing", "00") is None
 
 
+def test_artefacts_in_use_stay() -> None:
+    for number in range(cache.KEEP + 3):
+        cache.publish("thing", f"{number:02}", lambda folder: None)
+    assert cache.find("thing", "00")
+
+
 def test_disk_full_is_a_sentence(tmp_path: Path) -> None:
     def fill(folder: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

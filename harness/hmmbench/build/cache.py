@@ -29,6 +29,9 @@ from hmmbench.build.proc import guard_disk
 #: Artefacts of one kind that are kept; older ones go when a new one is published.
 KEEP = 24
 
+#: But none that was used within this time (seconds): a campaign boots its machine again and again.
+IN_USE = 48 * 3600
+
 #: No build step takes this long (seconds).
 LEFTOVER_AGE = 6 * 3600
 
@@ -123,7 +126,8 @@ def publish(kind: str, key: str, fill: Callable[[Path], None]) -> Path:
 
 
 def prune(kind: str, keep: int = KEEP) -> None:
-    """Remove the artefacts of this kind that were used longest ago."""
+    """Remove the artefacts of this kind that were used longest ago, if that is long."""
+    young = time.time() - IN_USE
     with contextlib.suppress(OSError):
         entries = sorted(
             paths.cache_dir("artefacts").glob(f"{kind}-*"),
@@ -131,7 +135,8 @@ def prune(kind: str, keep: int = KEEP) -> None:
             reverse=True,
         )
         for old in entries[keep:]:
-            shutil.rmtree(old, ignore_errors=True)
+            if old.stat().st_mtime < young:
+                shutil.rmtree(old, ignore_errors=True)
 
 
 def remove_leftovers() -> None:
