@@ -38,7 +38,7 @@ from hmmbench.vm.qmp import Event, Qmp
 from hmmbench.vm.spec import GPU_BUS, GPU_ID, GPU_PATH, MachineSpec, Wiring, arguments
 
 #: Seconds. A boot takes 3 s on an idle host; a loaded CI machine may need far longer.
-BOOT_TIMEOUT = 120.0
+BOOT_TIMEOUT = 400.0
 RESTORE_TIMEOUT = 60.0
 
 
