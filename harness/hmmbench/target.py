@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from hmmbench.coverage import Coverage
 from hmmbench.guest.protocol import RES_SKIPPED, Acc, OpKind, Program, Result
 from hmmbench.oracle import leaks, progress, splat
 from hmmbench.oracle.values import Checker
@@ -84,16 +85,18 @@ def run(target: Target, program: Program, environment: Environment) -> Outcome:
     return judge(target.execute(program, environment))
 
 
-def judge(execution: Execution) -> Outcome:
-    """Everything the oracles have to say of an execution."""
+def judge(execution: Execution, coverage: Coverage | None = None) -> Outcome:
+    """Everything the oracles have to say of an execution; `coverage` learns what it did."""
     result = execution.result
-    outcome = Outcome() if result is None else _judge_result(execution.program, result)
+    outcome = Outcome()
+    if result is not None:
+        outcome = _judge_result(execution.program, result, coverage)
     outcome.violations[:0] = execution.violations
     outcome.tainted |= execution.tainted
     return outcome
 
 
-def _judge_result(program: Program, result: Result) -> Outcome:
+def _judge_result(program: Program, result: Result, coverage: Coverage | None) -> Outcome:
     outcome = Outcome(
         operations=sum(
             o.op not in _IDLE and r.status != RES_SKIPPED
@@ -105,7 +108,7 @@ def _judge_result(program: Program, result: Result) -> Outcome:
         outcome.violations.append(stuck)
         outcome.tainted = True
     else:
-        checker = Checker(program, result)
+        checker = Checker(program, result, coverage)
         wrong = checker.run()
         outcome.undecided = checker.undecided
         if wrong is not None:
