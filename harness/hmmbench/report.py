@@ -38,6 +38,8 @@ class Report:
     wall_s: float = 0.0
     violations: list[dict[str, Any]] = field(default_factory=list)
     error: str = ""
+    coverage: dict[str, Any] = field(default_factory=dict)
+    html: str = ""
     stages: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -89,6 +91,9 @@ class Report:
         )
         table.add_row("time", f"{self.wall_s:.1f} s")
         console.print(table)
+        if self.html:
+            # Not in the table, which would break a long path.
+            console.print(f"report    {self.html}", markup=False, highlight=False, soft_wrap=True)
         for v in self.violations:
             console.print(f"\n[bold red]{v['oracle']}[/]: ", end="")
             console.print(str(v["message"]), markup=False, highlight=False, soft_wrap=True)

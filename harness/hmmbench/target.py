@@ -8,6 +8,7 @@ tests put a machine written in Python there.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,6 +138,8 @@ class Totals:
     to_system: int = 0
     machines: int = 0
     lost: int = 0
+    #: every counter of driver and device ("dev_...")
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 class VmTarget:
@@ -286,6 +289,7 @@ class VmTarget:
         now = self._counters(vm)
         delta = {n: v - self._base.get(n, 0) for n, v in now.items()}
         self._base = now
+        self.totals.counts.update(delta)
         self.totals.faults += delta.get("dev_faults", 0)
         self.totals.replays += delta.get("dev_replays", 0)
         self.totals.to_device += delta.get("pages_to_device", 0)

@@ -20,6 +20,7 @@ from hmmbench.errors import (
     HmmbenchError,
     UsageError,
 )
+from hmmbench.page import write as write_page
 from hmmbench.report import Report, check_writable
 from hmmbench.runner import INJECTIONS, PROFILES, Campaign, Tally
 from hmmbench.target import VmTarget
@@ -74,7 +75,7 @@ def main(
         bool, typer.Option(help="Widen races at the driver's delay points now and then.")
     ] = True,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where recipes and evidence of violations go.")
+        Path, typer.Option(metavar="DIR", help="Where report.html, recipes and evidence go.")
     ] = Path("hmmbench-out"),
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE.")
@@ -104,8 +105,9 @@ def main(
     begun = time.monotonic()
     count = examples or PROFILES[profile.value]
     code = EXIT_ENVIRONMENT
+    done: list[tuple[Tally, VmTarget]] = []
     try:
-        tally = _run(request, ui, report, out, seed, count, inject, delays)
+        tally = _run(request, ui, report, out, seed, count, inject, delays, done)
         report.verdict = "fail" if tally.findings else "pass"
         code = EXIT_VIOLATION if tally.findings else EXIT_OK
     except UsageError:
@@ -121,6 +123,8 @@ def main(
     finally:
         report.wall_s = round(time.monotonic() - begun, 3)
         report.stages = dict(ui.seconds)
+        for finished, target in done:
+            _page(ui, report, finished, target, out / "report.html")
         if json_file is not None:
             report.write_json(json_file)
         if junit is not None:
@@ -138,6 +142,7 @@ def _run(
     count: int,
     inject: bool,
     delays: bool,
+    done: list[tuple[Tally, VmTarget]],
 ) -> Tally:
     artifacts = ensure(request, ui)
     spec = describe(artifacts, report)
@@ -161,6 +166,7 @@ def _run(
                 return campaign.run()
             finally:
                 _fill(report, campaign.tally, target)
+                done.append((campaign.tally, target))
 
 
 class _Progress:
@@ -193,12 +199,22 @@ def describe(artifacts: Artifacts, report: Report) -> MachineSpec:
     return spec
 
 
+def _page(ui: Ui, report: Report, tally: Tally, target: VmTarget, path: Path) -> None:
+    """The page for people.  What it lacks (a full disk) must not cost the verdict."""
+    try:
+        write_page(path, report, tally, target.totals.counts)
+        report.html = str(path)
+    except OSError as error:
+        ui.say(f"no report page: cannot write {path}: {error.strerror}")
+
+
 def _fill(report: Report, tally: Tally, target: VmTarget) -> None:
     report.examples = tally.examples
     report.operations = tally.operations
     report.gpu_accesses = tally.gpu_accesses
     report.undecided = tally.undecided
     report.violations = [f.to_json() for f in tally.findings]
+    report.coverage = tally.coverage.to_json()
     target.close()
     totals = target.totals
     report.gpu_faults, report.replays = totals.faults, totals.replays
