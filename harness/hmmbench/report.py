@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 from rich.console import Console
 from rich.table import Table
 
+from hmmbench.coverage import ORACLES
 from hmmbench.errors import UsageError
 
 
@@ -73,6 +74,30 @@ class Report:
         ElementTree.indent(root)
         _write(path, ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n")
 
+    def write_ktap(self, path: Path) -> None:
+        """KTAP version 1 (kernel, Documentation/dev-tools/ktap.rst): a test for each oracle.
+
+        An oracle passes when it judged the whole run and found nothing.  After a violation the
+        run stops, so the others passed as far as it came.  A run without a verdict is one
+        failed test "run": KTAP 1 has no "Bail out!", and nothing was judged to its end.
+        """
+        tests = sorted({*ORACLES, *(str(v["oracle"]) for v in self.violations)} - {"status"})
+        done = self.verdict in ("pass", "fail")
+        lines = ["KTAP version 1", f"1..{len(tests) if done else 1}"]
+        lines.append(_one_line(f"# hmmbench {self.profile} seed {self.seed} on {self.kernel}"))
+        if not done:
+            lines += ["# " + _one_line(self.error or "no verdict"), "not ok 1 run"]
+            tests = []
+        for number, oracle in enumerate(tests, 1):
+            mine = [v for v in self.violations if v["oracle"] == oracle]
+            for v in mine:
+                lines.append("# " + _one_line(str(v["message"])))
+                lines.append("# " + _one_line(f"recipe: {v['recipe']}"))
+            # "#" would begin a directive.
+            name = _one_line(oracle).replace("#", "?")
+            lines.append(f"{'not ok' if mine else 'ok'} {number} {name}")
+        _write(path, "\n".join(lines) + "\n")
+
     def show(self, console: Console) -> None:
         """The summary table."""
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -108,6 +133,11 @@ class Report:
 def _clean(text: str) -> str:
     """XML 1.0 has no control characters."""
     return "".join(c if c in "\n\t" or ord(c) >= 32 else "?" for c in text)
+
+
+def _one_line(text: str) -> str:
+    """A KTAP line cannot be continued."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _write(path: Path, text: str) -> None:

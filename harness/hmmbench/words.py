@@ -45,6 +45,12 @@ def place(region: int, off: int) -> str:
     return f"region {region}, page {off // PAGE}{rest}"
 
 
+def page_name(text: str) -> str:
+    """A place as messages write it (r4+0x3000) in words."""
+    region, _, off = text.removeprefix("r").partition("+")
+    return place(int(region), int(off, 0))
+
+
 def span(region: int, off: int, length: int) -> str:
     first, last = off // PAGE, (off + max(length, 1) - 1) // PAGE
     if first == last:

@@ -83,6 +83,9 @@ def main(
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the result as JUnit XML.")
     ] = None,
+    ktap: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the result as KTAP, by oracle.")
+    ] = None,
 ) -> int:
     """Test the driver: random programs of memory operations on CPU and GPU, checked by a model.
 
@@ -93,6 +96,7 @@ def main(
     """
     check_writable(json_file, "--json")
     check_writable(junit, "--junit")
+    check_writable(ktap, "--ktap")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is not a folder")
     request = BuildRequest(
@@ -129,6 +133,8 @@ def main(
             report.write_json(json_file)
         if junit is not None:
             report.write_junit(junit)
+        if ktap is not None:
+            report.write_ktap(ktap)
     report.show(ui.console)
     return code
 

@@ -214,7 +214,7 @@ def _delay(line: str) -> str:
 def _pages(portrait: Portrait | None) -> list[dict[str, str]]:
     return [
         {
-            "place": f"process {p.proc}, {p.place}",
+            "place": f"process {p.proc}, {words.page_name(p.place)}",
             "cpu": words.cpu_entry(p.query),
             "gpu": words.gpu_entry(p.query),
         }
