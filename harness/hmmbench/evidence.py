@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field, replace
 
+from hmmbench.event import Event
 from hmmbench.guest.protocol import (
     PAGE,
     RES_SKIPPED,
@@ -51,6 +52,8 @@ class Portrait:
     environment: Environment = field(default_factory=Environment)
     pages: list[PageEntry] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
+    #: what the driver traced meanwhile
+    events: list[Event] = field(default_factory=list)
 
 
 def portrait(
@@ -59,6 +62,7 @@ def portrait(
     """Execute until it fails in the same oracle, at most `looks` times; None if it never does."""
     asked = with_queries(program, violation.op)
     for _ in range(looks):
+        target.watch()
         execution = target.execute(asked, environment)
         same = [v for v in judge(execution).violations if v.oracle == violation.oracle]
         if same:
@@ -67,7 +71,9 @@ def portrait(
             if result is not None:
                 result = replace(result, ops=result.ops[: len(program.ops)])
             details = [d for v in same for d in v.details.splitlines()]
-            return Portrait(program, result, same[0], environment, pages, details)
+            return Portrait(
+                program, result, same[0], environment, pages, details, target.watched()
+            )
         if execution.tainted:
             target.renew()
     return None

@@ -26,7 +26,6 @@ from hmmbench.evidence import Portrait, portrait
 from hmmbench.guest.protocol import Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.oracle.violation import Violation
-from hmmbench.page.timeline import Event
 from hmmbench.recipe import Environment, Recipe
 from hmmbench.shrink import Shrinker
 from hmmbench.target import Execution, Target, judge
@@ -76,8 +75,6 @@ class Finding:
     operations: int
     rate: float
     portrait: Portrait | None = None
-    #: what driver and device traced of the portrait
-    events: list[Event] = field(default_factory=list)
 
     def to_json(self) -> dict[str, object]:
         return {

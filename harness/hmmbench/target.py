@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Protocol
 
 from hmmbench.coverage import Coverage
+from hmmbench.errors import HmmbenchError
+from hmmbench.event import Event
 from hmmbench.guest.protocol import RES_SKIPPED, Acc, OpKind, Program, Result
 from hmmbench.oracle import leaks, progress, splat
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
-from hmmbench.vm.errors import AgentTimeout, VmDied
+from hmmbench.trace import Tracer, page_events
+from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
 
 #: How much longer than the program's own limit the host waits (seconds).
@@ -75,6 +78,12 @@ class Target(Protocol):
 
     def keep(self, folder: Path) -> None:
         """Save the evidence of the latest execution."""
+
+    def watch(self) -> None:
+        """Trace the driver from here on."""
+
+    def watched(self) -> list[Event]:
+        """What the driver traced since `watch`; empty where it cannot be had."""
 
 
 #: What makes no demand on the driver does not count as a checked operation.
@@ -161,6 +170,7 @@ class VmTarget:
         self._last_tainted = False
         self._busy = False
         self._base: dict[str, int] = {}
+        self._tracer: Tracer | None = None
         self.totals = Totals()
 
     def __enter__(self) -> VmTarget:
@@ -269,6 +279,19 @@ class VmTarget:
     def keep(self, folder: Path) -> None:
         if self._vm is not None:
             self._vm.keep(folder)
+
+    def watch(self) -> None:
+        self._tracer = Tracer(self.vm)
+        self._tracer.start()
+
+    def watched(self) -> list[Event]:
+        if self._tracer is None:
+            return []
+        try:
+            return page_events(self._tracer.driver())
+        except (VmError, HmmbenchError):
+            # The execution has ended the machine; the report does without.
+            return []
 
     @staticmethod
     def _driver_counters(vm: Machine) -> str:

@@ -42,6 +42,10 @@ ORACLE_WORDS = {
 }
 
 
+#: Control characters, which a console has and HTML must not.
+_CONTROL = dict.fromkeys((*range(9), *range(11, 32), 127), "�")
+
+
 @dataclass(frozen=True)
 class _Step:
     number: int
@@ -88,6 +92,7 @@ def render(report: Report, tally: Tally, counters: Mapping[str, int]) -> str:
     )  # fmt: skip
     environment.filters["group"] = lambda n: f"{n:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
     environment.filters["short"] = short
+    environment.filters["first_upper"] = lambda s: s[:1].upper() + s[1:]
     source = environment.loader
     assert source is not None
 
@@ -95,7 +100,7 @@ def render(report: Report, tally: Tally, counters: Mapping[str, int]) -> str:
         # Our own files, which hold nothing from outside.
         return Markup(source.get_source(environment, name)[0])
 
-    return environment.get_template("report.html.j2").render(
+    page = environment.get_template("report.html.j2").render(
         r=report,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         title=_title(report),
@@ -111,6 +116,7 @@ def render(report: Report, tally: Tally, counters: Mapping[str, int]) -> str:
         js=raw("report.js"),
         oracle_words=ORACLE_WORDS,
     )
+    return page.translate(_CONTROL)
 
 
 def _title(report: Report) -> str:
@@ -194,8 +200,8 @@ def _finding(number: int, f: Finding) -> dict[str, Any]:
         "extra": [_cut(d) for d in (portrait.details if portrait else [])][:200]
         if not details
         else [],
-        "timeline": timeline(ops[:count], results[:count], violation.op, f.events)
-        if results
+        "timeline": timeline(ops[:count], results[:count], violation.op, portrait.events)
+        if results and portrait
         else None,
         "replay": f"./hmmbench replay {path}",
         "export": f"./hmmbench replay {path} --export-c reproducer.c",
@@ -223,9 +229,7 @@ def _pages(portrait: Portrait | None) -> list[dict[str, str]]:
 
 
 def _cut(text: str) -> str:
-    """Short enough, and without control characters (a console has them)."""
-    clean = "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}"
-                    for c in text)  # fmt: skip
-    if len(clean) <= TEXT_MAX:
-        return clean
-    return clean[:TEXT_MAX] + f"\n... {len(clean) - TEXT_MAX} characters more"
+    """Short enough for the page."""
+    if len(text) <= TEXT_MAX:
+        return text
+    return text[:TEXT_MAX] + f"\n... {len(text) - TEXT_MAX} characters more"

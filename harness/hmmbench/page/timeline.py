@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hmmbench.event import Event
 from hmmbench.guest.protocol import RES_SKIPPED, Op, OpKind, OpResult
 
 WIDTH = 1000.0
@@ -56,15 +57,6 @@ class Timeline:
     ticks: tuple[tuple[float, str], ...]
     height: float
     left_out: int
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that driver or device traced.  `time_ns`: the guest's CLOCK_MONOTONIC."""
-
-    time_ns: int
-    lane: str
-    name: str
 
 
 def duration(ns: float) -> str:
