@@ -9,8 +9,8 @@ The axis is the guest's CLOCK_MONOTONIC.  The agent's times are taken with it, a
 events too (tracefs clock "mono"), so these are exact to the microsecond that tracefs prints.
 The device's events carry the host's wall clock (QEMU's log backend).  Their offset is bounded by
 causes that come before their effects: the device writes a fault before the driver takes it out,
-the driver traces a TLB invalidation before the device starts it.  The middle of the bounds is
-used and half their distance is the error, which the trace states.
+the driver traces a TLB invalidation or a launch before the device starts it.  The middle of the
+bounds is used and half their distance is the error, which the trace states.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ _START = (
     f"cd {_TRACEFS} && echo mono > trace_clock && echo 1 > events/hmm_gpu/enable && "
     "echo > trace && echo 1 > tracing_on"
 )
+#: Of hmm_gpu_hw.h: HG_INVAL_RANGE and HG_OP_LAUNCH.
+INVAL_RANGE = 3
+OP_LAUNCH = 1
 #: Resolution of either trace's times (ns).
 RESOLUTION = 1000
 
@@ -104,8 +107,13 @@ def align(driver: Sequence[Traced], device: Sequence[Traced]) -> Alignment | Non
     # (asid, page) -> times; only keys that both sides saw equally often are used.
     high = _gaps(_times(device, "hmm_gpu_fault", "va"), _times(driver, "hmm_gpu_fault", "addr"))
     low = _gaps(
-        _times(device, "hmm_gpu_inval_start", "start"), _times(driver, "hmm_gpu_tlb_invalidate", "")
-    )
+        _times([e for e in device if e.value("type") == INVAL_RANGE], "hmm_gpu_inval_start",
+               "start"),
+        _times(driver, "hmm_gpu_tlb_invalidate", ""),
+    ) + _gaps(
+        _launches(device, "hmm_gpu_launch"),
+        _launches([e for e in driver if e.value("op") == OP_LAUNCH], "hmm_gpu_job"),
+    )  # fmt: skip
     if high and low:
         most, least = min(high), max(low)
         return Alignment((most + least) // 2, abs(most - least) // 2 + RESOLUTION)
@@ -114,6 +122,15 @@ def align(driver: Sequence[Traced], device: Sequence[Traced]) -> Alignment | Non
     if low:
         return Alignment(max(low), None)
     return None
+
+
+def _launches(events: Iterable[Traced], name: str) -> dict[tuple[int, int], list[int]]:
+    out: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for e in events:
+        ctx = e.value("ctx")
+        if e.name == name and ctx is not None:
+            out[ctx, 0].append(e.time_ns)
+    return out
 
 
 def _times(events: Iterable[Traced], name: str, address: str) -> dict[tuple[int, int], list[int]]:
@@ -128,7 +145,8 @@ def _times(events: Iterable[Traced], name: str, address: str) -> dict[tuple[int,
             match = re.search(rf" {_HEX}\.\.", e.args)
             at = int(match[1], 0) if match else None
         if asid is not None and at is not None:
-            out[asid, at >> 12].append(e.time_ns)
+            # The device writes the generation of the address space above its number.
+            out[asid & 0xFFFF, at >> 12].append(e.time_ns)
     return out
 
 

@@ -252,10 +252,10 @@ class OpResult:
     fault_addr: int = 0
     fault_region: int = -1
     time_ns: int = 0
-    #: CLOCK_MONOTONIC of the guest when it began (ns); 0: not known
-    start_ns: int = 0
     data: bytes = b""
     acc: list[tuple[int, int, int]] = field(default_factory=list)
+    #: CLOCK_MONOTONIC of the guest when it began (ns); 0: not known
+    start_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -327,8 +327,8 @@ class Result:
             blob = data[p_data + doff : p_data + doff + dn] if dn else b""
             ops.append(
                 OpResult(
-                    t[0], t[1], t[2], t[6], t[7], t[8], t[9], t[11], t[10] << 32 | t[5],
-                    blob, accs[at : at + n],
+                    t[0], t[1], t[2], t[6], t[7], t[8], t[9], t[11], blob,
+                    accs[at : at + n], t[10] << 32 | t[5],
                 )
             )  # fmt: skip
             at += n
