@@ -41,6 +41,8 @@ class Report:
     error: str = ""
     coverage: dict[str, Any] = field(default_factory=dict)
     html: str = ""
+    #: options of `replay` that give the same kernel and driver
+    options: list[str] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 

@@ -152,8 +152,8 @@ def status(o: Op, r: OpResult) -> str:
                 seen.append(f"{value:#x}")
         else:
             seen.append({0: "not done", 2: "SIGSEGV", 3: "SIGBUS"}.get(st, f"status {st}"))
-    if o.op == OpKind.MIGRATE:
-        seen.append(f"{r.aux0} moved, {r.aux1} not")
+    if o.op == OpKind.MIGRATE and not out:
+        return f"{r.aux0} pages moved, {r.aux1} did not"
     return ", ".join([*([out] if out else []), *(["saw " + ", ".join(seen)] if seen else [])])
 
 

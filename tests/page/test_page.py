@@ -77,6 +77,8 @@ def test_a_failing_page_says_everything(failing: tuple[Report, Tally]) -> None:
     assert "Process 0: maps" in words
     assert f"./hmmbench replay {finding.recipe}" in words
     assert "--export-c" in words
+    patched = Reader(render(replace(failing[0], options=["--driver-patch", "a b"]), failing[1], {}))
+    assert f"./hmmbench replay {finding.recipe} --driver-patch 'a b' --trace" in patched.words
     assert "Both page tables" in words
     assert "Who did what when" in words
     assert page.index('id="violations"') < page.index('id="coverage"')

@@ -105,7 +105,7 @@ def main(
         driver_patches=tuple(driver_patch or ()),
     )  # fmt: skip
     ui = Ui()
-    report = Report(seed=seed, profile=profile.value)
+    report = Report(seed=seed, profile=profile.value, options=_same(request))
     begun = time.monotonic()
     count = examples or PROFILES[profile.value]
     code = EXIT_ENVIRONMENT
@@ -173,6 +173,20 @@ def _run(
             finally:
                 _fill(report, campaign.tally, target)
                 done.append((campaign.tally, target))
+
+
+def _same(request: BuildRequest) -> list[str]:
+    """The options with which `replay` uses the same kernel and driver."""
+    words = [] if request.kernel == "lts" else ["--kernel", request.kernel]
+    if request.kernel_build is not None:
+        words += ["--kernel-build", str(request.kernel_build)]
+    if request.kernel_debug:
+        words.append("--kernel-debug")
+    if request.driver_source is not None:
+        words += ["--driver-dir", str(request.driver_source)]
+    for patch in request.driver_patches:
+        words += ["--driver-patch", str(patch)]
+    return words
 
 
 class _Progress:

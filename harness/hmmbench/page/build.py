@@ -35,7 +35,7 @@ _EXPECTED = re.compile(r"(?:found|ended with) (.+?), expected (.+)$", re.DOTALL)
 #: What each oracle watches, in a sentence for people.
 ORACLE_WORDS = {
     "values": "A read returned something that no order of the writes explains, or a call ended "
-    "in a way the model does not allow.",
+    "in a way the model does not allow, or the two page tables contradict each other.",
     "progress": "Something waits for ever, or a process died by itself.",
     "leak": "Something is left in driver or device after every process has gone.",
     "kernel": "The guest kernel complained.",
@@ -110,7 +110,7 @@ def render(report: Report, tally: Tally, counters: Mapping[str, int]) -> str:
         injected=sorted(tally.injected.items()),
         delayed=sorted(tally.delayed.items()),
         pace=_pace(tally.pace),
-        findings=[_finding(n, f) for n, f in enumerate(tally.findings, 1)],
+        findings=[_finding(n, f, report.options) for n, f in enumerate(tally.findings, 1)],
         stages=[(name, duration(s * 1e9)) for name, s in report.stages.items()],
         css=raw("report.css"),
         js=raw("report.js"),
@@ -166,7 +166,7 @@ def _pace(samples: Sequence[tuple[float, int, int]]) -> _Pace | None:
     )  # fmt: skip
 
 
-def _finding(number: int, f: Finding) -> dict[str, Any]:
+def _finding(number: int, f: Finding, options: Sequence[str]) -> dict[str, Any]:
     recipe = Recipe.read(f.recipe)
     portrait = f.portrait
     violation = portrait.violation if portrait else f.violation
@@ -182,6 +182,8 @@ def _finding(number: int, f: Finding) -> dict[str, Any]:
     phases = [[s for _, s in g] for _, g in groupby(steps[:STEPS_MAX], key=lambda x: x[0])]
     match = _EXPECTED.search(violation.message)
     path = shlex.quote(str(f.recipe))
+    # The same kernel and driver as in the run: a broken driver fails, the sound one does not.
+    same = "".join(" " + shlex.quote(word) for word in options)
     details = violation.details
     return {
         "number": number,
@@ -203,9 +205,9 @@ def _finding(number: int, f: Finding) -> dict[str, Any]:
         "timeline": timeline(ops[:count], results[:count], violation.op, portrait.events)
         if results and portrait
         else None,
-        "replay": f"./hmmbench replay {path}",
+        "replay": f"./hmmbench replay {path}{same}",
         "export": f"./hmmbench replay {path} --export-c reproducer.c",
-        "trace": f"./hmmbench replay {path} --trace trace.json",
+        "trace": f"./hmmbench replay {path}{same} --trace trace.json",
         "folder": str(f.folder),
     }
 

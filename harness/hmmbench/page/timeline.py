@@ -139,7 +139,7 @@ class _Axis:
         out: list[tuple[float, str]] = []
         for t in self.times:
             x = self.x[t]
-            if x > WIDTH - 40:
+            if x > WIDTH - 64:
                 break
             if not out or x - out[-1][0] > 95:
                 out.append((round(x, 1), f"+{duration(t - low)}"))
