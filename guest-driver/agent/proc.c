@@ -256,6 +256,9 @@ static void run_actor(unsigned actor)
 		last_phase = phase;
 		atomic_store(&sh->state[i], RUNNING);
 		start = now_ns();
+		/* Before the operation: it may never come back. */
+		r->start_lo = (uint32_t)start;
+		r->start_hi = start >> 32;
 		status = execute(i, &order);
 		r->time_ns = now_ns() - start;
 		r->status = status;

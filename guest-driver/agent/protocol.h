@@ -178,12 +178,12 @@ struct hb_op_result {		/* 64 bytes */
 	uint32_t reason;	/* HG_REASON_* */
 	uint32_t data_off;
 	uint32_t data_len;
-	uint32_t pad;
+	uint32_t start_lo;	/* CLOCK_MONOTONIC when it began, ns; 0 with start_hi: not known */
 	uint64_t aux0;		/* of a failed job: block << 32 | thread, else see the operation */
 	uint64_t aux1;		/* of a failed job: pc */
 	uint64_t fault_addr;	/* of a failed job: offset in region if region_of_fault >= 0, else the address */
 	int32_t fault_region;
-	uint32_t pad2;
+	uint32_t start_hi;
 	uint64_t time_ns;	/* how long the operation took */
 };
 #define HB_RES_SKIPPED		1

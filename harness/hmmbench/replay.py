@@ -10,7 +10,7 @@ from hmmbench.guest.protocol import Program
 from hmmbench.model.admit import normalise
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Recipe
-from hmmbench.target import Target, run
+from hmmbench.target import Execution, Target, judge
 
 
 @dataclass
@@ -32,18 +32,26 @@ def replay(
     times: int | None = None,
     stop_at_first: bool = True,
     note: Callable[[int, int], None] = lambda done, total: None,
+    before: Callable[[], None] = lambda: None,
+    after: Callable[[Execution], None] = lambda execution: None,
 ) -> Replayed:
     """Execute the recipe up to `times` (default: its own number) times.
 
-    A recipe edited by hand may hold what the model cannot judge: that part is left out.
+    `before` is called before each execution, `after` with the first that fails, while the machine
+    is as it left it.  A recipe edited by hand may hold what the model cannot judge: that part
+    is left out.
     """
     program = sound(recipe.program)
     total = times if times is not None else recipe.repeat
     out = Replayed()
     for n in range(total):
-        outcome = run(target, program, recipe.environment)
+        before()
+        execution = target.execute(program, recipe.environment)
+        outcome = judge(execution)
         out.executions += 1
         if outcome.failed:
+            if not out.failures:
+                after(execution)
             out.failures += 1
             out.violations += outcome.violations
             if stop_at_first:

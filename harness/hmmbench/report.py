@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 from rich.console import Console
 from rich.table import Table
 
+from hmmbench.coverage import ORACLES
 from hmmbench.errors import UsageError
 
 
@@ -38,6 +39,10 @@ class Report:
     wall_s: float = 0.0
     violations: list[dict[str, Any]] = field(default_factory=list)
     error: str = ""
+    coverage: dict[str, Any] = field(default_factory=dict)
+    html: str = ""
+    #: options of `replay` that give the same kernel and driver
+    options: list[str] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -71,6 +76,32 @@ class Report:
         ElementTree.indent(root)
         _write(path, ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n")
 
+    def write_ktap(self, path: Path) -> None:
+        """KTAP version 1 (kernel, Documentation/dev-tools/ktap.rst): a test for each oracle.
+
+        An oracle passes when it judged the whole run and found nothing.  After a violation the
+        run stops, so the others passed as far as it came.  A run without a verdict is one
+        failed test "run": KTAP 1 has no "Bail out!", and nothing was judged to its end.
+        """
+        # What `status` and `mapping` find is reported by the values oracle, of which they are part.
+        named = set(ORACLES) - {"status", "mapping"}
+        tests = sorted(named | {str(v["oracle"]) for v in self.violations})
+        done = self.verdict in ("pass", "fail")
+        lines = ["KTAP version 1", f"1..{len(tests) if done else 1}"]
+        lines.append(_one_line(f"# hmmbench {self.profile} seed {self.seed} on {self.kernel}"))
+        if not done:
+            lines += ["# " + _one_line(self.error or "no verdict"), "not ok 1 run"]
+            tests = []
+        for number, oracle in enumerate(tests, 1):
+            mine = [v for v in self.violations if v["oracle"] == oracle]
+            for v in mine:
+                lines.append("# " + _one_line(str(v["message"])))
+                lines.append("# " + _one_line(f"recipe: {v['recipe']}"))
+            # "#" would begin a directive.
+            name = _one_line(oracle).replace("#", "?")
+            lines.append(f"{'not ok' if mine else 'ok'} {number} {name}")
+        _write(path, "\n".join(lines) + "\n")
+
     def show(self, console: Console) -> None:
         """The summary table."""
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -89,6 +120,9 @@ class Report:
         )
         table.add_row("time", f"{self.wall_s:.1f} s")
         console.print(table)
+        if self.html:
+            # Not in the table, which would break a long path.
+            console.print(f"report    {self.html}", markup=False, highlight=False, soft_wrap=True)
         for v in self.violations:
             console.print(f"\n[bold red]{v['oracle']}[/]: ", end="")
             console.print(str(v["message"]), markup=False, highlight=False, soft_wrap=True)
@@ -103,6 +137,11 @@ class Report:
 def _clean(text: str) -> str:
     """XML 1.0 has no control characters."""
     return "".join(c if c in "\n\t" or ord(c) >= 32 else "?" for c in text)
+
+
+def _one_line(text: str) -> str:
+    """A KTAP line cannot be continued."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _write(path: Path, text: str) -> None:

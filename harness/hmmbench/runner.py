@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as fix_seed
 from hypothesis import strategies as st
 
+from hmmbench.coverage import Coverage
+from hmmbench.evidence import Portrait, portrait
 from hmmbench.guest.protocol import Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.oracle.violation import Violation
@@ -37,6 +40,9 @@ FAVOURITES = ("svm_after_range_fault", "migrate_before_map")
 #: Microseconds and how many of 1000 passages wait.  Long waits meet what short ones miss, but one
 #: at each passage would make an example take seconds.
 DELAYS = ((500, 1000), (3000, 300), (8000, 100))
+
+#: Executions at most to see the small failure once more, for the report.
+LOOKS = 40
 
 #: Examples of one run of Hypothesis.
 BATCH = 100
@@ -68,6 +74,7 @@ class Finding:
     folder: Path
     operations: int
     rate: float
+    portrait: Portrait | None = None
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -90,6 +97,12 @@ class Tally:
     undecided: int = 0
     run_s: float = 0.0
     findings: list[Finding] = field(default_factory=list)
+    coverage: Coverage = field(default_factory=Coverage)
+    #: rule or delay point -> examples that ran with it
+    injected: Counter[str] = field(default_factory=Counter)
+    delayed: Counter[str] = field(default_factory=Counter)
+    #: (seconds since the start, operations, examples), at most some hundreds
+    pace: list[tuple[float, int, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -137,6 +150,7 @@ class Campaign:
         self.shrink_s = shrink_s
         self.tally = Tally()
         self._started = 0
+        self._begun = time.monotonic()
         self._running: _Running | None = None
 
     def run(self) -> Tally:
@@ -145,7 +159,7 @@ class Campaign:
         Only the worker thread talks to the machine while `_running` is set; this thread does
         when it is None or its answer is there (shrinking, evidence).
         """
-        begun = time.monotonic()
+        begun = self._begun = time.monotonic()
         # In batches, because Hypothesis can only be left between two of them: an exception would
         # make it run the example again.
         batch = 0
@@ -236,15 +250,25 @@ class Campaign:
         """Judge an example whose answer is there, and count it."""
         if example is None or self.tally.findings:
             return
-        outcome = judge(example.answer.result())
+        outcome = judge(example.answer.result(), self.tally.coverage)
         self.tally.examples += 1
         self.tally.operations += outcome.operations
         self.tally.gpu_accesses += outcome.gpu_accesses
         self.tally.undecided += outcome.undecided
+        self._record(example.env)
         self.note(self.tally, "")
         if outcome.failed:
             self._wait()  # the next one is in the machine already; nobody looks at its answer
             self._found(example.program, example.env, example.index, outcome.violations)
+
+    def _record(self, env: Environment) -> None:
+        """What the report shows besides the sums."""
+        tally = self.tally
+        tally.injected.update(env.inject)
+        tally.delayed.update(line.split()[0] for line in env.delays)
+        if tally.examples % max(1, self.examples // 240) == 0:
+            elapsed = round(time.monotonic() - self._begun, 3)
+            tally.pace.append((elapsed, tally.operations, tally.examples))
 
     def _found(
         self, p: Program, env: Environment, index: int, violations: list[Violation]
@@ -285,6 +309,12 @@ class Campaign:
             finding.violation = small.violation
             finding.operations = len(small.program.ops)
         finding.rate = small.rate
+        if small.rate:
+            self.note(self.tally, "one more look at the failure")
+            finding.portrait = portrait(
+                self.target, small.program, small.environment, small.violation,
+                min(LOOKS, repeats(small.rate)),
+            )  # fmt: skip
 
 
 def repeats(rate: float) -> int:

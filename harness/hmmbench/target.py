@@ -8,17 +8,22 @@ tests put a machine written in Python there.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from hmmbench.coverage import Coverage
+from hmmbench.errors import HmmbenchError
+from hmmbench.event import Event
 from hmmbench.guest.protocol import RES_SKIPPED, Acc, OpKind, Program, Result
 from hmmbench.oracle import leaks, progress, protocol, splat
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
-from hmmbench.vm.errors import AgentTimeout, VmDied
+from hmmbench.trace import Tracer, page_events
+from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
 
 #: How much longer than the program's own limit the host waits (seconds).
@@ -74,6 +79,12 @@ class Target(Protocol):
     def keep(self, folder: Path) -> None:
         """Save the evidence of the latest execution."""
 
+    def watch(self) -> None:
+        """Trace the driver from here on."""
+
+    def watched(self) -> list[Event]:
+        """What the driver traced since `watch`; empty where it cannot be had."""
+
 
 #: What makes no demand on the driver does not count as a checked operation.
 _IDLE = frozenset({OpKind.NOP, OpKind.SLEEP})
@@ -84,16 +95,18 @@ def run(target: Target, program: Program, environment: Environment) -> Outcome:
     return judge(target.execute(program, environment))
 
 
-def judge(execution: Execution) -> Outcome:
-    """Everything the oracles have to say of an execution."""
+def judge(execution: Execution, coverage: Coverage | None = None) -> Outcome:
+    """Everything the oracles have to say of an execution; `coverage` learns what it did."""
     result = execution.result
-    outcome = Outcome() if result is None else _judge_result(execution.program, result)
+    outcome = Outcome()
+    if result is not None:
+        outcome = _judge_result(execution.program, result, coverage)
     outcome.violations[:0] = execution.violations
     outcome.tainted |= execution.tainted
     return outcome
 
 
-def _judge_result(program: Program, result: Result) -> Outcome:
+def _judge_result(program: Program, result: Result, coverage: Coverage | None) -> Outcome:
     outcome = Outcome(
         operations=sum(
             o.op not in _IDLE and r.status != RES_SKIPPED
@@ -105,7 +118,7 @@ def _judge_result(program: Program, result: Result) -> Outcome:
         outcome.violations.append(stuck)
         outcome.tainted = True
     else:
-        checker = Checker(program, result)
+        checker = Checker(program, result, coverage)
         wrong = checker.run()
         outcome.undecided = checker.undecided
         if wrong is not None:
@@ -134,6 +147,8 @@ class Totals:
     to_system: int = 0
     machines: int = 0
     lost: int = 0
+    #: every counter of driver and device ("dev_...")
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 class VmTarget:
@@ -155,6 +170,7 @@ class VmTarget:
         self._last_tainted = False
         self._busy = False
         self._base: dict[str, int] = {}
+        self._tracer: Tracer | None = None
         self.totals = Totals()
 
     def __enter__(self) -> VmTarget:
@@ -265,6 +281,19 @@ class VmTarget:
         if self._vm is not None:
             self._vm.keep(folder)
 
+    def watch(self) -> None:
+        self._tracer = Tracer(self.vm)
+        self._tracer.start()
+
+    def watched(self) -> list[Event]:
+        if self._tracer is None:
+            return []
+        try:
+            return page_events(self._tracer.driver())
+        except (VmError, HmmbenchError):
+            # The execution has ended the machine; the report does without.
+            return []
+
     @staticmethod
     def _driver_counters(vm: Machine) -> str:
         folder = str(vm.hello.get("debugfs", "/sys/kernel/debug/dri/0"))
@@ -284,6 +313,7 @@ class VmTarget:
         now = self._counters(vm)
         delta = {n: v - self._base.get(n, 0) for n, v in now.items()}
         self._base = now
+        self.totals.counts.update(delta)
         self.totals.faults += delta.get("dev_faults", 0)
         self.totals.replays += delta.get("dev_replays", 0)
         self.totals.to_device += delta.get("pages_to_device", 0)

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import fake
 import pytest
 
+from hmmbench.event import Event
 from hmmbench.export_c import export
 from hmmbench.guest.protocol import Program, Result
 from hmmbench.recipe import Environment, Recipe
@@ -35,6 +36,12 @@ class FakeTarget:
 
     def renew(self) -> None:
         pass
+
+    def watch(self) -> None:
+        pass
+
+    def watched(self) -> list[Event]:
+        return []
 
     def keep(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

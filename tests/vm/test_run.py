@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from hmmbench.recipe import Environment, Recipe
 from hmmbench.replay import replay
 from hmmbench.runner import Campaign
 from hmmbench.target import VmTarget
+from hmmbench.trace import DEVICE_EVENTS, RESOLUTION, Tracer, align
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 
@@ -79,6 +81,31 @@ def test_an_exported_program_runs_and_can_fail(
             vm.agent.write_file(f"/tmp/{name}", (tmp_path / name).read_bytes(), 0o755)
             done = vm.agent.execute(f"/tmp/{name} 2", 60)
             assert done.status == status, done.output
+
+
+def test_an_execution_is_traced(spec: MachineSpec) -> None:
+    """Agent, driver and device are seen, and their clocks can be brought together."""
+    with Opener(replace(spec, trace=DEVICE_EVENTS)) as opener, VmTarget(opener) as target:
+        tracer = Tracer(target.vm)
+        for _ in range(2):
+            tracer.start()
+            done = target.execute(_plain().program, Environment())
+            driver, device = tracer.driver(), tracer.device()
+    assert done.result is not None
+    starts = [r.start_ns for r in done.result.ops]
+    assert all(starts)
+    assert starts == sorted(starts)
+    ends = [r.start_ns + r.time_ns for r in done.result.ops]
+    assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
+    jobs = [e for e in driver if e.name == "hmm_gpu_job" and e.value("op") == 1]
+    # Only the second execution: the trace was cleared.
+    assert len(jobs) == 1
+    assert starts[2] - RESOLUTION <= jobs[0].time_ns <= ends[2]
+    assert {"hmm_gpu_fault", "hmm_gpu_job_done", "hmm_gpu_map"} <= {e.name for e in driver}
+    assert {"hmm_gpu_fault", "hmm_gpu_launch", "hmm_gpu_launch_done"} <= {e.name for e in device}
+    alignment = align(driver, device)
+    assert alignment is not None
+    assert alignment.error is not None
 
 
 def test_an_unknown_delay_point_is_refused(spec: MachineSpec) -> None:

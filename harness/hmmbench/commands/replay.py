@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +18,9 @@ from hmmbench.export_c import export
 from hmmbench.recipe import Recipe
 from hmmbench.replay import replay, sound
 from hmmbench.report import check_writable
-from hmmbench.target import VmTarget
+from hmmbench.target import Execution, VmTarget
+from hmmbench.trace import DEVICE_EVENTS, Tracer, chrome
+from hmmbench.trace import write as write_trace
 from hmmbench.ui import Ui
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.standard import best_spec
@@ -39,6 +43,10 @@ def main(
         Path | None,
         typer.Option(metavar="FILE", help="Write a C program instead, that needs no bench."),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the failing execution as a trace for Perfetto."),
+    ] = None,
     json_file: options.JsonFile = None,
     out: options.KeepIn = None,
 ) -> int:
@@ -50,6 +58,7 @@ def main(
     if not sound(recipe.program).ops:
         raise UsageError(f"{recipe_file} has no operation that can be judged")
     check_writable(json_file, "--json")
+    check_writable(trace, "--trace")
     if export_c is not None:
         check_writable(export_c, "--export-c")
         export_c.write_text(export(recipe))
@@ -63,11 +72,15 @@ def main(
         ), ui,
     )  # fmt: skip
     spec, accel = best_spec(artifacts)
+    if trace is not None:
+        spec = dataclasses.replace(spec, trace=DEVICE_EVENTS)
+    tracing = _Tracing()
     with Opener(spec) as opener, VmTarget(opener) as target:
         with ui.stage("replay") as stage:
             result = replay(
                 target, recipe, times, not all_times,
                 lambda done, total: stage.progress(done, total),
+                *((lambda: tracing.start(target), tracing.write_to(trace)) if trace else ()),
             )  # fmt: skip
         if out is not None and result.found:
             target.keep(out)
@@ -92,7 +105,34 @@ def main(
     if not result.found:
         typer.echo(f"no violation in {result.executions} executions")
         return EXIT_OK
+    if trace is not None:
+        typer.echo(tracing.said)
     typer.echo(f"{result.failures} of {result.executions} executions failed")
     for v in result.violations[:3]:
         typer.echo(f"{v.oracle}: {v.message}")
     return EXIT_VIOLATION
+
+
+class _Tracing:
+    """Traces executions and writes the first that fails.  `said`: what became of it."""
+
+    def __init__(self) -> None:
+        self.said = "no trace: no execution failed"
+        self._tracer: Tracer | None = None
+
+    def start(self, target: VmTarget) -> None:
+        self._tracer = Tracer(target.vm)
+        self._tracer.start()
+
+    def write_to(self, path: Path) -> Callable[[Execution], None]:
+        def write(execution: Execution) -> None:
+            tracer, result = self._tracer, execution.result
+            if tracer is None or result is None:
+                self.said = "no trace: the machine did not survive the execution"
+                return
+            data = chrome(execution.program, result, tracer.driver(), tracer.device())
+            write_trace(path, data)
+            clock = data["otherData"]["device_clock"]
+            self.said = f"wrote {path} for ui.perfetto.dev (device times: {clock})"
+
+        return write

@@ -21,6 +21,7 @@ from hmmbench.errors import (
     HmmbenchError,
     UsageError,
 )
+from hmmbench.page import write as write_page
 from hmmbench.report import Report, check_writable
 from hmmbench.runner import INJECTIONS, PROFILES, Campaign, Tally
 from hmmbench.target import VmTarget
@@ -59,11 +60,14 @@ def main(
         bool, typer.Option(help="Widen races at the driver's delay points now and then.")
     ] = True,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where recipes and evidence of violations go.")
+        Path, typer.Option(metavar="DIR", help="Where report.html, recipes and evidence go.")
     ] = Path("hmmbench-out"),
     json_file: options.JsonFile = None,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the result as JUnit XML.")
+    ] = None,
+    ktap: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the result as KTAP, by oracle.")
     ] = None,
 ) -> int:
     """Test the driver: random programs of memory operations on CPU and GPU, checked by a model.
@@ -75,6 +79,7 @@ def main(
     """
     check_writable(json_file, "--json")
     check_writable(junit, "--junit")
+    check_writable(ktap, "--ktap")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is not a folder")
     request = BuildRequest(
@@ -83,12 +88,13 @@ def main(
         driver_patches=tuple(driver_patch or ()),
     )  # fmt: skip
     ui = Ui()
-    report = Report(seed=seed, profile=profile.value)
+    report = Report(seed=seed, profile=profile.value, options=_same(request))
     begun = time.monotonic()
     count = examples or PROFILES[profile.value]
     code = EXIT_ENVIRONMENT
+    done: list[tuple[Tally, VmTarget]] = []
     try:
-        tally = _run(request, ui, report, out, seed, count, inject, delays)
+        tally = _run(request, ui, report, out, seed, count, inject, delays, done)
         report.verdict = "fail" if tally.findings else "pass"
         code = EXIT_VIOLATION if tally.findings else EXIT_OK
     except UsageError:
@@ -104,10 +110,14 @@ def main(
     finally:
         report.wall_s = round(time.monotonic() - begun, 3)
         report.stages = dict(ui.seconds)
+        for finished, target in done:
+            _page(ui, report, finished, target, out / "report.html")
         if json_file is not None:
             report.write_json(json_file)
         if junit is not None:
             report.write_junit(junit)
+        if ktap is not None:
+            report.write_ktap(ktap)
     report.show(ui.console)
     return code
 
@@ -121,6 +131,7 @@ def _run(
     count: int,
     inject: bool,
     delays: bool,
+    done: list[tuple[Tally, VmTarget]],
 ) -> Tally:
     artifacts = ensure(request, ui)
     spec = describe(artifacts, report)
@@ -144,6 +155,21 @@ def _run(
                 return campaign.run()
             finally:
                 _fill(report, campaign.tally, target)
+                done.append((campaign.tally, target))
+
+
+def _same(request: BuildRequest) -> list[str]:
+    """The options with which `replay` uses the same kernel and driver."""
+    words = [] if request.kernel == "lts" else ["--kernel", request.kernel]
+    if request.kernel_build is not None:
+        words += ["--kernel-build", str(request.kernel_build)]
+    if request.kernel_debug:
+        words.append("--kernel-debug")
+    if request.driver_source is not None:
+        words += ["--driver-dir", str(request.driver_source)]
+    for patch in request.driver_patches:
+        words += ["--driver-patch", str(patch)]
+    return words
 
 
 class _Progress:
@@ -176,12 +202,22 @@ def describe(artifacts: Artifacts, report: Report) -> MachineSpec:
     return spec
 
 
+def _page(ui: Ui, report: Report, tally: Tally, target: VmTarget, path: Path) -> None:
+    """The page for people.  What it lacks (a full disk) must not cost the verdict."""
+    try:
+        write_page(path, report, tally, target.totals.counts)
+        report.html = str(path)
+    except OSError as error:
+        ui.say(f"no report page: cannot write {path}: {error.strerror}")
+
+
 def _fill(report: Report, tally: Tally, target: VmTarget) -> None:
     report.examples = tally.examples
     report.operations = tally.operations
     report.gpu_accesses = tally.gpu_accesses
     report.undecided = tally.undecided
     report.violations = [f.to_json() for f in tally.findings]
+    report.coverage = tally.coverage.to_json()
     target.close()
     totals = target.totals
     report.gpu_faults, report.replays = totals.faults, totals.replays

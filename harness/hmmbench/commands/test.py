@@ -62,7 +62,8 @@ def _order(root: Path, quick: bool) -> list[Path]:
     """Test files and folders: single files, then folders, the device before the VMs."""
     tests = root / "tests"
     hostless = sorted(tests.glob("test_*.py"))
-    hostless += [tests / name for name in ("model", "core", "guest") if _has_tests(tests / name)]
+    folders = ("model", "core", "guest", "page")
+    hostless += [tests / name for name in folders if _has_tests(tests / name)]
     if quick:
         return hostless
     return hostless + [tests / name for name in ("qtest", "vm") if _has_tests(tests / name)]

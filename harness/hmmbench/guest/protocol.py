@@ -254,6 +254,8 @@ class OpResult:
     time_ns: int = 0
     data: bytes = b""
     acc: list[tuple[int, int, int]] = field(default_factory=list)
+    #: CLOCK_MONOTONIC of the guest when it began (ns); 0: not known
+    start_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -286,8 +288,9 @@ class Result:
         for o in self.ops:
             parts.append(
                 _OP_RESULT.pack(
-                    o.status, o.gpu_status, o.reason, at, len(o.data), 0, o.aux0, o.aux1,
-                    o.fault_addr, o.fault_region, 0, o.time_ns,
+                    o.status, o.gpu_status, o.reason, at, len(o.data),
+                    o.start_ns & 0xFFFFFFFF, o.aux0, o.aux1,
+                    o.fault_addr, o.fault_region, o.start_ns >> 32, o.time_ns,
                 )
             )  # fmt: skip
             at += len(o.data)
@@ -323,8 +326,11 @@ class Result:
                 raise ValueError("result: data of an operation lies outside the message")
             blob = data[p_data + doff : p_data + doff + dn] if dn else b""
             ops.append(
-                OpResult(t[0], t[1], t[2], t[6], t[7], t[8], t[9], t[11], blob, accs[at : at + n])
-            )
+                OpResult(
+                    t[0], t[1], t[2], t[6], t[7], t[8], t[9], t[11], blob,
+                    accs[at : at + n], t[10] << 32 | t[5],
+                )
+            )  # fmt: skip
             at += n
         text = data[p_data + dlen :].decode("utf-8", "replace")
         return Result(

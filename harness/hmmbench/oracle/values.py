@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 from itertools import groupby
 
+from hmmbench.coverage import Coverage
 from hmmbench.guest.protocol import (
     ERR_FAULT,
     F_NOWAIT,
@@ -73,22 +74,33 @@ class Checker:
     judged.
     """
 
-    def __init__(self, program: Program, result: Result) -> None:
+    def __init__(
+        self, program: Program, result: Result, coverage: Coverage | None = None
+    ) -> None:
         self.program = program
         self.result = result
+        self.coverage = coverage
         self.space = Space(program.file_pages)
         self.undecided = 0
 
     def run(self) -> Violation | None:
         ops, results = self.program.ops, self.result.ops
         indexed = list(enumerate(zip(ops, results, strict=True)))
+        coverage = self.coverage
+        if coverage is not None:
+            coverage.start()
         try:
             for _, group in groupby(indexed, key=lambda x: x[1][0].phase):
                 items = [(i, o, r) for i, (o, r) in group]
                 if len({(o.proc, o.actor) for _, o, _ in items}) == 1:
                     for i, o, r in items:
+                        if coverage is not None:
+                            coverage.observe(self.space, o, r, False)
                         self._one(i, o, r)
                 else:
+                    if coverage is not None:
+                        for _, o, r in items:
+                            coverage.observe(self.space, o, r, True)
                     self._race(items)
         except Contradiction as c:
             return Violation("values", c.message, c.op)

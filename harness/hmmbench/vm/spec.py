@@ -172,7 +172,8 @@ def arguments(spec: MachineSpec, wiring: Wiring) -> list[str]:
     if spec.trace:
         for pattern in spec.trace:
             argv += ["-trace", f"enable={pattern}"]
-        argv += ["-D", str(wiring.trace)]
+        # Times in front of the lines: trace.py brings them to the guest's clock.
+        argv += ["-D", str(wiring.trace), "-msg", "timestamp=on"]
     argv += spec.extra
     if wiring.incoming:
         argv += ["-incoming", "defer"]

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Coverage: what is met is counted, what cannot be met never is."""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent / "model"))
+
+import fake
+
+from hmmbench.coverage import (
+    HOLE,
+    MAPPINGS,
+    ORACLES,
+    ROWS,
+    Coverage,
+    Residency,
+    impossible,
+    oracles_of,
+)
+from hmmbench.guest.protocol import (
+    PAGE,
+    Q_CPU_DEVICE,
+    Acc,
+    Advice,
+    MapKind,
+    Op,
+    OpKind,
+    OpResult,
+    Program,
+    Result,
+)
+from hmmbench.model.generate import FILE_PAGES, program, size_of
+from hmmbench.model.space import Space
+from hmmbench.oracle.values import Checker
+
+READ = (int(Acc.READ), 1, 0, 0, 0, 0)
+
+
+def walk(*steps: tuple[Op, OpResult] | Op) -> Coverage:
+    """Observe operations one after the other."""
+    coverage, space = Coverage(), Space(FILE_PAGES)
+    coverage.start()
+    for step in steps:
+        if isinstance(step, Op):
+            step = (step, OpResult(acc=[(0, 1, 0)] * len(step.acc)))
+        o, r = step
+        coverage.observe(space, o, r, False)
+        space.apply(o)
+    return coverage
+
+
+def mmap(kind: MapKind = MapKind.ANON_PRIVATE) -> Op:
+    return Op(OpKind.MMAP, region=1, len=4 * PAGE, arg=kind, a=3)
+
+
+def cpu() -> Op:
+    return Op(OpKind.CPU_ACCESS, acc=[READ])
+
+
+def gpu() -> Op:
+    return Op(OpKind.GPU_ACCESS, acc=[READ])
+
+
+def residencies(coverage: Coverage, row: str) -> dict[str, int]:
+    return {Residency(at).name: n for (r, _, at), n in coverage.cells.items() if r == row}
+
+
+def test_residency_follows_the_operations() -> None:
+    policy = Op(OpKind.POLICY, arg=1)
+    pageout = Op(OpKind.MADVISE, region=1, len=PAGE, a=Advice.PAGEOUT)
+    dontneed = Op(OpKind.MADVISE, region=1, len=PAGE, a=Advice.DONTNEED)
+    evict = Op(OpKind.EVICT)
+    c = walk(
+        mmap(), cpu(), cpu(), policy, gpu(), cpu(), pageout, cpu(), gpu(), evict, cpu(), dontneed,
+        cpu(),
+    )
+    assert residencies(c, "CPU read") == {"ABSENT": 2, "SYSTEM": 2, "VRAM": 1, "SWAPPED": 1}
+    assert residencies(c, "GPU read") == {"SYSTEM": 2}
+    assert residencies(c, "evict") == {"VRAM": 1}
+
+
+def test_a_query_corrects_the_belief() -> None:
+    told = OpResult(data=struct.pack("<I", Q_CPU_DEVICE))
+    query = Op(OpKind.QUERY, region=1, len=PAGE)
+    assert residencies(walk(mmap(), cpu(), (query, told), cpu()), "CPU read") == {
+        "ABSENT": 1, "VRAM": 1,
+    }  # fmt: skip
+
+
+def test_a_hole_and_a_skipped_operation() -> None:
+    c = walk(cpu(), (gpu(), OpResult(status=1, acc=[(0, 0, 0)])))
+    assert dict(c.cells) == {("CPU read", HOLE, 0): 1}
+
+
+def test_partial_migration_is_not_known() -> None:
+    migrate = Op(OpKind.MIGRATE, region=1, len=4 * PAGE, arg=1)
+    whole = walk(mmap(), (migrate, OpResult(aux0=4)), gpu())
+    part = walk(mmap(), (migrate, OpResult(aux0=3)), gpu())
+    assert residencies(whole, "GPU read") == {"VRAM": 1}
+    assert residencies(part, "GPU read") == {"UNKNOWN": 1}
+
+
+def test_generated_programs_meet_nothing_impossible() -> None:
+    rng, machine, coverage = random.Random(4), fake.Fake("", 2), Coverage()
+    operations = 0
+    for _ in range(120):
+        p: Program = program(rng.randbytes(size_of(80)), 1)
+        result = Result.decode(machine.run(p.encode()), p)
+        assert Checker(p, result, coverage).run() is None
+        operations += len(p.ops)
+    wrong = {k: impossible(*k) for k in coverage.cells if impossible(*k)}
+    assert wrong == {}
+    data = coverage.to_json()
+    assert data["met"] + len(data["empty"]) == data["possible"]
+    assert data["met"] > 200
+    assert set(data["oracles"]) == set(ORACLES)
+    assert sum(coverage.rows.values()) >= operations / 2
+
+
+def test_every_row_is_judged_and_has_possible_cells() -> None:
+    for row in ROWS:
+        assert len(oracles_of(row)) == 4
+        assert any(not impossible(row, k, a) for k in MAPPINGS for a in Residency)
