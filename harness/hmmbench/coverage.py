@@ -9,7 +9,7 @@ operations do to a page, and a QUERY's answer corrects it.  Where two threads me
 may have decided either way it is "not known".  Nothing is judged by it.
 
 The oracle is fixed by the operation: contents by `values`, answers of calls by `status` (both in
-oracle/values.py), QUERY by `mapping`; `progress`, `leak` and `kernel` look at every one.
+oracle/values.py), QUERY by `mapping`; `protocol`, `progress`, `leak` and `kernel` look at every one.
 """
 
 from __future__ import annotations
