@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hmmbench.guest.protocol import RES_SKIPPED, Acc, OpKind, Program, Result
-from hmmbench.oracle import leaks, progress, splat
+from hmmbench.oracle import leaks, mirror, progress, splat
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
@@ -134,6 +134,8 @@ class Totals:
     to_system: int = 0
     machines: int = 0
     lost: int = 0
+    audit_checks: int = 0
+    audit_undecided: int = 0
 
 
 class VmTarget:
@@ -155,6 +157,7 @@ class VmTarget:
         self._last_tainted = False
         self._busy = False
         self._base: dict[str, int] = {}
+        self._audited = mirror.Audit()
         self.totals = Totals()
 
     def __enter__(self) -> VmTarget:
@@ -173,6 +176,7 @@ class VmTarget:
                     self._count(vm)
             vm.close()
         self._set = Environment()
+        self._audited = mirror.Audit()
         self._last_tainted = False
 
     @property
@@ -207,6 +211,10 @@ class VmTarget:
             vm.agent.write_file(self._debugfs() + "/delays", text.encode(), mode=0)
         if wanted.inject != self._set.inject:
             vm.inject(wanted.inject)
+        if wanted.audit != self._set.audit:
+            vm.set_audit(wanted.audit)
+            vm.clear_violations()
+            self._audited = mirror.Audit()
         self._set = wanted
 
     def execute(self, program: Program, environment: Environment) -> Execution:
@@ -239,6 +247,8 @@ class VmTarget:
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = self._driver_counters(vm)
             done.tainted = bool(progress.check(program, result) or leaks.check(result))
+            if environment.audit != "off":
+                done.violations += self._audit(vm)
             splats = splat.scan(vm.console.take())
         except AgentTimeout as error:
             done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
@@ -259,6 +269,18 @@ class VmTarget:
             done.tainted = True
         self._last_tainted = done.tainted
         return done
+
+    def _audit(self, vm: Machine) -> list[Violation]:
+        """What the device found since the example before."""
+        seen = mirror.read(vm.violations())
+        self.totals.audit_checks += max(0, seen.checks - self._audited.checks)
+        self.totals.audit_undecided += max(0, seen.undecided - self._audited.undecided)
+        self._audited = seen
+        wrong = mirror.check(seen)
+        if seen.total:
+            vm.clear_violations()
+            self._audited.undecided = 0
+        return [wrong] if wrong is not None else []
 
     def keep(self, folder: Path) -> None:
         if self._vm is not None:

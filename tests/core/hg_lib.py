@@ -45,6 +45,7 @@ typedef struct HgConfig {
     void *vram;
     bool deterministic;
     uint64_t seed;
+    uint64_t audit_wait_ns;
 } HgConfig;
 typedef struct ThEvent { uint32_t ev; uint64_t a, b, c, d; } ThEvent;
 typedef struct ThHost {
@@ -82,6 +83,11 @@ uint64_t hg_counter(HgDev *d, unsigned n);
 const char *hg_counter_name(unsigned n);
 int hg_inject(HgDev *d, const char *rules, char *err, size_t errlen);
 size_t hg_inject_get(HgDev *d, char *buf, size_t len);
+int hg_audit_set(HgDev *d, const char *mode);
+uint64_t hg_audit_full(HgDev *d);
+uint64_t hg_violations(HgDev *d);
+void hg_violations_clear(HgDev *d);
+size_t hg_violations_json(HgDev *d, char *buf, size_t len);
 """
 
 Edit = tuple[str, str, str]  # file in core/, text, replacement

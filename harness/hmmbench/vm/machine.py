@@ -291,6 +291,23 @@ class Machine:
         """The rules in force, with their hits."""
         return str(self._gpu("inject"))
 
+    def set_audit(self, mode: str) -> None:
+        """Mirror audit: off, fill, sampled, sampled=N or access.  Raises QmpFailure."""
+        self._qmp.execute("qom-set", {"path": GPU_PATH, "property": "audit", "value": mode})
+
+    def violations(self) -> str:
+        """What the device's own checks found, as JSON text (docs/audit.md)."""
+        return str(self._gpu("violations"))
+
+    def clear_violations(self) -> None:
+        self._qmp.execute(
+            "qom-set", {"path": GPU_PATH, "property": "clear-violations", "value": True}
+        )
+
+    def audit_full(self) -> int:
+        """Compare all of every mirror now (processes at rest); how many entries that were."""
+        return int(self._gpu("audit-full"))
+
     def counters(self) -> dict[str, int]:
         """All counters of the device (HG_CNT_*), by the device's names."""
         return {str(n): int(v) for n, v in self._gpu("counters").items()}
