@@ -331,8 +331,8 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	if (ret) {
 		dev_err(&pdev->dev, "no device-private memory: %d\n", ret);
 		goto err_quiesce;
-	hg_audit_hw_program(hdev);
 	}
+	hg_audit_hw_program(hdev);
 	ret = drm_dev_register(&hdev->drm, 0);
 	if (ret)
 		goto err_vram;

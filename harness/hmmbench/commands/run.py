@@ -177,6 +177,11 @@ def _run(
                 return campaign.run()
             finally:
                 _fill(report, campaign.tally, target)
+                if audit != "off" and report.gpu_accesses and not report.audit_checks:
+                    ui.say(
+                        "NO MIRROR AUDIT: the device compared nothing. An IOMMU that translates, "
+                        "a driver that does not program it, or another architecture."
+                    )
 
 
 class _Progress:
