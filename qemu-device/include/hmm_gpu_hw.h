@@ -160,7 +160,7 @@
 #define HG_CTX_ERROR_ADDR		0x28	/* RO (64) */
 #define HG_CTX_TIMESLICE		0x30	/* microseconds on the SMs before another context may preempt; 0 = default 1000 */
 
-/* -- counters: HG_REG_COUNTER + HG_CNT_* * 8, RO (64); cleared by reset -- */
+/* -- counters: HG_REG_COUNTER + HG_CNT_* * 8, RO (64); cleared by reset, but VIOLATIONS -- */
 #define HG_REG_COUNTER			0x4000
 #define HG_CNT_FAULTS			0	/* entries written to the replayable ring */
 #define HG_CNT_FAULTS_DROPPED		1
