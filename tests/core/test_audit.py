@@ -29,9 +29,10 @@ def swap(kind: int, offset: int) -> int:
 
 def program(dev: Device, root: int, levels: int = 4, asid: int = ASID) -> None:
     """What the driver does at probe and at bind."""
-    words = [PRESENT, RW, PSE, PROTNONE, PFN, 0x60, HW.HG_ENC_INVERT, 59 | 5 << 8 | 9 << 16
-             | 50 << 24, (1 << 40) - 1,
-             30 | 29 << 8 | 31 << 16 | 255 << 24 | 26 << 32 | 27 << 40 | 28 << 48, DEV_PFN]  # fmt: skip
+    words = [PRESENT, RW, PSE, PROTNONE, PFN, 0x60, HW.HG_ENC_INVERT,
+             59 | 5 << 8 | 9 << 16 | 50 << 24, (1 << 40) - 1,
+             30 | 29 << 8 | 31 << 16 | 255 << 24 | 26 << 32 | 27 << 40 | 28 << 48,
+             DEV_PFN]  # fmt: skip
     for n, word in enumerate(words):
         dev.wr(HW.HG_REG_AUDIT_ENC + 8 * n, word, 8)
     dev.wr(HW.HG_REG_AUDIT_CTRL, HW.HG_AUDIT_CTRL_READY)
@@ -163,14 +164,18 @@ def test_verdicts(
         want = verdict(sys, gpu_write, kind, same, cpu_write)
         seen = found(dev)
         assert [v["check"] for v in seen["violations"]] == ([want] if want else [])
-        assert seen["checks"] == 1 and seen["total"] == (want is not None)
+        assert seen["checks"] == 1
+        assert seen["total"] == (want is not None)
         if want:
             (v,) = seen["violations"]
-            assert int(v["address"], 16) == VA and v["asid"] == ASID
+            assert int(v["address"], 16) == VA
+            assert v["asid"] == ASID
             assert int(v["cpu_entry"], 16) == leaf(kind, level, pfn, cpu_write) & ALL
             if kind != "none":
                 assert v["cpu_level"] == level
-            assert v["engine"] == "ce" and v["access"] == "read" and v["fill_time"] > 0
+            assert v["engine"] == "ce"
+            assert v["access"] == "read"
+            assert v["fill_time"] > 0
         assert dev.counter("violations") == len(seen["violations"])
 
 
@@ -203,10 +208,13 @@ def test_a_stale_tlb_entry_is_seen_and_an_invalidated_one_is_not() -> None:
         assert names(dev) == ["mirror-system-other-frame"]
         assert found(dev)["violations"][0]["inval_seq"] == seq
         dev.lib.hg_violations_clear(dev.dev)
-        assert names(dev) == [] and dev.counter("violations") == 0
+        assert names(dev) == []
+        assert dev.counter("violations") == 0
 
 
-@pytest.mark.parametrize("mode,hits", [("off", 0), ("fill", 0), ("sampled=4", 2), ("access", 8)])
+@pytest.mark.parametrize(
+    ("mode", "hits"), [("off", 0), ("fill", 0), ("sampled=4", 2), ("access", 8)]
+)
 def test_modes(mode: str, hits: int) -> None:
     """The page turns stale after its fill: who looks at hits sees it."""
     with Device() as dev:
@@ -226,7 +234,8 @@ def test_an_empty_entry_is_no_verdict_where_cpus_stand_still() -> None:
         _, cpu, ctx, _ = small(dev)
         cpu.put(VA, 0, 0)
         read_va(dev, ctx, VA)
-        assert names(dev) == [] and found(dev)["undecided"] == 1
+        assert names(dev) == []
+        assert found(dev)["undecided"] == 1
 
 
 def test_not_enabled_not_ready_not_readable() -> None:
@@ -238,11 +247,13 @@ def test_not_enabled_not_ready_not_readable() -> None:
         dev.wr(HW.HG_REG_AUDIT_CTRL, 1)
         dev.wr(HW.HG_REG_AUDIT_ASID + 8 * ASID, 0, 8)
         read_va(dev, ctx, VA)
-        assert names(dev) == [] and found(dev)["checks"] == 0
+        assert names(dev) == []
+        assert found(dev)["checks"] == 0
         program(dev, 1 << 45)  # no RAM there
         before = dev.counter("guest_errors")
         read_va(dev, ctx, VA)
-        assert names(dev) == [] and found(dev)["undecided"] == 1
+        assert names(dev) == []
+        assert found(dev)["undecided"] == 1
         for bad in (RAM_BASE | 3 << 4 | 1, RAM_BASE | 1, RAM_BASE | 2, 1 << 60 | 4 << 4 | 1):
             dev.wr(HW.HG_REG_AUDIT_ASID + 8 * ASID, bad, 8)
         # four refused roots, and the encodings while they are in use (11 words in program())
@@ -260,7 +271,8 @@ def test_survives_save_and_load() -> None:
         assert dev.rd(HW.HG_REG_AUDIT_ASID + 8 * ASID, 8) == 0
         dev.lib.hg_audit_set(dev.dev, b"off")
         dev.load(state)
-        assert found(dev)["mode"] == "access" and found(dev)["ready"]
+        assert found(dev)["mode"] == "access"
+        assert found(dev)["ready"]
         cpu.put(VA, 0, 0)
         read_va(dev, ctx, VA)
         assert names(dev) == ["mirror-system-unmapped"]
