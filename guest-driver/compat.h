@@ -86,6 +86,15 @@ static inline bool hg_fault_page_contended(struct page *page)
 }
 #endif
 
+/* 6.15 has one swap type for device-exclusive entries, older kernels two; 0xff: none */
+#ifdef SWP_DEVICE_EXCLUSIVE
+#define HG_SWP_EXCLUSIVE_A		SWP_DEVICE_EXCLUSIVE
+#define HG_SWP_EXCLUSIVE_B		0xff
+#else
+#define HG_SWP_EXCLUSIVE_A		SWP_DEVICE_EXCLUSIVE_WRITE
+#define HG_SWP_EXCLUSIVE_B		SWP_DEVICE_EXCLUSIVE_READ
+#endif
+
 /* drm_driver.date went away in 6.14 */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 14, 0)
 #define HG_DRM_DATE

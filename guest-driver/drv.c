@@ -333,6 +333,7 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		dev_err(&pdev->dev, "no device-private memory: %d\n", ret);
 		goto err_quiesce;
 	}
+	hg_audit_hw_program(hdev);
 	ret = drm_dev_register(&hdev->drm, 0);
 	if (ret)
 		goto err_vram;
@@ -386,6 +387,7 @@ static void hg_reset_end(struct hg_device *hdev, bool alive)
 	if (alive && hdev->hw_live) {
 		pci_set_master(hdev->pdev);
 		hg_hw_program(hdev);
+		hg_audit_hw_program(hdev);
 		xa_lock(&hdev->svms);
 		xa_for_each(&hdev->svms, asid, svm)
 			hg_mmu_program(svm);

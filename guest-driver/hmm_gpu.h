@@ -399,6 +399,7 @@ struct hg_gather {
  * @root: level 3 table
  * @gather: see struct hg_gather
  * @dead: nothing may be mapped any more
+ * @audit_over: the device must not look at the CPU's page table any more
  * @gpu_sys, @gpu_vram: pages mapped, for fdinfo
  */
 struct hg_svm {
@@ -414,6 +415,7 @@ struct hg_svm {
 	struct hg_pt *root;
 	struct hg_gather gather;
 	bool dead;
+	bool audit_over;
 	unsigned long gpu_sys, gpu_vram;
 };
 
@@ -453,6 +455,12 @@ static inline void hg_write64(struct hg_device *hdev, u32 reg, u64 v)
 {
 	writeq(v, hdev->regs + reg);
 }
+
+/* audit.c */
+void hg_audit_hw_program(struct hg_device *hdev);
+void hg_audit_program(struct hg_svm *svm);
+void hg_audit_end(struct hg_svm *svm);
+void hg_audit_not_physical(struct hg_svm *svm);
 
 /* mmu.c */
 int hg_mmu_init(struct hg_svm *svm);

@@ -347,6 +347,8 @@ static u64 make_pte(struct hg_svm *svm, struct page *page, bool huge, bool write
 		dma_unmap_page(&hdev->pdev->dev, dma, size, DMA_BIDIRECTIONAL);
 		return 0;
 	}
+	if (dma != page_to_phys(page))
+		hg_audit_not_physical(svm);
 	svm->gpu_sys += size >> PAGE_SHIFT;
 	hg_live_add(hdev, sys_pages_held, size >> PAGE_SHIFT);
 	return pte | HG_PTE_APER_SYS | dma;
@@ -456,6 +458,7 @@ void hg_mmu_program(struct hg_svm *svm)
 		return;
 	hg_write(svm->hdev, reg + HG_ASID_CTRL, HG_ASID_MODE_REPLAY);
 	hg_write64(svm->hdev, reg + HG_ASID_ROOT, svm->root->dma | HG_ROOT_ENABLE);
+	hg_audit_program(svm);
 }
 
 /**
@@ -497,6 +500,7 @@ void hg_mmu_fini(struct hg_svm *svm)
 		return;
 	}
 	down_read(&hdev->hw_sem);
+	hg_audit_end(svm);
 	if (READ_ONCE(hdev->hw_live))
 		hg_write64(hdev, reg + HG_ASID_ROOT, 0);
 	hg_mmu_zap(svm, 0, ULONG_MAX, true, true);

@@ -50,6 +50,8 @@ static bool svm_invalidate(struct mmu_interval_notifier *ni,
 		}
 	}
 	mmu_interval_set_seq(ni, seq);
+	if (range->event == MMU_NOTIFY_RELEASE)
+		hg_audit_end(svm);
 	hg_inc(hdev, invalidations);
 	if (hg_mmu_zap(svm, range->start, range->end - 1,
 		       range->event == MMU_NOTIFY_UNMAP || range->event == MMU_NOTIFY_RELEASE,

@@ -77,3 +77,16 @@ def test_no_file_and_no_json(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text("{")
     with pytest.raises(UsageError, match="not JSON"):
         Recipe.read(tmp_path / "r.json")
+
+
+def test_the_audit_is_part_of_it(tmp_path: Path) -> None:
+    r = recipe()
+    r.environment = Environment(audit="access")
+    r.write(tmp_path / "r.json")
+    assert Recipe.read(tmp_path / "r.json").environment.audit == "access"
+    text = (tmp_path / "r.json").read_text()
+    (tmp_path / "r.json").write_text(text.replace('"access"', '"often"'))
+    with pytest.raises(UsageError, match="audit must be one of"):
+        Recipe.read(tmp_path / "r.json")
+    (tmp_path / "r.json").write_text(text.replace(' "audit": "access",\n', ""))
+    assert Recipe.read(tmp_path / "r.json").environment.audit == "off"

@@ -177,6 +177,39 @@ def operations(
     }
 
 
+def audit(
+    spec: MachineSpec, snapshots: Snapshots, ui: Ui, examples: int = 60, rounds: int = 2
+) -> dict[str, float]:
+    """What the mirror audit costs: checked operations a second without it over those with it.
+
+    The modes take turns with the same examples, each in a fresh machine, so that a busy host
+    weighs on all alike; the median of each counts.
+    """
+    seen: dict[str, list[float]] = {"off": [], "fill": [], "access": []}
+    with ui.stage("audit") as stage, TemporaryDirectory(prefix="hmmbench-bench-") as out:
+        for n in range(rounds * len(seen)):
+            mode = list(seen)[n % len(seen)]
+            stage.progress(n, rounds * len(seen), mode)
+            with VmTarget(lambda: _entered(snapshots, spec)) as target:
+                tally = Campaign(
+                    target, Path(out), seed=1, examples=examples, injections=(), delays=(),
+                    audit=mode,
+                ).run()  # fmt: skip
+            if tally.findings:
+                raise EnvironmentFailure(
+                    f"the driver fails: {tally.findings[0].violation.message}",
+                    "A broken driver is not worth measuring: ./hmmbench run says more.",
+                )
+            if mode != "off" and not target.totals.audit_checks:
+                raise EnvironmentFailure("the mirror audit compared nothing", "Has it an IOMMU?")
+            seen[mode].append(tally.operations / tally.run_s)
+    speed = {mode: statistics.median(values) for mode, values in seen.items()}
+    return {f"audit_{mode}_operations_per_s": round(v, 1) for mode, v in speed.items()} | {
+        "audit_fill_cost": round(speed["off"] / speed["fill"], 3),
+        "audit_access_cost": round(speed["off"] / speed["access"], 3),
+    }
+
+
 def _entered(snapshots: Snapshots, spec: MachineSpec) -> Machine:
     machine = snapshots.machine(spec)
     machine.__enter__()
@@ -227,5 +260,6 @@ def everything(
     report |= boot(spec, ui)
     report |= restore(spec, snapshots, ui)
     report |= operations(spec, snapshots, ui)
+    report |= audit(spec, snapshots, ui)
     report |= rebuild(request, ui)
     return report

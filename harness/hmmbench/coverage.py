@@ -9,7 +9,8 @@ operations do to a page, and a QUERY's answer corrects it.  Where two threads me
 may have decided either way it is "not known".  Nothing is judged by it.
 
 The oracle is fixed by the operation: contents by `values`, answers of calls by `status` (both in
-oracle/values.py), QUERY by `mapping`; `protocol`, `progress`, `leak` and `kernel` look at every one.
+oracle/values.py), QUERY by `mapping`; `mirror`, `protocol`, `progress`, `leak` and `kernel` look
+at every one.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ MAPPINGS = {
     HOLE: "hole",
 }
 
-ORACLES = ("values", "status", "mapping", "protocol", "progress", "leak", "kernel")
+ORACLES = ("values", "status", "mapping", "mirror", "protocol", "progress", "leak", "kernel")
 
 _ACCESS_ROWS = ("read", "write", "atomic")
 _ADVICE = {a: f"madvise {a.name.lower()}" for a in Advice}
@@ -101,7 +102,7 @@ _CONTENT = frozenset({*_CPU_ROWS, *_GPU_ROWS, "copy from", "copy to", "fill"})
 def oracles_of(row: str) -> tuple[str, ...]:
     """The oracles that judge the operations of a row."""
     special = "values" if row in _CONTENT else "mapping" if row == "query" else "status"
-    return (special, "protocol", "progress", "leak", "kernel")
+    return (special, "mirror", "protocol", "progress", "leak", "kernel")
 
 
 def impossible(row: str, kind: int, residency: int) -> str:

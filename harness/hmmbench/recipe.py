@@ -34,6 +34,7 @@ from hmmbench.guest.protocol import (
     OpKind,
     Program,
 )
+from hmmbench.oracle.mirror import MODES
 
 VERSION = 1
 
@@ -43,11 +44,12 @@ class Environment:
     """What surrounds a program: widened races in the driver, misbehaviour of the device.
 
     `delays`: lines for the driver's debugfs file ("NAME USEC [PERMILLE [SEED]]"); `inject`:
-    rules of the device (docs/device.md).
+    rules of the device (docs/device.md); `audit`: the device's mirror audit (docs/audit.md).
     """
 
     delays: tuple[str, ...] = ()
     inject: tuple[str, ...] = ()
+    audit: str = "off"
 
 
 @dataclass
@@ -75,6 +77,7 @@ class Recipe:
             "repeat": self.repeat,
             "delays": list(self.environment.delays),
             "inject": list(self.environment.inject),
+            "audit": self.environment.audit,
             "file_pages": list(self.program.file_pages),
             "ops": [op_to_json(o) for o in self.program.ops],
         }
@@ -115,7 +118,7 @@ class Recipe:
             raise ValueError("file_pages must be 4 numbers")
         return Recipe(
             Program(ops, (pages[0], pages[1], pages[2], pages[3])),
-            Environment(_strings(data, "delays"), _strings(data, "inject")),
+            Environment(_strings(data, "delays"), _strings(data, "inject"), _audit(data)),
             str(data.get("oracle", "")),
             str(data.get("message", "")),
             str(data.get("kernel", "")),
@@ -126,6 +129,13 @@ class Recipe:
 
     def with_program(self, program: Program) -> Recipe:
         return replace(self, program=program)
+
+
+def _audit(data: Mapping[str, Any]) -> str:
+    mode = data.get("audit", "off")
+    if mode not in MODES:
+        raise ValueError(f"audit must be one of {', '.join(MODES)}")
+    return str(mode)
 
 
 def _list(data: Mapping[str, Any], name: str) -> list[Any]:

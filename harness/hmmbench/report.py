@@ -34,6 +34,9 @@ class Report:
     pages_to_device: int = 0
     pages_to_system: int = 0
     undecided: int = 0
+    audit: str = "off"
+    audit_checks: int = 0
+    audit_undecided: int = 0
     machines: int = 0
     ops_per_s: float = 0.0
     wall_s: float = 0.0
@@ -118,6 +121,7 @@ class Report:
         table.add_row(
             "migrated", f"{self.pages_to_device} pages to the device, {self.pages_to_system} back"
         )
+        table.add_row("audit", f"{self.audit}: {self.audit_checks} translations compared")
         table.add_row("time", f"{self.wall_s:.1f} s")
         console.print(table)
         if self.html:

@@ -124,6 +124,7 @@ class Campaign:
     injections  -- rules that may be used (none: the device behaves)
     note        -- called with the tally now and then
     shrink_s    -- time for making one failure small
+    audit       -- the device's mirror audit: off, sampled, fill or access
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class Campaign:
         injections: Sequence[str] = INJECTIONS,
         note: Callable[[Tally, str], None] = lambda tally, text: None,
         shrink_s: float = 150.0,
+        audit: str = "off",
     ) -> None:
         self.target = target
         self.out = out
@@ -148,6 +150,7 @@ class Campaign:
         self.injections = tuple(injections)
         self.note = note
         self.shrink_s = shrink_s
+        self.audit = audit
         self.tally = Tally()
         self._started = 0
         self._begun = time.monotonic()
@@ -221,7 +224,7 @@ class Campaign:
             )
         if self.injections and rng.random() < 0.15:
             inject = (rng.choice(self.injections),)
-        return Environment(delays, inject)
+        return Environment(delays, inject, self.audit)
 
     def _one(self, data: bytes) -> None:
         index = self._started

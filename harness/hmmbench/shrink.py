@@ -208,7 +208,7 @@ class Shrinker:
             return False
         self.seen.add(key)
         hits = 0
-        if self.violation.oracle != "values":
+        if self.violation.oracle not in ("values", "mirror"):
             # Such a failure costs the machine, so the next candidate would meet a fresh one or
             # not by chance.
             self.target.renew()

@@ -18,7 +18,7 @@ from hmmbench.coverage import Coverage
 from hmmbench.errors import HmmbenchError
 from hmmbench.event import Event
 from hmmbench.guest.protocol import RES_SKIPPED, Acc, OpKind, Program, Result
-from hmmbench.oracle import leaks, progress, protocol, splat
+from hmmbench.oracle import leaks, mirror, progress, protocol, splat
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
@@ -149,6 +149,8 @@ class Totals:
     lost: int = 0
     #: every counter of driver and device ("dev_...")
     counts: Counter[str] = field(default_factory=Counter)
+    audit_checks: int = 0
+    audit_undecided: int = 0
 
 
 class VmTarget:
@@ -171,6 +173,7 @@ class VmTarget:
         self._busy = False
         self._base: dict[str, int] = {}
         self._tracer: Tracer | None = None
+        self._audited = mirror.Audit()
         self.totals = Totals()
 
     def __enter__(self) -> VmTarget:
@@ -189,6 +192,7 @@ class VmTarget:
                     self._count(vm)
             vm.close()
         self._set = Environment()
+        self._audited = mirror.Audit()
         self._last_tainted = False
 
     @property
@@ -223,6 +227,10 @@ class VmTarget:
             vm.agent.write_file(self._debugfs() + "/delays", text.encode(), mode=0)
         if wanted.inject != self._set.inject:
             vm.inject(wanted.inject)
+        if wanted.audit != self._set.audit:
+            vm.set_audit(wanted.audit)
+            vm.clear_violations()
+            self._audited = mirror.Audit()
         self._set = wanted
 
     def execute(self, program: Program, environment: Environment) -> Execution:
@@ -255,7 +263,7 @@ class VmTarget:
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = self._driver_counters(vm)
             done.tainted = bool(progress.check(program, result) or leaks.check(result))
-            done.violations += protocol.check(vm.violations())
+            done.violations += self._checked(vm)
             splats = splat.scan(vm.console.take())
         except AgentTimeout as error:
             done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
@@ -276,6 +284,18 @@ class VmTarget:
             done.tainted = True
         self._last_tainted = done.tainted
         return done
+
+    def _checked(self, vm: Machine) -> list[Violation]:
+        """What the device's checks found since the example before."""
+        seen = mirror.read(vm.violations())
+        self.totals.audit_checks += max(0, seen.checks - self._audited.checks)
+        self.totals.audit_undecided += max(0, seen.undecided - self._audited.undecided)
+        self._audited = seen
+        wrong = mirror.check(seen)
+        if seen.total:
+            vm.clear_violations()
+            self._audited.undecided = 0
+        return ([wrong] if wrong is not None else []) + protocol.check(seen.protocol)
 
     def keep(self, folder: Path) -> None:
         if self._vm is not None:

@@ -267,6 +267,7 @@ uint32_t hg_ce_slice(HgEngine *e, HgCtx *c, uint32_t budget)
                 continue;
             }
             p = one_piece(e, c);
+            hg_audit_point(e, 0, 0);
             left--;
             if (p != PIECE_STALL && k->replayed) {
                 hg_lock(d);

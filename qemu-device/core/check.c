@@ -6,8 +6,6 @@
  * device depends on anything in here.
  *
  * Who may touch what:
- *  - kept and nkept: chk.lock; count: chk.lock to change, atomic to read.
- *    They outlive a reset of the device: a driver cannot hide its mistakes.
  *  - vram_map, copies, copy_bits, inval_epoch, filled: atomics.  Engines
  *    read them in their slices; they change under d->lock (filled: by
  *    engines, in their slices).
@@ -22,69 +20,12 @@
 /* Replays that one cached entry may outlive: see hg_check_stale(). */
 #define STALE_FAULTS 16
 
-static const char *const names[HG_CHK_COUNT] = {
-    [HG_CHK_FENCE_BACKWARDS] = "fence-backwards",
-    [HG_CHK_DOORBELL_OVERRUN] = "doorbell-overrun",
-    [HG_CHK_FAULT_GET_RANGE] = "fault-get-range",
-    [HG_CHK_FAULT_UNREADY] = "fault-unready",
-    [HG_CHK_FAULT_VALID_KEPT] = "fault-valid-kept",
-    [HG_CHK_COPY_SOURCE_WRITTEN] = "copy-source-written",
-    [HG_CHK_COPY_TARGET_USED] = "copy-target-used",
-    [HG_CHK_COPY_OVERLAP] = "copy-overlap",
-    [HG_CHK_VRAM_FREE_USED] = "vram-free-used",
-    [HG_CHK_ASID_REUSE] = "asid-reuse",
-    [HG_CHK_REPLAY_STALE] = "replay-stale",
-    [HG_CHK_DMA_REFUSED] = "dma-refused",
-};
-
-const char *hg_check_name(unsigned n)
-{
-    return n < HG_CHK_COUNT ? names[n] : NULL;
-}
-
-uint64_t hg_check_count(HgDev *d, unsigned n)
-{
-    return n < HG_CHK_COUNT ? atomic_load_explicit(&d->chk.count[n], memory_order_relaxed) : 0;
-}
-
-/* Any other lock may be held. */
+/* Any lock but viol_lock may be held. */
 void hg_violated(HgDev *d, HgCheck what, uint32_t asid, uint64_t addr, uint64_t a, uint64_t b)
 {
-    HgChecks *k = &d->chk;
+    HgViolation v = { .check = what, .asid = asid, .va = addr, .a = a, .b = b };
 
-    pthread_mutex_lock(&k->lock);
-    atomic_fetch_add_explicit(&k->count[what], 1, memory_order_relaxed);
-    if (k->nkept < HG_VIOLATIONS) {
-        k->kept[k->nkept++] = (HgViolation) {
-            .time = hg_now(d), .check = what, .asid = asid, .addr = addr, .a = a, .b = b,
-        };
-    }
-    pthread_mutex_unlock(&k->lock);
-    hg_trace(d, HG_EV_CHECK, (uint64_t)asid << 32 | what, addr, a, b);
-}
-
-unsigned hg_violations(HgDev *d, HgViolation out[HG_VIOLATIONS])
-{
-    HgChecks *k = &d->chk;
-    unsigned n;
-
-    pthread_mutex_lock(&k->lock);
-    n = k->nkept;
-    memcpy(out, k->kept, n * sizeof(*out));
-    pthread_mutex_unlock(&k->lock);
-    return n;
-}
-
-void hg_violations_forget(HgDev *d)
-{
-    HgChecks *k = &d->chk;
-
-    pthread_mutex_lock(&k->lock);
-    k->nkept = 0;
-    for (unsigned i = 0; i < HG_CHK_COUNT; i++) {
-        atomic_store_explicit(&k->count[i], 0, memory_order_relaxed);
-    }
-    pthread_mutex_unlock(&k->lock);
+    hg_report(d, &v);
 }
 
 void hg_check_reset(HgDev *d)
@@ -171,7 +112,7 @@ static void add_span(HgDev *d, HgCtx *c, unsigned space, uint64_t addr, uint64_t
         if (may_be_copied(d, vram, f)) {
             unsigned r = role(d, c, vram, f);
             if (r & 2 || (r && target)) {
-                hg_violated(d, HG_CHK_COPY_OVERLAP, 0, f, c->id, r);
+                hg_violated(d, HG_CHECK_COPY_OVERLAP, 0, f, c->id, r);
             }
         }
         atomic_fetch_or_explicit(&d->chk.copy_bits[n / 64], (uint64_t)1 << (n & 63),
@@ -223,9 +164,9 @@ void hg_check_copied(HgEngine *e, const HgTlbEnt *t, unsigned access)
     r = role(d, NULL, vram, t->addr);
     hg_unlock(d);
     if (r & 2) {
-        hg_violated(d, HG_CHK_COPY_TARGET_USED, t->asid, t->vpn << HG_PAGE_SHIFT, t->pte, access);
+        hg_violated(d, HG_CHECK_COPY_TARGET_USED, t->asid, t->vpn << HG_PAGE_SHIFT, t->pte, access);
     } else if (r && access != HG_ACCESS_READ && access != HG_ACCESS_PREFETCH) {
-        hg_violated(d, HG_CHK_COPY_SOURCE_WRITTEN, t->asid, t->vpn << HG_PAGE_SHIFT, t->pte,
+        hg_violated(d, HG_CHECK_COPY_SOURCE_WRITTEN, t->asid, t->vpn << HG_PAGE_SHIFT, t->pte,
                     access);
     }
 }
@@ -242,7 +183,7 @@ void hg_check_vram(HgEngine *e, unsigned asid, uint64_t va, uint64_t frame)
         return;
     }
     if (!(bits >> ((frame >> HG_PAGE_SHIFT) & 7) & 1)) {
-        hg_violated(e->d, HG_CHK_VRAM_FREE_USED, asid, va, frame, 0);
+        hg_violated(e->d, HG_CHECK_VRAM_FREE_USED, asid, va, frame, 0);
     }
 }
 
@@ -277,7 +218,7 @@ void hg_check_stale(HgEngine *e, HgTlbEnt *t, uint64_t va, unsigned access, bool
         bad = ++kept->stale == STALE_FAULTS;
     }
     if (bad) {
-        hg_violated(d, HG_CHK_REPLAY_STALE, t->asid, va, t->pte, access);
+        hg_violated(d, HG_CHECK_REPLAY_STALE, t->asid, va, t->pte, access);
     }
 }
 
@@ -320,7 +261,7 @@ void hg_check_root(HgDev *d, unsigned asid, uint64_t root)
 
     if ((root & HG_ROOT_ENABLE) && filled && filled >= d->chk.clean[asid] &&
         root != atomic_load_explicit(&d->root[asid], memory_order_relaxed)) {
-        hg_violated(d, HG_CHK_ASID_REUSE, asid, root & ~(uint64_t)HG_PAGE_MASK, filled - 1,
+        hg_violated(d, HG_CHECK_ASID_REUSE, asid, root & ~(uint64_t)HG_PAGE_MASK, filled - 1,
                     d->chk.clean[asid]);
     }
 }
@@ -332,7 +273,7 @@ void hg_check_fence(HgEngine *e, HgCtx *c, uint64_t addr, uint64_t value)
     uint64_t old;
 
     if (hg_peek(e, addr, &old, sizeof(old)) && old > value) {
-        hg_violated(e->d, HG_CHK_FENCE_BACKWARDS, c->asid, addr, old, value);
+        hg_violated(e->d, HG_CHECK_FENCE_BACKWARDS, c->asid, addr, old, value);
     }
 }
 
@@ -345,7 +286,7 @@ void hg_check_doorbell(HgDev *d, HgCtx *c, uint32_t put)
         return;
     }
     if (((put - c->rung) & mask) + ((c->rung - c->get) & mask) > mask) {
-        hg_violated(d, HG_CHK_DOORBELL_OVERRUN, c->asid, c->id, c->rung, put);
+        hg_violated(d, HG_CHECK_DOORBELL_OVERRUN, c->asid, c->id, c->rung, put);
     }
     c->rung = put;
 }
@@ -356,14 +297,14 @@ void hg_check_fault_get(HgDev *d, unsigned ring, uint32_t get)
     uint32_t mask = r->size - 1, taken = (get - r->get) & mask;
 
     if (taken > ((r->put - r->get) & mask)) {
-        hg_violated(d, HG_CHK_FAULT_GET_RANGE, 0, ring, r->get, get);
+        hg_violated(d, HG_CHECK_FAULT_GET_RANGE, 0, ring, r->get, get);
         return;
     }
     for (unsigned i = 0; i < d->ntimer; i++) {
         if (d->timer[i].kind == HG_T_VALID && d->timer[i].a == ring) {
             uint32_t slot = (d->timer[i].b - r->base) / HG_FAULT_ENTRY_SIZE;
             if (((slot - r->get) & mask) < taken) {
-                hg_violated(d, HG_CHK_FAULT_UNREADY, 0, ring, slot, get);
+                hg_violated(d, HG_CHECK_FAULT_UNREADY, 0, ring, slot, get);
             }
         }
     }
@@ -374,6 +315,6 @@ void hg_check_fault_slot(HgEngine *e, unsigned ring, uint64_t addr)
     uint32_t flags;
 
     if (hg_peek(e, addr + HG_FE_FLAGS * 4, &flags, sizeof(flags)) && (flags & HG_FE_VALID)) {
-        hg_violated(e->d, HG_CHK_FAULT_VALID_KEPT, 0, ring, addr, flags);
+        hg_violated(e->d, HG_CHECK_FAULT_VALID_KEPT, 0, ring, addr, flags);
     }
 }

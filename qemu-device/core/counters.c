@@ -31,6 +31,7 @@ static const char *const name[HG_NUM_COUNTERS] = {
     [HG_CNT_STALLED_WARPS] = "stalled_warps",
     [HG_CNT_PENDING_FAULTS] = "pending_faults",
     [HG_CNT_ACTIVE_CTXS] = "active_ctxs",
+    [HG_CNT_VIOLATIONS] = "violations",
 };
 
 const char *hg_counter_name(unsigned n)
@@ -53,6 +54,9 @@ uint64_t hg_counter(HgDev *d, unsigned n)
         break;
     case HG_CNT_PENDING_FAULTS:
         v = hg_pending_faults(d);
+        break;
+    case HG_CNT_VIOLATIONS:
+        v = hg_violations(d);
         break;
     case HG_CNT_ACTIVE_CTXS:
         v = 0;

@@ -578,6 +578,7 @@ void hg_reset_locked(HgDev *d)
     d->cancel_asid = d->cancel_client = d->cancel_addr_lo = 0;
     d->cancel_addr = d->replay_seq = d->replay_done = 0;
     d->ninvq = d->nrq = d->ntimer = 0;
+    hg_audit_reset(d);
     memset(d->ring, 0, sizeof(d->ring));
     hg_check_reset(d);
     memset(d->cnt, 0, sizeof(d->cnt));
@@ -642,7 +643,7 @@ HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, 
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->l2_lock, NULL);
     pthread_mutex_init(&d->inj_lock, NULL);
-    pthread_mutex_init(&d->chk.lock, NULL);
+    pthread_mutex_init(&d->viol_lock, NULL);
     pthread_cond_init(&d->quiet, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -724,6 +725,6 @@ void hg_free(HgDev *d)
     pthread_mutex_destroy(&d->lock);
     pthread_mutex_destroy(&d->l2_lock);
     pthread_mutex_destroy(&d->inj_lock);
-    pthread_mutex_destroy(&d->chk.lock);
+    pthread_mutex_destroy(&d->viol_lock);
     free(d);
 }

@@ -9,8 +9,8 @@
  *               in_slice flags.  Held briefly, never across read/write/atomic.
  *  d->l2_lock   the shared TLB.  Leaf lock.
  *  d->inj_lock  injection rules.  Leaf lock.
- *  d->chk.lock  what the protocol checks found.  Leaf lock; check.c says what
- *               the rest of their state relies on.
+ *  d->viol_lock violations and what is kept for their record (violation.c).  Leaf lock.
+ *  (check.c says what the state of the protocol checks relies on.)
  *
  * Engines and slices.  An engine (SM, copy engine, front end) is either
  * *parked* (in_slice == false) or *in a slice*.  Both transitions happen under
@@ -70,6 +70,11 @@
 #define HG_STARVE_QUANTUM   64
 #define HG_DEFAULT_SLICE_US 1000
 #define HG_NO_PEND          0xffffu
+#define HG_AUDIT_NOTES      128
+#define HG_FILL_NOTES       64          /* power of two */
+#define HG_INVAL_LOG        64
+#define HG_FULL_BUDGET      (1u << 22)
+#define HG_AUDIT_WAITS      16          /* vain waits until the host clears the violations */
 
 /* Guest memory is shared with CPUs: always through these, never plain. */
 typedef uint8_t __attribute__((may_alias)) hg_u8a;
@@ -129,6 +134,23 @@ typedef struct HgInval {
     uint8_t type;               /* HG_INVAL_* */
 } HgInval;
 
+/* audit.c: a translation used since the last safe point; when a page was last filled. */
+typedef struct HgAuditNote {
+    uint64_t vpn, pte, addr;
+    uint16_t asid;
+    uint8_t access;
+} HgAuditNote;
+
+typedef struct HgFillNote {
+    uint64_t vpn, time;
+    uint16_t asid;
+} HgFillNote;
+
+typedef struct HgInvalNote {
+    HgInval iv;
+    uint64_t seq, time;
+} HgInvalNote;
+
 typedef struct HgInsn {
     uint32_t raw;
     int32_t imm;
@@ -177,6 +199,12 @@ struct HgEngine {
         uint32_t lo, hi;        /* in the page; hi == 0: nothing */
         bool vram;
     } dirty;
+    /* audit: mode is a copy of d->audit_mode; notes and fill times are the slice owner's */
+    _Atomic uint32_t audit;
+    _Atomic uint64_t audited;   /* translations compared */
+    uint32_t nnote, audit_skip;
+    HgAuditNote note[HG_AUDIT_NOTES];
+    HgFillNote fill[HG_FILL_NOTES];
     uint8_t bounce[HG_PAGE_SIZE];
 };
 
@@ -337,10 +365,6 @@ typedef struct HgRule {
 
 /* State of the protocol checks: see check.c. */
 typedef struct HgChecks {
-    pthread_mutex_t lock;               /* leaf; kept, nkept, and count when both change */
-    HgViolation kept[HG_VIOLATIONS];
-    unsigned nkept;
-    _Atomic uint64_t count[HG_CHK_COUNT];
     _Atomic uint64_t vram_map;          /* HG_REG_VRAM_MAP */
     uint32_t vram_map_lo;               /* d->lock: latch */
     _Atomic uint32_t copies;            /* privileged copies under way */
@@ -408,6 +432,19 @@ struct HgDev {
     _Atomic uint32_t inj_mask;  /* events that have a rule */
 
     HgChecks chk;
+
+    /* audit.c says who may touch these */
+    pthread_mutex_t viol_lock;
+    _Atomic uint64_t cpu_root[HG_NUM_ASIDS];
+    uint32_t cpu_root_lo[HG_NUM_ASIDS];     /* d->lock */
+    _Atomic uint64_t enc[HG_NUM_ENC];
+    uint32_t enc_lo[HG_NUM_ENC];            /* d->lock */
+    _Atomic uint32_t enc_ready, audit_mode, audit_every, waits_lost;
+    bool full_audit;            /* d->lock, all engines parked */
+    HgViolation viol[HG_VIOLATIONS];
+    uint64_t nviol, undecided, check_count[HG_CHECK_COUNT];
+    HgInvalNote inval_log[HG_INVAL_LOG];
+    unsigned inval_log_at;
 
     HgCtx ctx[HG_NUM_CTXS];
     unsigned nsm, nce, neng;    /* eng[]: SMs, copy engines, front end */
@@ -510,6 +547,24 @@ static inline void hg_check_access(HgEngine *e, const HgTlbEnt *t, unsigned acce
     }
 }
 
+/* -- violation.c -- */
+void hg_inval_note(HgDev *d, const HgInval *iv, uint64_t seq, uint64_t now);
+
+/* -- audit.c -- */
+void hg_audit_note(HgEngine *e, const HgTlbEnt *t, unsigned access, bool fill);
+void hg_audit_check(HgEngine *e, uint64_t pc, unsigned warp);
+void hg_audit_apply(HgDev *d);
+void hg_audit_reset(HgDev *d);
+bool hg_audit_root_ok(uint64_t root);
+
+/* After the accesses of an instruction or piece, before the next safe point. */
+static inline void hg_audit_point(HgEngine *e, uint64_t pc, unsigned warp)
+{
+    if (e->nnote) {
+        hg_audit_check(e, pc, warp);
+    }
+}
+
 static inline bool hg_pte_allows(uint64_t pte, unsigned access, uint8_t *reason)
 {
     if ((access == HG_ACCESS_WRITE || access == HG_ACCESS_ATOMIC) && !(pte & HG_PTE_WRITE)) {
@@ -539,6 +594,9 @@ static inline HgTlbEnt *hg_translate(HgEngine *e, unsigned asid, uint64_t va, un
             }
             hg_cnt(e, HG_CNT_UTLB_HITS, 1);
             hg_check_access(e, &s[i], access);
+            if (atomic_load_explicit(&e->audit, memory_order_relaxed) >= HG_AUDIT_SAMPLED) {
+                hg_audit_note(e, &s[i], access, false);
+            }
             return &s[i];
         }
     }

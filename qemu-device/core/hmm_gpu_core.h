@@ -47,7 +47,7 @@ typedef enum {
     HG_EV_IRQ,            /* a = vector */
     HG_EV_INJECT,         /* a = rule number, b = event */
     HG_EV_RESET,
-    HG_EV_CHECK,          /* a = asid << 32 | HG_CHK_*, b = address, c, d = as the check says */
+    HG_EV_VIOLATION,      /* a = asid << 32 | HgCheck, b = va, c = GPU pte, d = CPU entry */
     HG_EV_COUNT
 } HgTraceEvent;
 
@@ -90,6 +90,11 @@ typedef struct HgConfig {
     void *vram;                /* host memory of vram_size bytes, page aligned */
     bool deterministic;        /* no threads: hg_step() runs the engines */
     uint64_t seed;             /* of injection and of out-of-order VALID */
+    /*
+     * Longest wait (virtual nanoseconds) for a CPU entry that is empty for a
+     * moment only: see audit.c.  0: this host's CPUs have no such moments.
+     */
+    uint64_t audit_wait_ns;
 } HgConfig;
 
 void hg_config_default(HgConfig *cfg);
@@ -132,31 +137,6 @@ uint64_t hg_counter(HgDev *d, unsigned n);          /* HG_CNT_* */
 const char *hg_counter_name(unsigned n);            /* "faults", ... */
 
 /*
- * Protocol checks: what no correct driver does, whatever the timing
- * (docs/checks.md has a section on each, and why it is never a false alarm).
- */
-typedef enum {
-    HG_CHK_FENCE_BACKWARDS, HG_CHK_DOORBELL_OVERRUN, HG_CHK_FAULT_GET_RANGE,
-    HG_CHK_FAULT_UNREADY, HG_CHK_FAULT_VALID_KEPT, HG_CHK_COPY_SOURCE_WRITTEN,
-    HG_CHK_COPY_TARGET_USED, HG_CHK_COPY_OVERLAP, HG_CHK_VRAM_FREE_USED,
-    HG_CHK_ASID_REUSE, HG_CHK_REPLAY_STALE, HG_CHK_DMA_REFUSED, HG_CHK_COUNT
-} HgCheck;
-
-typedef struct HgViolation {
-    uint64_t time;              /* virtual ns */
-    uint32_t check;             /* HG_CHK_* */
-    uint32_t asid;
-    uint64_t addr, a, b;        /* as docs/checks.md says for the check */
-} HgViolation;
-
-#define HG_VIOLATIONS 32        /* the first so many are kept, all are counted */
-
-const char *hg_check_name(unsigned n);              /* "fence-backwards", ... */
-uint64_t hg_check_count(HgDev *d, unsigned n);      /* how often since they were forgotten */
-unsigned hg_violations(HgDev *d, HgViolation out[HG_VIOLATIONS]);   /* oldest first; how many */
-void hg_violations_forget(HgDev *d);
-
-/*
  * Injection: replace the rule list.  One rule a line or ';':
  *   EVENT [nth=N | prob=P | match=HEX[/MASK]] [count=N] ACTION[=ARG]
  * docs/device.md has events and actions.  "" removes all.  -1 and a message
@@ -165,5 +145,77 @@ void hg_violations_forget(HgDev *d);
  */
 int hg_inject(HgDev *d, const char *rules, char *err, size_t errlen);
 size_t hg_inject_get(HgDev *d, char *buf, size_t len);
+
+/*
+ * Checks of what software does with the device.  Each has a stable name.  What
+ * they find goes into one ring (the last HG_VIOLATIONS stay) with the counter
+ * HG_CNT_VIOLATIONS and HG_EV_VIOLATION.  A new check: a value here, its name
+ * in violation.c, and hg_report() from any thread that does not hold viol_lock.
+ */
+typedef enum {
+    HG_CHECK_NONE,
+    /* mirror: the GPU maps a system page, the CPU's entry ... */
+    HG_CHECK_SYS_UNMAPPED,      /* is empty */
+    HG_CHECK_SYS_FRAME,         /* has another page */
+    HG_CHECK_SYS_READONLY,      /* forbids writing, the GPU's permits it */
+    HG_CHECK_SYS_PROTNONE,      /* forbids everything */
+    HG_CHECK_SYS_IN_VRAM,       /* is device-private */
+    HG_CHECK_SYS_MIGRATING,
+    HG_CHECK_SYS_SWAPPED,       /* is something else that is not present */
+    /* mirror: the GPU maps a VRAM page, the CPU's entry ... */
+    HG_CHECK_VRAM_UNMAPPED,
+    HG_CHECK_VRAM_IN_SYS,
+    HG_CHECK_VRAM_PAGE,         /* is device-private of another page */
+    HG_CHECK_VRAM_READONLY,
+    HG_CHECK_VRAM_MIGRATING,    /* says that this page is on its way out */
+    HG_CHECK_VRAM_SWAPPED,
+    /* full audit: device-private entries of the CPU */
+    HG_CHECK_VRAM_RANGE,        /* names no page of VRAM */
+    HG_CHECK_VRAM_OWNERS,       /* a page twice in one address space */
+    /* protocol: what no correct driver does, whatever the timing (check.c, docs/checks.md) */
+    HG_CHECK_PROTOCOL,
+    HG_CHECK_FENCE_BACKWARDS = HG_CHECK_PROTOCOL, HG_CHECK_DOORBELL_OVERRUN,
+    HG_CHECK_FAULT_GET_RANGE, HG_CHECK_FAULT_UNREADY, HG_CHECK_FAULT_VALID_KEPT,
+    HG_CHECK_COPY_SOURCE_WRITTEN, HG_CHECK_COPY_TARGET_USED, HG_CHECK_COPY_OVERLAP,
+    HG_CHECK_VRAM_FREE_USED, HG_CHECK_ASID_REUSE, HG_CHECK_REPLAY_STALE,
+    HG_CHECK_DMA_REFUSED,
+    HG_CHECK_COUNT
+} HgCheck;
+
+#define HG_VIOLATIONS 64
+
+typedef struct HgViolation {
+    uint64_t seq;               /* 1, 2, ...; given by hg_report() */
+    uint64_t time;              /* virtual nanoseconds; given by hg_report() */
+    uint64_t va, gpu_pte, cpu_entry, pc;
+    uint64_t a, b;              /* protocol checks: as docs/checks.md says; va is their address */
+    uint64_t fill_time;         /* of the engine's micro-TLB entry; 0: not known */
+    uint64_t inval_seq, inval_time; /* last invalidation that covers va; 0: not known */
+    uint32_t check;             /* HgCheck */
+    uint16_t asid;
+    uint8_t cpu_level, engine, unit, warp, access;
+    bool at_rest;               /* found by the full audit, not at an access */
+} HgViolation;
+
+void hg_report(HgDev *d, HgViolation *v);
+const char *hg_check_name(unsigned check);
+uint64_t hg_violations(HgDev *d);
+uint64_t hg_check_count(HgDev *d, unsigned check);  /* of one check */
+void hg_violations_clear(HgDev *d);
+/* JSON text, zero-terminated if it fits; the length it needs without the zero. */
+size_t hg_violations_json(HgDev *d, char *buf, size_t len);
+
+/* "off", "fill", "sampled" (one access of HG_AUDIT_EVERY), "sampled=N", "access"; -1: none of these */
+enum { HG_AUDIT_OFF, HG_AUDIT_FILL, HG_AUDIT_SAMPLED, HG_AUDIT_ACCESS };
+#define HG_AUDIT_EVERY 16
+int hg_audit_set(HgDev *d, const char *mode);
+const char *hg_audit_name(unsigned mode);
+unsigned hg_audit_mode(HgDev *d);
+/*
+ * Every valid GPU entry of every enabled address space against the CPU's
+ * table, and every device-private entry of the CPU against VRAM.  Only when
+ * their processes are at rest.  How many entries were compared.
+ */
+uint64_t hg_audit_full(HgDev *d);
 
 #endif /* HMM_GPU_CORE_H */

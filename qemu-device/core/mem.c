@@ -156,7 +156,7 @@ bool hg_peek(HgEngine *e, uint64_t addr, void *buf, uint32_t len)
 /* The host refused it: nothing that a driver gave us lies there. */
 static int refused(HgDev *d, uint64_t addr, uint32_t len, bool write)
 {
-    hg_violated(d, HG_CHK_DMA_REFUSED, 0, addr, len, write);
+    hg_violated(d, HG_CHECK_DMA_REFUSED, 0, addr, len, write);
     return -1;
 }
 

@@ -203,6 +203,7 @@ uint64_t hg_inval_submit(HgDev *d, const HgInval *iv)
     hg_trace(d, HG_EV_INVAL_START, (uint64_t)iv->asid << 32 | iv->type,
              iv->first << HG_PAGE_SHIFT,
              iv->first <= iv->last ? (iv->last - iv->first + 1) << HG_PAGE_SHIFT : 0, seq);
+    hg_inval_note(d, iv, seq, now);
     if (hg_injected(d, HG_INJ_TLB_INVALIDATE, iv->first << HG_PAGE_SHIFT, &arg) == HG_ACT_DELAY) {
         due = now + arg < now ? UINT64_MAX : now + arg;
     }
@@ -411,5 +412,8 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
     hg_tlb_resolve(e, &leaf);
     hg_trace(d, HG_EV_TLB_FILL, (uint64_t)asid << 32 | e->kind | e->num << 8,
              vpn << HG_PAGE_SHIFT, leaf.pte, 0);
+    if (atomic_load_explicit(&e->audit, memory_order_relaxed)) {
+        hg_audit_note(e, &leaf, access, true);
+    }
     return tlb_insert(&e->utlb, &leaf);
 }

@@ -2,7 +2,7 @@
 /*
  * BAR0.  An 8-byte access is its two halves, low first; a 64-bit register
  * takes the latched low half when its high half is written.  Handlers take
- * d->lock only; nothing here waits for an engine but a soft reset.
+ * d->lock only; nothing here waits for an engine but a soft reset and a full audit.
  */
 #include "hg_internal.h"
 
@@ -70,6 +70,15 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
                        : atomic_load_explicit(&d->root[n], memory_order_relaxed);
         return true;
     }
+    if (off >= HG_REG_AUDIT_ASID && off < HG_REG_AUDIT_ASID + HG_NUM_ASIDS * 8) {
+        *v = atomic_load_explicit(&d->cpu_root[(off - HG_REG_AUDIT_ASID) / 8],
+                                  memory_order_relaxed);
+        return true;
+    }
+    if (off >= HG_REG_AUDIT_ENC && off < HG_REG_AUDIT_ENC + HG_NUM_ENC * 8) {
+        *v = atomic_load_explicit(&d->enc[(off - HG_REG_AUDIT_ENC) / 8], memory_order_relaxed);
+        return true;
+    }
     if (off >= HG_REG_CTX && off < HG_REG_CTX + HG_NUM_CTXS * HG_CTX_STRIDE) {
         return ctx_read(d, (off - HG_REG_CTX) / HG_CTX_STRIDE, off & (HG_CTX_STRIDE - 1), v);
     }
@@ -110,6 +119,10 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
     case HG_REG_VRAM_MAP:
         *v = atomic_load_explicit(&d->chk.vram_map, memory_order_relaxed);
         break;
+    case HG_REG_AUDIT_CTRL:
+        *v = atomic_load_explicit(&d->enc_ready, memory_order_relaxed);
+        break;
+    case HG_REG_AUDIT_CMD: break;
     default: return false;
     }
     return true;
@@ -259,6 +272,51 @@ static bool ctx_write(HgDev *d, unsigned n, unsigned off, uint32_t v)
     return false;
 }
 
+/* The registers of the audit; false = refused.  d->lock. */
+static bool audit_write(HgDev *d, uint64_t off, uint32_t v)
+{
+    bool high = off & 4;
+    uint64_t val;
+
+    if (off >= HG_REG_AUDIT_ASID) {
+        unsigned n = (off - HG_REG_AUDIT_ASID) / 8;
+        if (!high) {
+            d->cpu_root_lo[n] = v;
+            return true;
+        }
+        val = (uint64_t)v << 32 | d->cpu_root_lo[n];
+        if (!hg_audit_root_ok(val)) {
+            return false;
+        }
+        atomic_store_explicit(&d->cpu_root[n], val, memory_order_release);
+        return true;
+    }
+    if (off == HG_REG_AUDIT_CTRL) {
+        if (v & ~(uint32_t)HG_AUDIT_CTRL_READY) {
+            return false;
+        }
+        atomic_store_explicit(&d->enc_ready, v, memory_order_release);
+        return true;
+    }
+    if (atomic_load_explicit(&d->enc_ready, memory_order_relaxed)) {
+        return false;
+    }
+    unsigned n = (off - HG_REG_AUDIT_ENC) / 8;
+    if (!high) {
+        d->enc_lo[n] = v;
+        return true;
+    }
+    atomic_store_explicit(&d->enc[n], (uint64_t)v << 32 | d->enc_lo[n], memory_order_relaxed);
+    return true;
+}
+
+static bool audit_off(uint64_t off)
+{
+    return off == HG_REG_AUDIT_CTRL ||
+           (off >= HG_REG_AUDIT_ENC && off < HG_REG_AUDIT_ENC + HG_NUM_ENC * 8) ||
+           (off >= HG_REG_AUDIT_ASID && off < HG_REG_AUDIT_ASID + HG_NUM_ASIDS * 8);
+}
+
 static void inval_cmd(HgDev *d, uint32_t type)
 {
     HgInval iv;
@@ -291,6 +349,9 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
             return v == 0;
         }
         return false;
+    }
+    if (audit_off(off)) {
+        return audit_write(d, off, v);
     }
     if (off >= HG_REG_CTX && off < HG_REG_CTX + HG_NUM_CTXS * HG_CTX_STRIDE) {
         return ctx_write(d, (off - HG_REG_CTX) / HG_CTX_STRIDE, off & (HG_CTX_STRIDE - 1), v);
@@ -436,6 +497,9 @@ static bool is_wide(uint64_t off)
     if (off >= HG_REG_CTX && off < HG_REG_CTX + HG_NUM_CTXS * HG_CTX_STRIDE) {
         return (off & (HG_CTX_STRIDE - 1)) == HG_CTX_RING_BASE;
     }
+    if (audit_off(off)) {
+        return off != HG_REG_AUDIT_CTRL;
+    }
     return off == HG_REG_FAULT + HG_FAULT_BASE || off == HG_REG_NRFAULT + HG_FAULT_BASE ||
            off == HG_REG_INVAL_START || off == HG_REG_INVAL_LEN || off == HG_REG_CANCEL_ADDR ||
            off == HG_REG_VRAM_MAP;
@@ -450,6 +514,11 @@ void hg_mmio_write(HgDev *d, uint64_t off, uint64_t val, unsigned size)
         hg_trace(d, HG_EV_MMIO_WRITE, off, val, 0, 0);
         hg_reset_locked(d);
         hg_resume(d);
+        return;
+    }
+    if (ok && (off & ~(uint64_t)7) == HG_REG_AUDIT_CMD && val == 1) {
+        hg_trace(d, HG_EV_MMIO_WRITE, off, val, 0, 0);
+        hg_audit_full(d);
         return;
     }
     hg_lock(d);

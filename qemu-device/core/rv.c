@@ -700,6 +700,7 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
         uint32_t limit = *budget, n = 0, mask;
         HgRun res = HG_RUN_OK;
         bool again = false;     /* pcs were written lane by lane */
+        bool good;
 
         if (hg_attn(e)) {
             return HG_RUN_OK;
@@ -742,6 +743,7 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
                 res = HG_RUN_STALL;
                 break;
             }
+            hg_audit_point(e, pc, w - cs->warps);
             switch (in->op) {
             case OP_LUI:    EACH(D = IMM); break;
             case OP_AUIPC:  EACH(D = pc + IMM); break;
@@ -848,7 +850,9 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
             case OP_LWU: case OP_SB: case OP_SH: case OP_SW: case OP_SD:
             case OP_LR_W: case OP_LR_D: case OP_SC_W: case OP_SC_D:
             case OP_AMO_W: case OP_AMO_D:
-                if (!memory_insn(e, c, w, in, mask, r)) {
+                good = memory_insn(e, c, w, in, mask, r);
+                hg_audit_point(e, pc, w - cs->warps);
+                if (!good) {
                     res = HG_RUN_ERROR;
                 } else if (w->stall_mask) {
                     uint32_t ok = mask & ~w->stall_mask;

@@ -118,6 +118,36 @@ static void io_inval(Ar *a, HgInval *iv)
           "invalidation");
 }
 
+/* What guest and host set; what the audit found stays with the host. */
+static void io_audit(Ar *a, HgDev *d)
+{
+    uint32_t ready = d->enc_ready, mode = d->audit_mode, every = d->audit_every;
+
+    for (unsigned i = 0; i < HG_NUM_ASIDS; i++) {
+        uint64_t v = d->cpu_root[i];
+        IO(v);
+        CHECK(hg_audit_root_ok(v), "CPU page-table root");
+        d->cpu_root[i] = a->load && !a->bad ? v : d->cpu_root[i];
+        IO(d->cpu_root_lo[i]);
+    }
+    for (unsigned i = 0; i < HG_NUM_ENC; i++) {
+        uint64_t v = d->enc[i];
+        IO(v);
+        d->enc[i] = v;
+        IO(d->enc_lo[i]);
+    }
+    IO(ready);
+    IO(mode);
+    IO(every);
+    CHECK(ready <= 1 && mode <= HG_AUDIT_ACCESS, "audit");
+    if (a->load && !a->bad) {
+        d->enc_ready = ready;
+        d->audit_mode = mode;
+        d->audit_every = every;
+        hg_audit_apply(d);
+    }
+}
+
 static void io_tlb(Ar *a, HgDev *d, HgTlb *t, bool utlb)
 {
     uint32_t total = t->sets * t->ways, n = 0;
@@ -627,6 +657,7 @@ static void io_device(Ar *a, HgDev *d)
             q->owed = 0;        /* counted again below */
         }
     }
+    io_audit(a, d);
     io_ring(a, &d->ring[0]);
     io_ring(a, &d->ring[1]);
     IO(d->ntimer);
@@ -731,7 +762,7 @@ int hg_load(HgDev *d, const void *buf, size_t len, char *err, size_t errlen)
     Ar a = { .buf = (uint8_t *)buf, .len = len, .load = true, .err = err, .errlen = errlen };
 
     hg_pause(d);
-    hg_violations_forget(d);    /* another life */
+    hg_violations_clear(d);    /* another life */
     hg_reset_locked(d);
     io_device(&a, d);
     if (!a.bad && a.at != len) {

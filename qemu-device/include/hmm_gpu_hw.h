@@ -169,7 +169,7 @@
 #define HG_CTX_ERROR_ADDR		0x28	/* RO (64) */
 #define HG_CTX_TIMESLICE		0x30	/* microseconds on the SMs before another context may preempt; 0 = default 1000 */
 
-/* -- counters: HG_REG_COUNTER + HG_CNT_* * 8, RO (64); cleared by reset -- */
+/* -- counters: HG_REG_COUNTER + HG_CNT_* * 8, RO (64); cleared by reset, but VIOLATIONS -- */
 #define HG_REG_COUNTER			0x4000
 #define HG_CNT_FAULTS			0	/* entries written to the replayable ring */
 #define HG_CNT_FAULTS_DROPPED		1
@@ -199,7 +199,49 @@
 #define HG_CNT_STALLED_WARPS		25	/* gauge: warps stalled on a fault now */
 #define HG_CNT_PENDING_FAULTS		26	/* gauge: (engine, page) faults outstanding now */
 #define HG_CNT_ACTIVE_CTXS		27	/* gauge: contexts enabled */
-#define HG_NUM_COUNTERS			28
+#define HG_CNT_VIOLATIONS		28	/* what the device's own checks found, since the host cleared them */
+#define HG_NUM_COUNTERS			29
+
+/*
+ * -- mirror audit: what the device has to know of the CPU's page tables --
+ * For checking alone: nothing the device does depends on these registers.
+ * HG_REG_AUDIT_ASID + asid * 8 (64): physical address of the process's root
+ * table, its levels, and ENABLE.  Only where bus addresses of RAM are physical
+ * addresses.  Take it out and invalidate the address space before the table
+ * can go away.  GPU addresses that mirror no CPU address have an ASID that is
+ * not enabled here.
+ * HG_REG_AUDIT_ENC + HG_ENC_* * 8 (64): the kernel's encodings, written while
+ * CTRL is 0; CTRL 1 makes them valid.
+ */
+#define HG_REG_AUDIT_CTRL		0x2200
+#define HG_AUDIT_CTRL_READY		0x1
+#define HG_REG_AUDIT_CMD		0x2208	/* W: 1: audit all of every enabled address space now */
+#define HG_REG_AUDIT_ENC		0x2240
+#define HG_ENC_PRESENT			0	/* masks of a CPU entry */
+#define HG_ENC_WRITE			1
+#define HG_ENC_PSE			2
+#define HG_ENC_PROTNONE			3
+#define HG_ENC_PFN			4	/* the address bits */
+#define HG_ENC_NONE_IGNORE		5	/* bits that an empty entry may have */
+#define HG_ENC_FLAGS			6
+#define HG_ENC_INVERT			0x1	/* frames and swap offsets of entries that are not present are inverted */
+#define HG_ENC_SWAP			7	/* type: first bit[7:0], bits[15:8]; offset: first bit[23:16], bits[31:24] */
+#define HG_ENC_SWAP_PFN			8	/* mask of the frame in a swap offset */
+#define HG_ENC_TYPES			9	/* swap types, byte HG_ENC_T_*; 0xff: there is none */
+#define HG_ENC_T_DEV_READ		0
+#define HG_ENC_T_DEV_WRITE		1
+#define HG_ENC_T_EXCL_A			2
+#define HG_ENC_T_EXCL_B			3
+#define HG_ENC_T_MIG_READ		4
+#define HG_ENC_T_MIG_READ_EXCL		5
+#define HG_ENC_T_MIG_WRITE		6
+#define HG_ENC_NUM_TYPES		7
+#define HG_ENC_DEV_PFN			10	/* frame of the device-private page of VRAM offset 0 */
+#define HG_NUM_ENC			11
+#define HG_REG_AUDIT_ASID		0x6000
+#define HG_AUDIT_ENABLE			0x1
+#define HG_AUDIT_LEVELS_SHIFT		4
+#define HG_AUDIT_LEVELS_MASK		0x70	/* 4 or 5 */
 
 /* -- doorbells: one page a context, write the new PUT index (32 bit) at offset 0 -- */
 #define HG_REG_DOORBELL			0x40000

@@ -5,8 +5,11 @@
  *   inject    string; writing replaces all injection rules, reading gives them
  *             with their hits.  "-device hmm-gpu,inject=..." before boot.
  *   counters  read only; one object, name to value, as in HG_CNT_*.
- *   violations  string: what the protocol checks found, a JSON list of objects,
- *             the oldest first (docs/checks.md); writing "" forgets it.
+ *   audit     mirror audit: off, fill, sampled, sampled=N, access.
+ *   violations       read only; JSON text: what the device's checks found.
+ *   clear-violations write true: forget them.
+ *   audit-full       read only; runs the full audit, gives how many entries it
+ *                    compared; the processes must be at rest.
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
@@ -78,40 +81,94 @@ out:
     visit_end_struct(v, NULL);
 }
 
+static char *hmm_gpu_get_audit(Object *obj, Error **errp)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+
+    return g_strdup(s->gpu ? hg_audit_name(hg_audit_mode(s->gpu))
+                           : s->audit ? s->audit : "off");
+}
+
+static void hmm_gpu_set_audit(Object *obj, const char *value, Error **errp)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+
+    if (!s->gpu) {      /* checked by realize */
+        g_free(s->audit);
+        s->audit = g_strdup(value);
+    } else if (hg_audit_set(s->gpu, value)) {
+        error_setg(errp, "audit: '%s' is not off, fill, sampled, sampled=N "
+                   "or access", value);
+    }
+}
+
 static char *hmm_gpu_get_violations(Object *obj, Error **errp)
 {
     HmmGpuState *s = HMM_GPU(obj);
-    HgViolation found[HG_VIOLATIONS];
-    unsigned i, n = s->gpu ? hg_violations(s->gpu, found) : 0;
-    GString *text = g_string_new("[");
+    size_t len, need = 4096;
+    char *text = NULL;
 
-    for (i = 0; i < n; i++) {
-        const HgViolation *v = &found[i];
-
-        g_string_append_printf(text,
-            "%s{\"check\": \"%s\", \"count\": %" PRIu64 ", \"time\": %" PRIu64
-            ", \"asid\": %" PRIu32 ", \"address\": %" PRIu64 ", \"a\": %" PRIu64
-            ", \"b\": %" PRIu64 "}",
-            i ? ", " : "", hg_check_name(v->check),
-            hg_check_count(s->gpu, v->check), v->time, v->asid, v->addr, v->a, v->b);
+    if (!s->gpu) {
+        return g_strdup("{}");
     }
-    g_string_append_c(text, ']');
-    return g_string_free(text, false);
+    do {                /* more may come between two looks */
+        len = need + 1;
+        g_free(text);
+        text = g_malloc0(len);
+        need = hg_violations_json(s->gpu, text, len);
+    } while (need >= len);
+    return text;
 }
 
-static void hmm_gpu_set_violations(Object *obj, const char *value, Error **errp)
+static bool hmm_gpu_get_clear(Object *obj, Error **errp)
+{
+    return false;
+}
+
+static void hmm_gpu_set_clear(Object *obj, bool value, Error **errp)
 {
     HmmGpuState *s = HMM_GPU(obj);
 
-    if (*value) {
-        error_setg(errp, "violations: only \"\" can be written, which forgets them");
-    } else if (s->gpu) {
-        hg_violations_forget(s->gpu);
+    if (s->gpu && value) {
+        hg_violations_clear(s->gpu);
     }
+}
+
+static void hmm_gpu_do_audit_full(HmmGpuState *s, void *opaque)
+{
+    *(uint64_t *)opaque = hg_audit_full(s->gpu);
+}
+
+static void hmm_gpu_get_audit_full(Object *obj, Visitor *v, const char *name,
+                                   void *opaque, Error **errp)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+    uint64_t compared = 0;
+
+    if (s->gpu) {
+        hmm_gpu_blocking(s, hmm_gpu_do_audit_full, &compared);
+    }
+    visit_type_uint64(v, name, &compared, errp);
 }
 
 void hmm_gpu_class_add_properties(ObjectClass *oc)
 {
+    object_class_property_add_str(oc, "audit", hmm_gpu_get_audit,
+                                  hmm_gpu_set_audit);
+    object_class_property_set_description(oc, "audit",
+        "mirror audit: off, fill, sampled, sampled=N or access");
+    object_class_property_add_str(oc, "violations", hmm_gpu_get_violations,
+                                  NULL);
+    object_class_property_set_description(oc, "violations",
+        "what the device's checks found, as JSON text (read only)");
+    object_class_property_add_bool(oc, "clear-violations", hmm_gpu_get_clear,
+                                   hmm_gpu_set_clear);
+    object_class_property_set_description(oc, "clear-violations",
+        "write true: forget all violations");
+    object_class_property_add(oc, "audit-full", "uint64",
+                              hmm_gpu_get_audit_full, NULL, NULL, NULL);
+    object_class_property_set_description(oc, "audit-full",
+        "runs the full audit; entries compared (read only)");
     object_class_property_add_str(oc, "inject", hmm_gpu_get_inject,
                                   hmm_gpu_set_inject);
     object_class_property_set_description(oc, "inject",

@@ -68,11 +68,11 @@ void hmm_gpu_trace(void *host, HgTraceEvent ev, uint64_t a, uint64_t b,
     case HG_EV_INJECT:
         trace_hmm_gpu_inject(a, b);
         break;
-    case HG_EV_CHECK:
-        trace_hmm_gpu_check(hg_check_name((uint32_t)a), a >> 32, b, c, d);
-        break;
     case HG_EV_RESET:
         trace_hmm_gpu_core_reset();
+        break;
+    case HG_EV_VIOLATION:
+        trace_hmm_gpu_violation(hg_check_name((uint32_t)a), a >> 32, b, c, d);
         break;
     case HG_EV_COUNT:
         g_assert_not_reached();

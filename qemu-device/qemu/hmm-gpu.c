@@ -137,8 +137,12 @@ static void hmm_gpu_mmio_write(void *opaque, hwaddr addr, uint64_t val,
     if (s->gpu) {
         HmmGpuMmio w = { .addr = addr, .val = val, .size = size };
 
-        /* Of the registers only CTRL, by a soft reset, waits for engines. */
-        if ((addr & ~7) == (HG_REG_CTRL & ~7)) {
+        /*
+         * Of the registers only CTRL, by a soft reset, and AUDIT_CMD wait for
+         * engines.
+         */
+        if ((addr & ~7) == (HG_REG_CTRL & ~7) ||
+            (addr & ~7) == HG_REG_AUDIT_CMD) {
             hmm_gpu_blocking(s, hmm_gpu_do_mmio_write, &w);
         } else {
             hmm_gpu_do_mmio_write(s, &w);
@@ -376,6 +380,10 @@ static void hmm_gpu_realize(PCIDevice *pci, Error **errp)
         error_setg(errp, "inject: %s", err);
         goto fail;
     }
+    if (s->audit && hg_audit_set(s->gpu, s->audit)) {
+        error_setg(errp, "audit: unknown mode '%s'", s->audit);
+        goto fail;
+    }
     hmm_gpu_dma_init(s);
     s->vmstate_entry =
         qdev_add_vm_change_state_handler(DEVICE(s), hmm_gpu_vm_state_change, s);
@@ -409,6 +417,7 @@ static void hmm_gpu_exit(PCIDevice *pci)
 static void hmm_gpu_finalize(Object *obj)
 {
     g_free(HMM_GPU(obj)->inject);
+    g_free(HMM_GPU(obj)->audit);
 }
 
 static const Property hmm_gpu_properties[] = {
@@ -422,6 +431,8 @@ static const Property hmm_gpu_properties[] = {
     DEFINE_PROP_UINT32("l2tlb-entries", HmmGpuState, cfg.l2tlb_entries, 512),
     DEFINE_PROP_BOOL("deterministic", HmmGpuState, cfg.deterministic, false),
     DEFINE_PROP_UINT64("seed", HmmGpuState, cfg.seed, 0),
+    DEFINE_PROP_UINT64("audit-wait-ns", HmmGpuState, cfg.audit_wait_ns,
+                       500 * 1000 * 1000),
 };
 
 static void hmm_gpu_class_init(ObjectClass *oc, void *data)

@@ -41,6 +41,7 @@ struct HmmGpuState {
     HgConfig cfg;               /* properties; vram filled in by realize */
 
     char *inject;               /* rules given before realize; BQL */
+    char *audit;                /* mode given before realize; BQL */
 
     /*
      * Vectors raised by the core and not yet sent.  Set from any thread by

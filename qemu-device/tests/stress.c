@@ -8,6 +8,11 @@
  * poison words afterwards.  GPU threads only ever store their own valid words
  * through the page.  If any access used the old translation after DONE, a
  * poison word is overwritten, or a kernel reads poison and reports it.
+ *
+ * The mirror audit looks at every access meanwhile: the "driver" keeps a CPU
+ * page table and changes it as the kernel does, announced (after DONE) and, as
+ * MADV_COLD does, cleared and written again unannounced.  It must stay silent,
+ * and must not if the driver forgets to invalidate.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -55,6 +60,8 @@ static void put64(uint64_t a, uint64_t v)
 #define CODE 0x140000ull
 #define REPORT 0x150000ull      /* 64 bytes a context */
 #define FRAMES 0x200000ull      /* two a page */
+#define CPT 0x160000ull         /* the CPU's four tables */
+#define CPU_RW 3ull             /* PRESENT, WRITE */
 
 static uint64_t frame(unsigned page, unsigned which)
 {
@@ -64,6 +71,34 @@ static uint64_t frame(unsigned page, unsigned which)
 static void set_pte(unsigned page, uint64_t v)
 {
     put64(PT + 3 * 4096 + ((DATA_VA >> 12) + page) % 512 * 8, v);
+}
+
+static void set_cpu(uint64_t va, uint64_t v)
+{
+    put64(CPT + 3 * 4096 + (va >> 12) % 512 * 8, v);
+}
+
+static void start_audit(void)
+{
+    uint64_t e[HG_NUM_ENC] = {
+        [HG_ENC_PRESENT] = 1, [HG_ENC_WRITE] = 2, [HG_ENC_PSE] = 0x80, [HG_ENC_PROTNONE] = 0x100,
+        [HG_ENC_PFN] = HG_PTE_FRAME_MASK, [HG_ENC_FLAGS] = HG_ENC_INVERT,
+        [HG_ENC_SWAP] = 59 | 5 << 8 | 9 << 16 | 50 << 24, [HG_ENC_SWAP_PFN] = ~0ull,
+        [HG_ENC_TYPES] = ~0ull,
+    };
+    for (unsigned i = 0; i < HG_NUM_ENC; i++) {
+        hg_mmio_write(d, HG_REG_AUDIT_ENC + i * 8, e[i], 8);
+    }
+    hg_mmio_write(d, HG_REG_AUDIT_CTRL, HG_AUDIT_CTRL_READY, 4);
+    for (unsigned l = 0; l < 3; l++) {
+        put64(CPT + l * 4096, (CPT + (l + 1) * 4096) | CPU_RW);
+    }
+    set_cpu(CODE_VA, CODE | 1);
+    for (unsigned p = 0; p < PAGES; p++) {
+        set_cpu(DATA_VA + p * 4096, frame(p, 0) | CPU_RW);
+    }
+    hg_mmio_write(d, HG_REG_AUDIT_ASID + 8, CPT | 4 << HG_AUDIT_LEVELS_SHIFT | HG_AUDIT_ENABLE, 8);
+    hg_audit_set(d, "access");
 }
 
 /*
@@ -168,8 +203,12 @@ static void swap_frame(unsigned page)
     }
     fill(new, 0);
     cur[page] = 1 - cur[page];
-    set_pte(page, swaps & 1 ? 0 : new | RWA);
+    set_pte(page, 0);
     invalidate(page);
+    set_cpu(DATA_VA + page * 4096, new | CPU_RW);
+    if (!(swaps & 1)) {
+        set_pte(page, new | RWA);
+    }
     fill(old, POISON);
     retired[page] = true;
     swaps++;
@@ -215,6 +254,7 @@ int main(int argc, char **argv)
     hg_config_default(&cfg);
     cfg.sms = 2;
     cfg.warps = 4;
+    cfg.audit_wait_ns = 5000000000ull;  /* never reached by a sound driver */
     d = th_device(h, &cfg, 1, err, sizeof(err));
     memcpy(bus(CODE), code, sizeof(code));
     for (unsigned l = 0; l < 3; l++) {
@@ -225,6 +265,7 @@ int main(int argc, char **argv)
         fill(frame(p, 0), 0);
         fill(frame(p, 1), 0);
     }
+    start_audit();
     hg_start(d);
     hg_mmio_write(d, HG_REG_ASID + HG_ASID_STRIDE, PT | HG_ROOT_ENABLE, 8);
     hg_mmio_write(d, HG_REG_FAULT + HG_FAULT_BASE, FRING, 8);
@@ -242,6 +283,17 @@ int main(int argc, char **argv)
         service();
         swap_frame(page);
         service();
+        if (r % 3 == 0) {       /* MADV_COLD */
+            unsigned other = (page + 5) % PAGES;
+            set_cpu(DATA_VA + other * 4096, 0);
+            if (r % 9 == 0) {
+                nap(100);
+            }
+            set_cpu(DATA_VA + other * 4096, frame(other, cur[other]) | CPU_RW);
+        }
+        if (r % 71 == 0) {
+            hg_audit_full(d);
+        }
         if (r % 97 == 0) {      /* abort one context in the middle */
             uint64_t b = HG_REG_CTX + HG_CTX_STRIDE;
             hg_mmio_write(d, b + HG_CTX_CTRL, 0, 4);
@@ -281,14 +333,19 @@ int main(int argc, char **argv)
         }
         if (stale_on_purpose && r % 5 == 0) {   /* a driver that forgets to invalidate */
             fill(frame(page, cur[page]), POISON);
+            set_cpu(DATA_VA + page * 4096, frame(page, 1 - cur[page]) | CPU_RW);
         }
         clock_gettime(CLOCK_MONOTONIC, &t);
         elapsed = t.tv_sec - t0.tv_sec;
-        enough = swaps > 100 && launches > 5 && faults && (violations || !stale_on_purpose);
+        enough = swaps > 100 && launches > 5 && faults &&
+                 ((violations && hg_violations(d)) || !stale_on_purpose);
     } while (elapsed < seconds || (!enough && elapsed < 120));
-    printf("stress: %lu swaps, %lu launches, %lu faults, %llu instructions, %lu violations\n",
-           swaps, launches, faults, (unsigned long long)hg_counter(d, HG_CNT_INSTRS), violations);
-    bool ok = enough && (violations != 0) == stale_on_purpose;
+    printf("stress: %lu swaps, %lu launches, %lu faults, %llu instructions, %lu violations, "
+           "%llu of the mirror\n",
+           swaps, launches, faults, (unsigned long long)hg_counter(d, HG_CNT_INSTRS), violations,
+           (unsigned long long)hg_violations(d));
+    bool ok = enough && (violations != 0) == stale_on_purpose &&
+              (hg_violations(d) != 0) == stale_on_purpose;
     th_free(h);
     return ok ? 0 : 1;
 }

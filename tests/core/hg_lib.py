@@ -45,6 +45,7 @@ typedef struct HgConfig {
     void *vram;
     bool deterministic;
     uint64_t seed;
+    uint64_t audit_wait_ns;
 } HgConfig;
 typedef struct ThEvent { uint32_t ev; uint64_t a, b, c, d; } ThEvent;
 typedef struct ThHost {
@@ -82,9 +83,13 @@ uint64_t hg_counter(HgDev *d, unsigned n);
 const char *hg_counter_name(unsigned n);
 const char *hg_check_name(unsigned n);
 uint64_t hg_check_count(HgDev *d, unsigned n);
-void hg_violations_forget(HgDev *d);
 int hg_inject(HgDev *d, const char *rules, char *err, size_t errlen);
 size_t hg_inject_get(HgDev *d, char *buf, size_t len);
+int hg_audit_set(HgDev *d, const char *mode);
+uint64_t hg_audit_full(HgDev *d);
+uint64_t hg_violations(HgDev *d);
+void hg_violations_clear(HgDev *d);
+size_t hg_violations_json(HgDev *d, char *buf, size_t len);
 """
 
 Edit = tuple[str, str, str]  # file in core/, text, replacement
@@ -395,9 +400,9 @@ class Device:
         return int(self.lib.hg_counter(self.dev, HW[f"HG_CNT_{name.upper()}"]))
 
     def violations(self) -> dict[str, int]:
-        """Protocol checks that have spoken, by name, and how often."""
+        """Checks that have spoken, by name, and how often."""
         out = {}
-        n = 0
+        n = 1  # 0 is none of them
         while (name := self.lib.hg_check_name(n)) != ffi.NULL:
             if count := int(self.lib.hg_check_count(self.dev, n)):
                 out[ffi.string(name).decode()] = count

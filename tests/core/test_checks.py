@@ -387,5 +387,5 @@ def test_a_reset_hides_nothing_and_a_load_is_another_life() -> None:
         fence(c, at, 3)
         dev.run()
         assert dev.violations() == {"fence-backwards": 1}
-        dev.lib.hg_violations_forget(dev.dev)
+        dev.lib.hg_violations_clear(dev.dev)
         assert dev.violations() == {}

@@ -32,6 +32,13 @@ from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
 
 
+class Audit(StrEnum):
+    off = "off"
+    sampled = "sampled"
+    fill = "fill"
+    access = "access"
+
+
 class Profile(StrEnum):
     quick = "quick"
     default = "default"
@@ -59,6 +66,13 @@ def main(
     delays: Annotated[
         bool, typer.Option(help="Widen races at the driver's delay points now and then.")
     ] = True,
+    audit: Annotated[
+        Audit,
+        typer.Option(
+            help="When the device compares its translations with the CPU's page table: never, "
+            "for one access of 16, when it takes one up, at every access."
+        ),
+    ] = Audit.fill,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where report.html, recipes and evidence go.")
     ] = Path("hmmbench-out"),
@@ -88,13 +102,17 @@ def main(
         driver_patches=tuple(driver_patch or ()),
     )  # fmt: skip
     ui = Ui()
-    report = Report(seed=seed, profile=profile.value, options=_same(request))
+    report = Report(
+        seed=seed, profile=profile.value, options=_same(request), audit=audit.value
+    )
     begun = time.monotonic()
     count = examples or PROFILES[profile.value]
     code = EXIT_ENVIRONMENT
     done: list[tuple[Tally, VmTarget]] = []
     try:
-        tally = _run(request, ui, report, out, seed, count, inject, delays, done)
+        tally = _run(
+            request, ui, report, out, seed, count, inject, delays, audit.value, done
+        )
         report.verdict = "fail" if tally.findings else "pass"
         code = EXIT_VIOLATION if tally.findings else EXIT_OK
     except UsageError:
@@ -131,6 +149,7 @@ def _run(
     count: int,
     inject: bool,
     delays: bool,
+    audit: str,
     done: list[tuple[Tally, VmTarget]],
 ) -> Tally:
     artifacts = ensure(request, ui)
@@ -150,12 +169,18 @@ def _run(
             campaign = Campaign(
                 target, out, seed=seed, examples=count, kernel=report.kernel, delays=points,
                 injections=INJECTIONS if inject else (), note=_Progress(stage, target, count),
+                audit=audit,
             )  # fmt: skip
             try:
                 return campaign.run()
             finally:
                 _fill(report, campaign.tally, target)
                 done.append((campaign.tally, target))
+                if audit != "off" and report.gpu_accesses and not report.audit_checks:
+                    ui.say(
+                        "NO MIRROR AUDIT: the device compared nothing. An IOMMU that translates, "
+                        "a driver that does not program it, or another architecture."
+                    )
 
 
 def _same(request: BuildRequest) -> list[str]:
@@ -223,5 +248,6 @@ def _fill(report: Report, tally: Tally, target: VmTarget) -> None:
     report.gpu_faults, report.replays = totals.faults, totals.replays
     report.pages_to_device, report.pages_to_system = totals.to_device, totals.to_system
     report.machines = totals.machines
+    report.audit_checks, report.audit_undecided = totals.audit_checks, totals.audit_undecided
     if tally.run_s:
         report.ops_per_s = round(tally.operations / tally.run_s, 1)

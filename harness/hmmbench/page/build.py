@@ -36,6 +36,7 @@ _EXPECTED = re.compile(r"(?:found|ended with) (.+?), expected (.+)$", re.DOTALL)
 ORACLE_WORDS = {
     "values": "A read returned something that no order of the writes explains, or a call ended "
     "in a way the model does not allow, or the two page tables contradict each other.",
+    "mirror": "The GPU used a translation that the CPU's page table contradicts (docs/audit.md).",
     "protocol": "The device saw the driver do what no correct driver does (docs/checks.md).",
     "progress": "Something waits for ever, or a process died by itself.",
     "leak": "Something is left in driver or device after every process has gone.",

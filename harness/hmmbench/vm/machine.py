@@ -291,18 +291,26 @@ class Machine:
         """The rules in force, with their hits."""
         return str(self._gpu("inject"))
 
+    def set_audit(self, mode: str) -> None:
+        """Mirror audit: off, fill, sampled, sampled=N or access.  Raises QmpFailure."""
+        self._qmp.execute("qom-set", {"path": GPU_PATH, "property": "audit", "value": mode})
+
+    def violations(self) -> str:
+        """What the device's own checks found, as JSON text (docs/audit.md, checks.md)."""
+        return str(self._gpu("violations"))
+
+    def clear_violations(self) -> None:
+        self._qmp.execute(
+            "qom-set", {"path": GPU_PATH, "property": "clear-violations", "value": True}
+        )
+
+    def audit_full(self) -> int:
+        """Compare all of every mirror now (processes at rest); how many entries that were."""
+        return int(self._gpu("audit-full"))
+
     def counters(self) -> dict[str, int]:
         """All counters of the device (HG_CNT_*), by the device's names."""
         return {str(n): int(v) for n, v in self._gpu("counters").items()}
-
-    def violations(self) -> list[dict[str, Any]]:
-        """What the device's protocol checks found since this was called last (docs/checks.md)."""
-        found: list[dict[str, Any]] = json.loads(self._gpu("violations"))
-        if found:
-            self._qmp.execute(
-                "qom-set", {"path": GPU_PATH, "property": "violations", "value": ""}
-            )
-        return found
 
     def _gpu(self, name: str) -> Any:
         return self._qmp.execute("qom-get", {"path": GPU_PATH, "property": name})

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The mirror audit: telling the device where the CPU's page tables are and how
+ * this kernel writes their entries, so that it can compare.  It is for checking
+ * alone; driver and device work the same without.
+ *
+ * The device walks by guest physical address, and compares GPU entries, which
+ * hold bus addresses, with frames.  Both are the same only if no IOMMU and no
+ * bounce buffer is between, so the audit of an address space begins off where
+ * the DMA API translates, and ends for good when a page's two addresses differ.
+ *
+ * What guarantees that the device does not look at a page table that is gone:
+ * the root lives as long as the mm_struct, which the mirror holds (mmgrab())
+ * until hg_mmu_fini() is through; everything below it lives until exit_mmap(),
+ * which first calls mmu_notifier_release().  Both take the root out of the
+ * device and then invalidate the whole address space: the device compares only
+ * translations whose invalidation it has not completed.
+ *
+ * Every GPU address of a mirror is an address of its process.  The kernel's own
+ * copies (context 0) are physical and have no address space, so none is exempt.
+ */
+#include <linux/iommu.h>
+#include <linux/pgtable.h>
+
+#include "hmm_gpu.h"
+
+#ifdef CONFIG_X86_64
+
+static u64 swap_types(void)
+{
+	u8 t[8] = { [0 ... 7] = 0xff };
+	u64 v = 0;
+	int i;
+
+	t[HG_ENC_T_DEV_READ] = SWP_DEVICE_READ;
+	t[HG_ENC_T_DEV_WRITE] = SWP_DEVICE_WRITE;
+	t[HG_ENC_T_EXCL_A] = HG_SWP_EXCLUSIVE_A;
+	t[HG_ENC_T_EXCL_B] = HG_SWP_EXCLUSIVE_B;
+#ifdef CONFIG_MIGRATION
+	t[HG_ENC_T_MIG_READ] = SWP_MIGRATION_READ;
+	t[HG_ENC_T_MIG_READ_EXCL] = SWP_MIGRATION_READ_EXCLUSIVE;
+	t[HG_ENC_T_MIG_WRITE] = SWP_MIGRATION_WRITE;
+#endif
+	for (i = 0; i < 8; i++)
+		v |= (u64)t[i] << (8 * i);
+	return v;
+}
+
+static void enc(struct hg_device *hdev, unsigned int n, u64 v)
+{
+	hg_write64(hdev, HG_REG_AUDIT_ENC + n * 8, v);
+}
+
+/**
+ * hg_audit_hw_program() - give the device the kernel's encodings
+ * @hdev: device; at probe, and again after a reset; VRAM pages exist
+ */
+void hg_audit_hw_program(struct hg_device *hdev)
+{
+	hg_write(hdev, HG_REG_AUDIT_CTRL, 0);
+	enc(hdev, HG_ENC_PRESENT, _PAGE_PRESENT);
+	enc(hdev, HG_ENC_WRITE, _PAGE_RW);
+	enc(hdev, HG_ENC_PSE, _PAGE_PSE);
+	enc(hdev, HG_ENC_PROTNONE, _PAGE_PROTNONE);
+	enc(hdev, HG_ENC_PFN, PTE_PFN_MASK);
+	enc(hdev, HG_ENC_NONE_IGNORE, _PAGE_KNL_ERRATUM_MASK);
+	/* arch/x86/include/asm/pgtable-invert.h, __swp_offset() */
+	enc(hdev, HG_ENC_FLAGS, HG_ENC_INVERT);
+	enc(hdev, HG_ENC_SWAP, (64 - SWP_TYPE_BITS) | SWP_TYPE_BITS << 8 |
+	    SWP_OFFSET_FIRST_BIT << 16 | (64 - SWP_OFFSET_SHIFT) << 24);
+	enc(hdev, HG_ENC_SWAP_PFN, SWP_PFN_MASK);
+	enc(hdev, HG_ENC_TYPES, swap_types());
+	enc(hdev, HG_ENC_DEV_PFN, hdev->vram.base_pfn);
+	hg_write(hdev, HG_REG_AUDIT_CTRL, HG_AUDIT_CTRL_READY);
+}
+
+static bool bus_is_physical(struct hg_device *hdev)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(&hdev->pdev->dev);
+
+	return !domain || domain->type == IOMMU_DOMAIN_IDENTITY;
+}
+
+static void write_root(struct hg_svm *svm, u64 v)
+{
+	if (READ_ONCE(svm->hdev->hw_live))
+		hg_write64(svm->hdev, HG_REG_AUDIT_ASID + svm->asid * 8, v);
+}
+
+/**
+ * hg_audit_program() - let the device compare this mirror with its process
+ * @svm: mirror; hw_sem is held and the device is there
+ *
+ * Also after a reset: an audit that ended does not begin again.
+ */
+void hg_audit_program(struct hg_svm *svm)
+{
+	u64 levels = pgtable_l5_enabled() ? 5 : 4;
+
+	if (svm->audit_over)
+		return;
+	/* a write to a shadow stack page needs no _PAGE_RW: the device has no rule for it */
+	if (!bus_is_physical(svm->hdev) || cpu_feature_enabled(X86_FEATURE_USER_SHSTK)) {
+		dev_warn_once(svm->hdev->drm.dev,
+			      "mirror audit off: an IOMMU translates, or there are shadow stacks\n");
+		return;
+	}
+	hg_write64(svm->hdev, HG_REG_AUDIT_ASID + svm->asid * 8,
+		   virt_to_phys(svm->mm->pgd) | levels << HG_AUDIT_LEVELS_SHIFT | HG_AUDIT_ENABLE);
+}
+
+/**
+ * hg_audit_end() - the process's page tables are about to go away
+ * @svm: mirror; pt_lock and hw_sem (read) are held; the caller then invalidates
+ */
+void hg_audit_end(struct hg_svm *svm)
+{
+	lockdep_assert_held(&svm->pt_lock);
+	if (svm->audit_over)
+		return;
+	svm->audit_over = true;
+	write_root(svm, 0);
+}
+
+/**
+ * hg_audit_not_physical() - a page's bus address is not its physical address
+ * @svm: mirror; pt_lock and hw_sem (read) are held, the entry is not written yet
+ */
+void hg_audit_not_physical(struct hg_svm *svm)
+{
+	dev_warn_once(svm->hdev->drm.dev, "mirror audit off: DMA addresses are not physical\n");
+	hg_audit_end(svm);
+}
+
+#else
+
+void hg_audit_hw_program(struct hg_device *hdev)
+{
+	dev_info_once(hdev->drm.dev, "mirror audit: not on this architecture\n");
+}
+
+void hg_audit_program(struct hg_svm *svm)
+{
+}
+
+void hg_audit_end(struct hg_svm *svm)
+{
+}
+
+void hg_audit_not_physical(struct hg_svm *svm)
+{
+}
+
+#endif
