@@ -173,10 +173,6 @@ void hmm_gpu_class_add_properties(ObjectClass *oc)
                                   hmm_gpu_set_inject);
     object_class_property_set_description(oc, "inject",
         "injection rules, separated by ';' (docs/device.md)");
-    object_class_property_add_str(oc, "violations", hmm_gpu_get_violations,
-                                  hmm_gpu_set_violations);
-    object_class_property_set_description(oc, "violations",
-        "what the protocol checks found, in JSON; write \"\" to forget");
     object_class_property_add(oc, "counters", "HmmGpuCounters",
                               hmm_gpu_get_counters, NULL, NULL, NULL);
     object_class_property_set_description(oc, "counters",
