@@ -96,6 +96,9 @@ class Tally:
     gpu_accesses: int = 0
     undecided: int = 0
     run_s: float = 0.0
+    #: seconds until the first violation (0: none), and those spent on making it small
+    found_s: float = 0.0
+    shrunk_s: float = 0.0
     findings: list[Finding] = field(default_factory=list)
     coverage: Coverage = field(default_factory=Coverage)
     #: rule or delay point -> examples that ran with it
@@ -125,6 +128,7 @@ class Campaign:
     note        -- called with the tally now and then
     shrink_s    -- time for making one failure small
     audit       -- the device's mirror audit: off, sampled, fill or access
+    limit_s     -- no new example after so many seconds (none: `examples` alone counts)
     """
 
     def __init__(
@@ -140,6 +144,7 @@ class Campaign:
         note: Callable[[Tally, str], None] = lambda tally, text: None,
         shrink_s: float = 150.0,
         audit: str = "off",
+        limit_s: float | None = None,
     ) -> None:
         self.target = target
         self.out = out
@@ -151,6 +156,7 @@ class Campaign:
         self.note = note
         self.shrink_s = shrink_s
         self.audit = audit
+        self.limit_s = limit_s
         self.tally = Tally()
         self._started = 0
         self._begun = time.monotonic()
@@ -180,7 +186,8 @@ class Campaign:
         return self.tally
 
     def _going(self) -> bool:
-        return self._started < self.examples and not self.tally.findings
+        late = self.limit_s is not None and time.monotonic() - self._begun > self.limit_s
+        return self._started < self.examples and not self.tally.findings and not late
 
     def _batch(self, number: int) -> None:
         blocks = st.integers(MIN_STEPS, MAX_STEPS).flatmap(
@@ -277,6 +284,8 @@ class Campaign:
         self, p: Program, env: Environment, index: int, violations: list[Violation]
     ) -> None:
         first = violations[0]
+        found = time.monotonic()
+        self.tally.found_s = found - self._begun
         folder = self.out / f"violation-{len(self.tally.findings) + 1}"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "recipe.json"
@@ -304,6 +313,7 @@ class Campaign:
             + [n for n in self.delays if n not in FAVOURITES],
         )  # fmt: skip
         small = shrinker.run()
+        self.tally.shrunk_s = time.monotonic() - found
         if small.rate:
             Recipe(
                 small.program, small.environment, small.violation.oracle,

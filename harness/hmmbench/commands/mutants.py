@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`hmmbench mutants`: proof that the bench sees faults, one broken driver after the other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
+from hmmbench.mutants import Mutant, choose, table
+from hmmbench.mutation import ALIVE, ERROR, KILLED, Result, Row, run_one, run_sound
+from hmmbench.mutation_jobs import run_many
+from hmmbench.report import check_writable
+from hmmbench.ui import Ui
+
+
+def main(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAMES...]", help="Mutants (default: all).")
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=64, help="Virtual machines at the same time.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same examples.")] = 1,
+    limit: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="For each mutant, to be killed.")
+    ] = 300.0,
+    shrink: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="For making each recipe small.")
+    ] = 60.0,
+    control: Annotated[
+        bool, typer.Option(help="Run the sound driver as well: it has to stay silent.")
+    ] = True,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where recipes and evidence go.")] = Path(
+        "hmmbench-out/mutants"
+    ),
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE.")
+    ] = None,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="Name the mutants and what they stand for, and end.")
+    ] = False,
+    markdown: Annotated[
+        bool, typer.Option(help="With --list: the table of docs/mutants.md.")
+    ] = False,
+) -> int:
+    """Break the driver on purpose, in one place at a time, and see that the bench notices.
+
+    A row for each mutant at once, then a summary. Exit status 1 if one stays alive that is not
+    proven equivalent, if a proof does not hold, or if the sound driver is accused.
+
+    Example:  ./hmmbench mutants no-read-retry no-set-seq --json mutants.json
+    """
+    chosen = choose(names or ())
+    if markdown and not list_only:
+        raise UsageError("--markdown is a way to --list")
+    if list_only:
+        if markdown:
+            typer.echo(table(chosen), nl=False)
+            return EXIT_OK
+        for m in chosen:
+            typer.echo(f"{m.name:34} {m.bug_class}{'  (equivalent)' if m.proof else ''}")
+        return EXIT_OK
+    check_writable(json_file, "--json")
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is not a folder")
+    result = Result(seed, limit)
+    ui = Ui()
+    try:
+        _run(result, chosen, ui, out, jobs, shrink, control)
+    finally:
+        # Also after an interrupt: what was found up to then is worth having.
+        if json_file is not None:
+            json_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")
+    _show_summary(result)
+    return {"pass": EXIT_OK, "fail": EXIT_VIOLATION}.get(result.verdict, EXIT_ENVIRONMENT)
+
+
+def _run(
+    result: Result, chosen: list[Mutant], ui: Ui, out: Path, jobs: int, shrink: float,
+    control: bool,
+) -> None:  # fmt: skip
+    typer.echo(_line("mutant", "class", "status", "oracle", "examples", "seconds", "ops", "recipe"))
+
+    def took(row: Row) -> None:
+        result.rows.append(row)
+        _show(row)
+
+    if jobs == 1 or len(chosen) == 1:
+        for m in chosen:
+            took(run_one(m, ui, out, seed=result.seed, limit_s=result.limit_s, shrink_s=shrink))
+    else:
+        run_many(
+            chosen, ui, out, jobs, took, seed=result.seed, limit_s=result.limit_s, shrink_s=shrink
+        )
+    if control:
+        most = max((r.examples for r in result.having(KILLED)), default=0)
+        result.control = run_sound(ui, out, seed=result.seed, examples=most, shrink_s=shrink)
+        _show(result.control)
+
+
+def _line(
+    name: str, kind: str, status: str, oracle: str, examples: str, seconds: str, ops: str,
+    recipe: str,
+) -> str:  # fmt: skip
+    return (
+        f"{name:31} {kind[:34]:34} {status:10} {oracle:9} {examples:>8} {seconds:>8} {ops:>4}"
+        f"  {recipe}"
+    )
+
+
+def _show(row: Row) -> None:
+    status = row.status + ("!" if row.wrong else "")
+    killed = row.status == KILLED
+    typer.echo(
+        _line(
+            row.name,
+            row.bug_class,
+            status,
+            row.oracle or "-",
+            str(row.examples),
+            f"{row.seconds:.1f}",
+            str(row.operations) if killed else "-",
+            row.recipe or "-",
+        )
+    )
+    if row.status == ERROR:
+        typer.echo(f"  {row.message}")
+    elif row.declared and killed:
+        typer.echo("  the patch's proof that it is equivalent does not hold")
+
+
+def _show_summary(result: Result) -> None:
+    data = result.to_json()["summary"]
+    typer.echo(
+        f"\n{data['killed']} killed, {data['equivalent']} equivalent, {data['alive']} alive, "
+        f"{data['error']} errors"
+    )
+    if data["killed"]:
+        typer.echo(
+            f"to the kill: median {data['median_s']:.1f} s and {data['median_examples']:.0f} "
+            f"examples, slowest {data['slowest_s']:.1f} s; {data['recipes_of_10_or_less']} "
+            "recipes of at most 10 operations"
+        )
+    for row in result.having(ALIVE):
+        typer.echo(f"alive: {row.name} ({row.bug_class})")
+    if result.false_alarm and result.control is not None:
+        typer.echo(f"FALSE ALARM on the sound driver: {result.control.message}")

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Running mutants: does the bench see the fault in each of these drivers?
+
+A mutant is killed when an oracle finds a violation; that QEMU dies is no kill (target.py), it is
+an error of the row.  The unpatched driver is run as a control: an oracle that cries wolf would
+kill everything.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hmmbench.build import BuildRequest, ensure
+from hmmbench.errors import HmmbenchError
+from hmmbench.mutants import Mutant
+from hmmbench.runner import Campaign, Tally
+from hmmbench.target import VmTarget
+from hmmbench.ui import Ui
+from hmmbench.vm.errors import VmDied
+from hmmbench.vm.opener import Opener
+from hmmbench.vm.standard import best_spec
+
+KILLED, EQUIVALENT, ALIVE, ERROR = "killed", "equivalent", "alive", "error"
+
+#: Name of the control's row.
+SOUND = "sound"
+
+#: A mutant with a proof is run for so long (seconds), to see that the proof does not lie.
+EQUIVALENT_S = 30.0
+
+#: Examples of the control at least.
+CONTROL_MIN = 200
+
+#: More examples than any limit of time lets through.
+_UNBOUNDED = 10_000_000
+
+
+@dataclass
+class Row:
+    """What became of one mutant, as in the JSON.
+
+    seconds   -- from the first example to the first violation, or to the end if there was none
+    shrink_s  -- spent on making the recipe small
+    rate      -- failures an execution of the recipe (0: not seen again)
+    declared  -- its patch carries a proof that it is equivalent
+    """
+
+    name: str
+    bug_class: str
+    declared: bool = False
+    status: str = ERROR
+    oracle: str = ""
+    message: str = ""
+    examples: int = 0
+    seconds: float = 0.0
+    shrink_s: float = 0.0
+    operations: int = 0
+    rate: float = 0.0
+    recipe: str = ""
+
+    @property
+    def wrong(self) -> bool:
+        """The bench's failure: not seen, or a proof that does not hold."""
+        return self.status == ALIVE or (self.declared and self.status == KILLED)
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        data["class"] = data.pop("bug_class")
+        return data
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Row:
+        values = dict(data)
+        values["bug_class"] = values.pop("class")
+        return Row(**values)
+
+
+@dataclass
+class Result:
+    """A whole run.  `control`: the sound driver's row, None if it was not asked for."""
+
+    seed: int
+    limit_s: float
+    rows: list[Row] = field(default_factory=list)
+    control: Row | None = None
+
+    def having(self, status: str) -> list[Row]:
+        return [r for r in self.rows if r.status == status]
+
+    @property
+    def false_alarm(self) -> bool:
+        return self.control is not None and self.control.status == KILLED
+
+    @property
+    def verdict(self) -> str:
+        rows = [*self.rows, *([self.control] if self.control else [])]
+        if any(r.wrong for r in self.rows) or self.false_alarm:
+            return "fail"
+        return ERROR if any(r.status == ERROR for r in rows) else "pass"
+
+    def to_json(self) -> dict[str, Any]:
+        killed = self.having(KILLED)
+        return {
+            "verdict": self.verdict,
+            "seed": self.seed,
+            "limit_s": self.limit_s,
+            "mutants": [r.to_json() for r in self.rows],
+            "sound": self.control.to_json() if self.control else None,
+            "summary": {
+                **{s: len(self.having(s)) for s in (KILLED, EQUIVALENT, ALIVE, ERROR)},
+                "median_s": _median([r.seconds for r in killed]),
+                "slowest_s": max((r.seconds for r in killed), default=None),
+                "median_examples": _median([r.examples for r in killed]),
+                "recipes_of_10_or_less": sum(0 < r.operations <= 10 for r in killed),
+            },
+        }
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return round(statistics.median(values), 3) if values else None
+
+
+#: Called now and then with examples so far, seconds since the first and a text.
+Note = Callable[[Tally, str], None]
+
+
+def run_one(
+    mutant: Mutant, ui: Ui, out: Path, *, seed: int, limit_s: float, shrink_s: float
+) -> Row:
+    """Build, run and judge one mutant.  An environment that fails becomes the row's error."""
+    row = Row(mutant.name, mutant.bug_class, declared=bool(mutant.proof))
+    seconds = min(limit_s, EQUIVALENT_S) if mutant.proof else limit_s
+    silent = EQUIVALENT if mutant.proof else ALIVE
+    _fill(row, (mutant.path,), ui, out, seed, _UNBOUNDED, seconds, shrink_s, silent)
+    return row
+
+
+def run_sound(ui: Ui, out: Path, *, seed: int, examples: int, shrink_s: float) -> Row:
+    """The control: the driver without a patch, for so many examples."""
+    row = Row(SOUND, "no fault")
+    _fill(row, (), ui, out, seed, max(examples, CONTROL_MIN), None, shrink_s, SOUND)
+    return row
+
+
+def _fill(
+    row: Row, patches: tuple[Path, ...], ui: Ui, out: Path, seed: int, examples: int,
+    limit_s: float | None, shrink_s: float, silent: str,
+) -> None:  # fmt: skip
+    folder = out / row.name
+    try:
+        artifacts = ensure(BuildRequest(driver_patches=patches), Ui(quiet=True))
+        spec, _ = best_spec(artifacts)
+        with ui.stage(row.name) as stage, Opener(spec) as opener, VmTarget(opener) as target:
+            shown = examples if limit_s is None else 0
+
+            def note(tally: Tally, text: str) -> None:
+                if text or tally.examples % 10 == 0:
+                    stage.progress(tally.examples, shown, text or f"{tally.examples} examples")
+
+            campaign = Campaign(
+                target, folder, seed=seed, examples=examples, limit_s=limit_s,
+                kernel=artifacts.kernel_release, delays=target.delay_points(),
+                shrink_s=shrink_s, note=note, audit="access",
+            )  # fmt: skip
+            tally = campaign.run()
+    except VmDied as error:
+        # A driver that brings the kernel down while the machine boots was seen, too.
+        row.message = error.message
+        if error.panicked:
+            row.status, row.oracle, row.message = KILLED, "kernel", error.summary
+        return
+    except HmmbenchError as error:
+        row.message = error.message
+        return
+    row.examples = tally.examples
+    row.seconds = round(tally.found_s or tally.run_s, 3)
+    row.status = silent
+    if tally.findings:
+        finding = tally.findings[0]
+        row.status = KILLED
+        row.oracle, row.message = finding.violation.oracle, finding.violation.message
+        row.shrink_s, row.rate = round(tally.shrunk_s, 3), round(finding.rate, 3)
+        row.operations, row.recipe = finding.operations, str(finding.recipe)
