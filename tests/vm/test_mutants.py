@@ -46,7 +46,7 @@ def test_is_caught_shrunk_and_repeated(
     )
     with Opener(broken) as opener, VmTarget(opener) as target:
         campaign = Campaign(
-            target, tmp_path, seed=1, examples=1500, delays=target.delay_points()
+            target, tmp_path, seed=1, examples=1500, delays=target.delay_points(), shrink_s=600
         )
         tally = campaign.run()
         assert tally.findings, f"{patch.stem} survives {tally.examples} examples"
