@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as fix_seed
 from hypothesis import strategies as st
 
+from hmmbench import interrupt
 from hmmbench.coverage import Coverage
 from hmmbench.evidence import Portrait, portrait
 from hmmbench.guest.protocol import Program
@@ -186,6 +187,7 @@ class Campaign:
         return self.tally
 
     def _going(self) -> bool:
+        interrupt.check()
         late = self.limit_s is not None and time.monotonic() - self._begun > self.limit_s
         return self._started < self.examples and not self.tally.findings and not late
 
