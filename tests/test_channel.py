@@ -182,6 +182,25 @@ def test_garbage_is_refused(answer: bytes) -> None:
         channel.request(1)
 
 
+def test_half_a_frame_costs_one_answer() -> None:
+    """As an agent leaves it that is killed while it writes; the next one's are understood."""
+    torn = [frame(REPLY, 1, b"x" * 100)[:70]]
+
+    def agent(sock: socket.socket, kind: int, ident: int, body: bytes) -> None:
+        rest = torn.pop() if torn else b""
+        sock.sendall(rest + frame(kind | REPLY, ident, body))
+
+    with served(agent) as channel:
+        with pytest.raises((ProtocolError, AgentTimeout)):
+            channel.request(1, b"one", 0.5)
+        for _ in range(8):
+            with contextlib.suppress(ProtocolError, AgentTimeout):
+                assert channel.request(1, b"two", 0.5)[1] == b"two"
+                break
+        else:
+            raise AssertionError("never in step again")
+
+
 def test_too_long_a_request_is_refused_here() -> None:
     with served(echo) as channel, pytest.raises(ValueError, match="HB_MAX_PAYLOAD"):
         channel.request(1, bytes(PROTO.HB_MAX_PAYLOAD + 1))

@@ -139,6 +139,11 @@ class Channel:
         proto = protocol()
         magic, kind, ident, length, _ = HEADER.unpack(self._read(HEADER.size, deadline))
         if magic != proto.HB_MAGIC:
+            # An agent that was killed while it wrote leaves half a frame: the next request goes
+            # on at the frame that follows.
+            self._received[:0] = HEADER.pack(magic, kind, ident, length, 0)[1:]
+            at = self._received.find(proto.HB_MAGIC.to_bytes(4, "little"))
+            del self._received[: at if at >= 0 else max(0, len(self._received) - 3)]
             raise ProtocolError(f"no frame from the agent: magic {magic:#x}")
         if length > proto.HB_MAX_PAYLOAD:
             raise ProtocolError(f"a frame of {length} bytes from the agent")
