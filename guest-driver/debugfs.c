@@ -27,7 +27,7 @@ static int counters_show(struct seq_file *m, void *unused)
 	down_read(&hdev->hw_sem);
 	if (READ_ONCE(hdev->hw_live))
 		for (i = 0; i < HG_NUM_COUNTERS; i++)
-			seq_printf(m, "dev_%s %llu\n", hg_device_counter_name(i),
+			seq_printf(m, "dev_%s %llu\n", hg_device_counter_names[i],
 				   hg_read64(hdev, HG_REG_COUNTER + i * 8));
 	up_read(&hdev->hw_sem);
 	return 0;

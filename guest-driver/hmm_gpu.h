@@ -601,8 +601,8 @@ bool hg_use_thp(void);
 /* stats.c */
 extern const char *const hg_counter_names[HG_NUM_STATS];
 extern const char *const hg_gauge_names[HG_NUM_LIVE];
+extern const char *const hg_device_counter_names[HG_NUM_COUNTERS];
 void hg_show_fdinfo(struct drm_printer *p, struct drm_file *file);
-const char *hg_device_counter_name(unsigned int n);
 
 /* debugfs.c */
 void hg_debugfs_init(struct drm_minor *minor);

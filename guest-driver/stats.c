@@ -16,41 +16,11 @@ const char *const hg_gauge_names[HG_NUM_LIVE] = {
 #undef X
 };
 
-static const char *const device_counter_names[HG_NUM_COUNTERS] = {
-	[HG_CNT_FAULTS] = "faults",
-	[HG_CNT_FAULTS_DROPPED] = "faults_dropped",
-	[HG_CNT_FAULTS_NONREPLAY] = "faults_nonreplay",
-	[HG_CNT_REPLAYS] = "replays",
-	[HG_CNT_CANCELS] = "cancels",
-	[HG_CNT_INVALS] = "invals",
-	[HG_CNT_UTLB_HITS] = "utlb_hits",
-	[HG_CNT_UTLB_MISSES] = "utlb_misses",
-	[HG_CNT_L2TLB_HITS] = "l2tlb_hits",
-	[HG_CNT_L2TLB_MISSES] = "l2tlb_misses",
-	[HG_CNT_INSTRS] = "instrs",
-	[HG_CNT_LOADS] = "loads",
-	[HG_CNT_STORES] = "stores",
-	[HG_CNT_ATOMICS] = "atomics",
-	[HG_CNT_READ_VRAM] = "read_vram",
-	[HG_CNT_READ_SYS] = "read_sys",
-	[HG_CNT_WRITE_VRAM] = "write_vram",
-	[HG_CNT_WRITE_SYS] = "write_sys",
-	[HG_CNT_COPIES] = "copies",
-	[HG_CNT_COPY_BYTES] = "copy_bytes",
-	[HG_CNT_LAUNCHES] = "launches",
-	[HG_CNT_FENCES] = "fences",
-	[HG_CNT_PREEMPTS] = "preempts",
-	[HG_CNT_IRQS] = "irqs",
-	[HG_CNT_GUEST_ERRORS] = "guest_errors",
-	[HG_CNT_STALLED_WARPS] = "stalled_warps",
-	[HG_CNT_PENDING_FAULTS] = "pending_faults",
-	[HG_CNT_ACTIVE_CTXS] = "active_ctxs",
+const char *const hg_device_counter_names[HG_NUM_COUNTERS] = {
+#define X(symbol, text) [HG_CNT_##symbol] = text,
+	HG_DEVICE_COUNTERS(X)
+#undef X
 };
-
-const char *hg_device_counter_name(unsigned int n)
-{
-	return n < HG_NUM_COUNTERS && device_counter_names[n] ? device_counter_names[n] : "unknown";
-}
 
 void hg_show_fdinfo(struct drm_printer *p, struct drm_file *file)
 {

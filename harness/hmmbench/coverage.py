@@ -49,6 +49,10 @@ class Residency(IntEnum):
     UNKNOWN = 4
 
 
+#: The same as plain numbers: an access of the loops below costs less than that of an enum.
+_ABSENT, _SYSTEM, _VRAM, _SWAPPED, _UNKNOWN = map(int, Residency)
+_UNSETTLED = (_ABSENT, _SWAPPED)
+
 RESIDENCIES = {
     Residency.ABSENT: "not present",
     Residency.SYSTEM: "system",
@@ -197,22 +201,24 @@ class Coverage:
             row = names[_CLASS[kind]]  # type: ignore[index]
             vma = find(gp)
             if vma is None:
-                cells.add((row, HOLE, 0))
+                cells.add((row, HOLE, _ABSENT))
                 continue
-            before = get(gp, 0)
+            before = get(gp, _ABSENT)
             cells.add((row, vma.kind, before))
             if not gpu:
-                new[gp] = 1
+                new[gp] = _SYSTEM
             elif migrate and vma.kind in MOVABLE:
-                new[gp] = 4 if racing or vma.kind not in ANON else 2
-            elif before == 0 or before == 3:
-                new[gp] = 1
+                new[gp] = _UNKNOWN if racing or vma.kind not in ANON else _VRAM
+            elif before in _UNSETTLED:
+                new[gp] = _SYSTEM
         if r.status == 0:
             pages.update(new)
         else:
             self.refused += 1
             # How far it came is in the accesses' results; the belief does not follow them.
-            pages.update({gp: 4 if get(gp) == 2 else at for gp, at in new.items() if gp in pages})
+            pages.update({
+                gp: _UNKNOWN if get(gp) == _VRAM else at for gp, at in new.items() if gp in pages
+            })  # fmt: skip
         self._count(cells)
 
     def _count(self, cells: set[tuple[str, int, int]]) -> None:
@@ -226,7 +232,7 @@ class Coverage:
         cells = set()
         for v in proc.overlapping(start, end):
             for at in set(map(get, range(max(v.start, start), min(v.end, end)))):
-                cells.add((row, int(v.kind), at or 0))
+                cells.add((row, int(v.kind), at or _ABSENT))
         self._count(cells)
 
     def _ranged(
@@ -271,11 +277,13 @@ class Coverage:
         for v in proc.overlapping(start, end):
             span = range(max(v.start, start), min(v.end, end))
             if migrate and v.kind in MOVABLE:
-                pages.update(dict.fromkeys(span, 4 if unsure or v.kind not in ANON else 2))
+                pages.update(
+                    dict.fromkeys(span, _UNKNOWN if unsure or v.kind not in ANON else _VRAM)
+                )
             else:
-                unsettled = [gp for gp in span if pages.get(gp, 0) in (0, 3)]
+                unsettled = [gp for gp in span if pages.get(gp, _ABSENT) in _UNSETTLED]
                 if not unsure:
-                    pages.update(dict.fromkeys(unsettled, 1))
+                    pages.update(dict.fromkeys(unsettled, _SYSTEM))
 
     def _migrated(
         self, proc: Process, pages: dict[int, int], o: Op, r: OpResult, start: int, end: int,
@@ -288,10 +296,10 @@ class Coverage:
             for v in proc.overlapping(start, end):
                 if v.kind in MOVABLE:
                     span = range(max(v.start, start), min(v.end, end))
-                    pages.update(dict.fromkeys(span, 2 if whole else 4))
+                    pages.update(dict.fromkeys(span, _VRAM if whole else _UNKNOWN))
             return
-        there = [gp for gp, at in pages.items() if at in (2, 4) and start <= gp < end]
-        pages.update(dict.fromkeys(there, 4 if racing or r.aux1 else 1))
+        there = [gp for gp, at in pages.items() if at in (_VRAM, _UNKNOWN) and start <= gp < end]
+        pages.update(dict.fromkeys(there, _UNKNOWN if racing or r.aux1 else _SYSTEM))
 
     def _whole(
         self, space: Space, proc: Process, pages: dict[int, int], o: Op, r: OpResult
@@ -302,12 +310,12 @@ class Coverage:
             cells: set[tuple[str, int, int]] = set()
             for number, theirs in self._pages.items():
                 owner = space.procs.get(number)
-                there = [gp for gp, at in theirs.items() if at == 2]
+                there = [gp for gp, at in theirs.items() if at == _VRAM]
                 for gp in there:
                     vma = owner.find(gp) if owner else None
                     if vma is not None:
-                        cells.add(("evict", int(vma.kind), 2))
-                theirs.update(dict.fromkeys(there, 4 if o.a or r.status else 1))
+                        cells.add(("evict", int(vma.kind), _VRAM))
+                theirs.update(dict.fromkeys(there, _UNKNOWN if o.a or r.status else _SYSTEM))
             self._count(cells)
             return
         row = {OpKind.FORK: "fork", OpKind.EXIT: "exit", OpKind.KILL: "kill"}.get(
@@ -322,7 +330,7 @@ class Coverage:
             self._pages[o.arg] = dict(pages)
         elif kind == OpKind.CLOSE_GPU:
             self._migrate.discard(o.proc)
-            pages.update({gp: 4 for gp, at in pages.items() if at == 2})
+            pages.update({gp: _UNKNOWN for gp, at in pages.items() if at == _VRAM})
 
     def to_json(self) -> dict[str, Any]:
         """Stable keys.  `cells`: what was met; `empty`: possible and not met."""
@@ -394,10 +402,10 @@ def _believe(pages: dict[int, int], start: int, r: OpResult) -> None:
         return
     for gp, q in enumerate(struct.unpack(f"<{len(r.data) // 4}I", r.data), start):
         if q & Q_CPU_DEVICE:
-            pages[gp] = 2
+            pages[gp] = _VRAM
         elif q & Q_CPU_READ:
-            pages[gp] = 1
-        elif gp in pages and pages[gp] != 3:
+            pages[gp] = _SYSTEM
+        elif gp in pages and pages[gp] != _SWAPPED:
             del pages[gp]
 
 
@@ -409,10 +417,10 @@ def _advise(proc: Process, pages: dict[int, int], o: Op, start: int, end: int) -
         for gp in there:
             v = proc.find(gp)
             if v is not None and v.kind in ANON:
-                pages[gp] = 4
+                pages[gp] = _UNKNOWN
     elif o.a == Advice.PAGEOUT:
         for v in proc.overlapping(start, end):
             if v.kind not in HUGETLB:
                 lo, hi = max(v.start, start), min(v.end, end)
-                there = [gp for gp, at in pages.items() if at == 1 and lo <= gp < hi]
-                pages.update(dict.fromkeys(there, 3))
+                there = [gp for gp, at in pages.items() if at == _SYSTEM and lo <= gp < hi]
+                pages.update(dict.fromkeys(there, _SWAPPED))

@@ -50,7 +50,7 @@ class Report:
     versions: dict[str, str] = field(default_factory=dict)
 
     def write_json(self, path: Path) -> None:
-        _write(path, json.dumps(asdict(self), indent=1) + "\n")
+        write_json(path, asdict(self))
 
     def write_junit(self, path: Path) -> None:
         """One test case for the run; each violation is a failure of it."""
@@ -146,6 +146,12 @@ def _clean(text: str) -> str:
 def _one_line(text: str) -> str:
     """A KTAP line cannot be continued."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def write_json(path: Path | None, data: Any) -> None:
+    """What `--json FILE` of every command writes, if it was given.  Raises UsageError."""
+    if path is not None:
+        _write(path, json.dumps(data, indent=1) + "\n")
 
 
 def _write(path: Path, text: str) -> None:

@@ -74,24 +74,22 @@ class Traced:
 
 def parse_ftrace(text: str) -> list[Traced]:
     """The driver's events in the text of tracefs; other lines are passed over."""
-    out = []
-    for line in text.splitlines():
-        m = _FTRACE.match(line)
-        if m:
-            at = int(m["s"]) * 10**9 + int(m["us"]) * 1000
-            out.append(Traced(at, m["name"], m["args"], f"{m['task'].strip()}-{m['pid']}"))
-    return out
+    return [
+        Traced(_time(m), m["name"], m["args"], f"{m['task'].strip()}-{m['pid']}")
+        for m in map(_FTRACE.match, text.splitlines())
+        if m
+    ]
 
 
 def parse_qemu(text: str) -> list[Traced]:
     """The device's events in QEMU's log."""
-    out = []
-    for line in text.splitlines():
-        m = _QEMU.match(line)
-        if m:
-            at = int(m["s"]) * 10**9 + int(m["us"]) * 1000
-            out.append(Traced(at, m["name"], m["args"]))
-    return out
+    return [
+        Traced(_time(m), m["name"], m["args"]) for m in map(_QEMU.match, text.splitlines()) if m
+    ]
+
+
+def _time(m: re.Match[str]) -> int:
+    return int(m["s"]) * 10**9 + int(m["us"]) * 1000
 
 
 @dataclass(frozen=True)

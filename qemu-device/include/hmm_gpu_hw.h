@@ -201,6 +201,19 @@
 #define HG_CNT_ACTIVE_CTXS		27	/* gauge: contexts enabled */
 #define HG_CNT_VIOLATIONS		28	/* what the device's own checks found, since the host cleared them */
 #define HG_NUM_COUNTERS			29
+/* X(symbol after HG_CNT_, name): what host and guest call them in every list */
+#define HG_DEVICE_COUNTERS(X) \
+	X(FAULTS, "faults") X(FAULTS_DROPPED, "faults_dropped") \
+	X(FAULTS_NONREPLAY, "faults_nonreplay") X(REPLAYS, "replays") X(CANCELS, "cancels") \
+	X(INVALS, "invals") X(UTLB_HITS, "utlb_hits") X(UTLB_MISSES, "utlb_misses") \
+	X(L2TLB_HITS, "l2tlb_hits") X(L2TLB_MISSES, "l2tlb_misses") X(INSTRS, "instrs") \
+	X(LOADS, "loads") X(STORES, "stores") X(ATOMICS, "atomics") X(READ_VRAM, "read_vram") \
+	X(READ_SYS, "read_sys") X(WRITE_VRAM, "write_vram") X(WRITE_SYS, "write_sys") \
+	X(COPIES, "copies") X(COPY_BYTES, "copy_bytes") X(LAUNCHES, "launches") \
+	X(FENCES, "fences") X(PREEMPTS, "preempts") X(IRQS, "irqs") \
+	X(GUEST_ERRORS, "guest_errors") X(STALLED_WARPS, "stalled_warps") \
+	X(PENDING_FAULTS, "pending_faults") X(ACTIVE_CTXS, "active_ctxs") \
+	X(VIOLATIONS, "violations")
 
 /*
  * -- mirror audit: what the device has to know of the CPU's page tables --

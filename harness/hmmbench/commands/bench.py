@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from rich.console import Console
@@ -12,9 +11,8 @@ from rich.table import Table
 from hmmbench import bench
 from hmmbench.build import BuildRequest, ensure
 from hmmbench.commands import options
-from hmmbench.report import check_writable
+from hmmbench.report import check_writable, write_json
 from hmmbench.ui import Ui
-from hmmbench.vm.errors import guard_disk
 from hmmbench.vm.standard import best_spec
 
 #: Figures of the bench itself: key, words, unit.
@@ -44,9 +42,7 @@ def main(
     artifacts = ensure(request, ui)
     spec, accel = best_spec(artifacts)
     report = bench.everything(artifacts, request, spec, accel, ui)
-    if json_file is not None:
-        with guard_disk(json_file):
-            json_file.write_text(json.dumps(report, indent=1) + "\n")
+    write_json(json_file, report)
     show(report, Console())
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
 import threading
@@ -17,8 +16,8 @@ import typer
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.commands import options
 from hmmbench.errors import UsageError
+from hmmbench.report import check_writable, write_json
 from hmmbench.ui import Ui
-from hmmbench.vm.errors import guard_disk
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.ssh import Ssh, keys
 from hmmbench.vm.standard import best_spec
@@ -56,6 +55,7 @@ def main(
     """
     if command is not None and console:
         raise UsageError("--exec and --console exclude each other")
+    check_writable(json_file, "--json")
     artifacts = ensure(
         BuildRequest(kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug), Ui()
     )
@@ -90,8 +90,7 @@ def main(
                 "qemu": artifacts.versions["qemu"],
                 "console": machine.console.text(),
             }
-            with guard_disk(json_file):
-                json_file.write_text(json.dumps(report, indent=1) + "\n")
+            write_json(json_file, report)
     # As a shell does it: a command that a signal ended has no exit status of its own.
     raise typer.Exit(128 - status if status < 0 else status)
 

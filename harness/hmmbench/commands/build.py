@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from hmmbench.build import BuildRequest, ensure
 from hmmbench.commands import options
+from hmmbench.report import check_writable, write_json
 from hmmbench.ui import Ui
 
 
@@ -34,6 +34,7 @@ def main(
 
     Example:  ./hmmbench build --kernel latest --json built.json
     """
+    check_writable(json_file, "--json")
     request = BuildRequest(
         kernel=kernel,
         kernel_build=kernel_build,
@@ -44,8 +45,7 @@ def main(
         jobs=jobs,
     )
     artifacts = ensure(request, Ui())
-    if json_file is not None:
-        json_file.write_text(json.dumps(artifacts.as_json(), indent=1) + "\n")
+    write_json(json_file, artifacts.as_json())
     for name, value in artifacts.versions.items():
         typer.echo(f"{name:<10} {value}")
     typer.echo(f"{'binary':<10} {artifacts.qemu}")

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -12,6 +10,7 @@ from rich.markup import escape
 from hmmbench import doctor
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_USAGE
+from hmmbench.report import write_json
 
 _STYLE = {"ok": "green", "note": "yellow", "missing": "red"}
 
@@ -26,8 +25,7 @@ def main(
     Example:  ./hmmbench doctor --json doctor.json
     """
     report = doctor.examine()
-    if json_file is not None:
-        json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+    write_json(json_file, report.as_json())
     console = Console(highlight=False)
     for finding in report.findings:
         style = _STYLE[finding.level]

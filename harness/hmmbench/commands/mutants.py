@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hmmbench.commands import options
 from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.mutants import Mutant, choose, table
 from hmmbench.mutation import ALIVE, ERROR, KILLED, Result, Row, run_one, run_sound
 from hmmbench.mutation_jobs import run_many
-from hmmbench.report import check_writable
+from hmmbench.report import check_writable, write_json
 from hmmbench.ui import Ui
 
 
@@ -37,9 +37,7 @@ def main(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where recipes and evidence go.")] = Path(
         "hmmbench-out/mutants"
     ),
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE.")
-    ] = None,
+    json_file: options.JsonFile = None,
     list_only: Annotated[
         bool, typer.Option("--list", help="Name the mutants and what they stand for, and end.")
     ] = False,
@@ -73,8 +71,7 @@ def main(
         _run(result, chosen, ui, out, jobs, shrink, control)
     finally:
         # Also after an interrupt: what was found up to then is worth having.
-        if json_file is not None:
-            json_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")
+        write_json(json_file, result.to_json())
     _show_summary(result)
     return {"pass": EXIT_OK, "fail": EXIT_VIOLATION}.get(result.verdict, EXIT_ENVIRONMENT)
 

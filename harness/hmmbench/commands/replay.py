@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +16,7 @@ from hmmbench.errors import EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.export_c import export
 from hmmbench.recipe import Recipe
 from hmmbench.replay import replay, sound
-from hmmbench.report import check_writable
+from hmmbench.report import check_writable, write_json
 from hmmbench.target import Execution, VmTarget
 from hmmbench.trace import DEVICE_EVENTS, Tracer, chrome
 from hmmbench.trace import write as write_trace
@@ -84,24 +83,15 @@ def main(
             )  # fmt: skip
         if out is not None and result.found:
             target.keep(out)
-    if json_file is not None:
-        json_file.write_text(
-            json.dumps(
-                {
-                    "verdict": "fail" if result.found else "pass",
-                    "recipe": str(recipe_file),
-                    "kernel": artifacts.kernel_release,
-                    "accel": accel.name,
-                    "executions": result.executions,
-                    "failures": result.failures,
-                    "violations": [
-                        {"oracle": v.oracle, "message": v.message} for v in result.violations[:20]
-                    ],
-                },
-                indent=1,
-            )
-            + "\n"
-        )
+    write_json(json_file, {
+        "verdict": "fail" if result.found else "pass",
+        "recipe": str(recipe_file),
+        "kernel": artifacts.kernel_release,
+        "accel": accel.name,
+        "executions": result.executions,
+        "failures": result.failures,
+        "violations": [{"oracle": v.oracle, "message": v.message} for v in result.violations[:20]],
+    })  # fmt: skip
     if not result.found:
         typer.echo(f"no violation in {result.executions} executions")
         return EXIT_OK
