@@ -98,6 +98,7 @@ static int delays_open(struct inode *inode, struct file *file)
 
 static ssize_t delays_write(struct file *file, const char __user *ubuf, size_t len, loff_t *pos)
 {
+	struct hg_device *hdev = ((struct seq_file *)file->private_data)->private;
 	char *buf, *at, *line;
 	int ret = 0;
 
@@ -108,7 +109,7 @@ static ssize_t delays_write(struct file *file, const char __user *ubuf, size_t l
 		return PTR_ERR(buf);
 	at = buf;
 	while (!ret && (line = strsep(&at, "\n;")))
-		ret = hg_delay_set(line);
+		ret = hg_delay_set(hdev, line);
 	kfree(buf);
 	return ret ? ret : len;
 }

@@ -31,6 +31,8 @@
 	X(sched_before_doorbell)	\
 	X(release_begin)
 
+struct hg_device;
+
 enum hg_delay {
 #define X(name) HG_DELAY_##name,
 	HG_DELAY_POINTS(X)
@@ -41,9 +43,10 @@ enum hg_delay {
 DECLARE_STATIC_KEY_FALSE(hg_delays_on);
 
 void __hg_delay(enum hg_delay point, bool may_sleep);
-int hg_delay_set(char *line);
+int hg_delay_set(struct hg_device *hdev, char *line);
 void hg_delay_show(struct seq_file *m);
 void hg_delay_clear(void);
+void hg_delay_forget(struct hg_device *hdev);
 
 #define hg_delay(name)							\
 	do {								\

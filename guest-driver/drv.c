@@ -262,6 +262,7 @@ static void hg_quiesce(struct hg_device *hdev)
 	}
 	hdev->hw_live = false;
 	up_write(&hdev->hw_sem);
+	hg_delay_forget(hdev);
 	pci_clear_master(hdev->pdev);
 	hg_vram_hide(hdev);
 }

@@ -43,7 +43,8 @@ VERSION = 1
 class Environment:
     """What surrounds a program: widened races in the driver, misbehaviour of the device.
 
-    `delays`: lines for the driver's debugfs file ("NAME USEC [PERMILLE [SEED]]"); `inject`:
+    `delays`: lines for the driver's debugfs file ("NAME [at N | until OTHER] USEC [PERMILLE
+    [SEED]]"); `inject`:
     rules of the device (docs/device.md); `audit`: the device's mirror audit (docs/audit.md).
     """
 

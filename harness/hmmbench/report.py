@@ -35,6 +35,9 @@ class Report:
     pages_to_system: int = 0
     undecided: int = 0
     audit: str = "off"
+    schedule: str = "random"
+    #: ordered pairs of delay points: how many there are, were tried, were met (schedule pairs)
+    interleavings: dict[str, int] = field(default_factory=dict)
     audit_checks: int = 0
     audit_undecided: int = 0
     machines: int = 0
@@ -122,6 +125,11 @@ class Report:
             "migrated", f"{self.pages_to_device} pages to the device, {self.pages_to_system} back"
         )
         table.add_row("audit", f"{self.audit}: {self.audit_checks} translations compared")
+        if self.interleavings:
+            table.add_row(
+                "interleavings", "{pairs_met} of {pairs} ordered pairs of points met, "
+                "{pairs_tried} tried".format(**self.interleavings),
+            )  # fmt: skip
         table.add_row("time", f"{self.wall_s:.1f} s")
         console.print(table)
         if self.html:

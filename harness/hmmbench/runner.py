@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -28,19 +28,12 @@ from hmmbench.guest.protocol import Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Recipe
-from hmmbench.shrink import Shrinker
+from hmmbench.schedule import FAVOURITES, SCHEDULES
+from hmmbench.shrink import Shrinker, Shrunk
 from hmmbench.target import Execution, Target, judge
 
 #: Examples of each profile.
 PROFILES = {"quick": 300, "default": 3000, "long": 30000}
-
-#: Delay points that are chosen more often, where the driver has them: between looking at the
-#: CPU's page table and acting on it is where drivers of this kind go wrong.
-FAVOURITES = ("svm_after_range_fault", "migrate_before_map")
-
-#: Microseconds and how many of 1000 passages wait.  Long waits meet what short ones miss, but one
-#: at each passage would make an example take seconds.
-DELAYS = ((500, 1000), (3000, 300), (8000, 100))
 
 #: Executions at most to see the small failure once more, for the report.
 LOOKS = 40
@@ -125,6 +118,7 @@ class Campaign:
     target      -- where programs are executed
     out         -- folder for evidence; made when there is some
     delays      -- names of the driver's delay points
+    schedule    -- how they are used: a name of schedule.SCHEDULES
     injections  -- rules that may be used (none: the device behaves)
     note        -- called with the tally now and then
     shrink_s    -- time for making one failure small
@@ -141,6 +135,7 @@ class Campaign:
         examples: int = PROFILES["quick"],
         kernel: str = "",
         delays: Sequence[str] = (),
+        schedule: str = "random",
         injections: Sequence[str] = INJECTIONS,
         note: Callable[[Tally, str], None] = lambda tally, text: None,
         shrink_s: float = 150.0,
@@ -153,6 +148,7 @@ class Campaign:
         self.examples = examples
         self.kernel = kernel
         self.delays = tuple(delays)
+        self.schedule = SCHEDULES[schedule](self.delays)
         self.injections = tuple(injections)
         self.note = note
         self.shrink_s = shrink_s
@@ -162,6 +158,7 @@ class Campaign:
         self._started = 0
         self._begun = time.monotonic()
         self._running: _Running | None = None
+        self._before: _Running | None = None
 
     def run(self) -> Tally:
         """The machine runs one example while this thread judges the one before and makes the next.
@@ -219,18 +216,8 @@ class Campaign:
     def environment(self, index: int) -> Environment:
         """Most examples run undisturbed; some with a widened race or a misbehaving device."""
         rng = random.Random(self.seed << 32 | index)
-        delays: tuple[str, ...] = ()
+        delays = self.schedule.delays(rng)
         inject: tuple[str, ...] = ()
-        if self.delays and rng.random() < 0.3:
-            names = rng.sample(self.delays, k=min(len(self.delays), rng.choice((1, 1, 2))))
-            favourites = [n for n in FAVOURITES if n in self.delays]
-            if favourites and rng.random() < 0.5:
-                names = [rng.choice(favourites)]
-            delays = tuple(
-                f"{name} {us} {permille} {rng.randrange(1, 1 << 16)}"
-                for name in names
-                for us, permille in (rng.choice(DELAYS),)
-            )
         if self.injections and rng.random() < 0.15:
             inject = (rng.choice(self.injections),)
         return Environment(delays, inject, self.audit)
@@ -262,7 +249,9 @@ class Campaign:
         """Judge an example whose answer is there, and count it."""
         if example is None or self.tally.findings:
             return
-        outcome = judge(example.answer.result(), self.tally.coverage)
+        execution = example.answer.result()
+        self.schedule.learn(example.env.delays, execution.points)
+        outcome = judge(execution, self.tally.coverage)
         self.tally.examples += 1
         self.tally.operations += outcome.operations
         self.tally.gpu_accesses += outcome.gpu_accesses
@@ -271,7 +260,8 @@ class Campaign:
         self.note(self.tally, "")
         if outcome.failed:
             self._wait()  # the next one is in the machine already; nobody looks at its answer
-            self._found(example.program, example.env, example.index, outcome.violations)
+            self._found(example, outcome.violations)
+        self._before = example
 
     def _record(self, env: Environment) -> None:
         """What the report shows besides the sums."""
@@ -282,9 +272,8 @@ class Campaign:
             elapsed = round(time.monotonic() - self._begun, 3)
             tally.pace.append((elapsed, tally.operations, tally.examples))
 
-    def _found(
-        self, p: Program, env: Environment, index: int, violations: list[Violation]
-    ) -> None:
+    def _found(self, example: _Running, violations: list[Violation]) -> None:
+        p, env, index = example.program, example.env, example.index
         first = violations[0]
         found = time.monotonic()
         self.tally.found_s = found - self._begun
@@ -308,13 +297,12 @@ class Campaign:
         finding = Finding(first, path, folder, len(p.ops), 0.0)
         self.tally.findings.append(finding)
         self.note(self.tally, f"violation in example {index}: {first.message}")
-        shrinker = Shrinker(
-            self.target, p, env, first, self.shrink_s,
-            lambda text: self.note(self.tally, f"shrinking: {text}"),
-            [n for n in FAVOURITES if n in self.delays]
-            + [n for n in self.delays if n not in FAVOURITES],
-        )  # fmt: skip
-        small = shrinker.run()
+        small = self._shrink(p, env, first)
+        if not small.rate and self._before is not None:
+            # Some mistakes show when the next program starts (an ASID that is used again).
+            self.note(self.tally, "not seen again: the example before is tried")
+            p, env, index = self._before.program, self._before.env, self._before.index
+            small = self._shrink(p, env, replace(first, op=-1))
         self.tally.shrunk_s = time.monotonic() - found
         if small.rate:
             Recipe(
@@ -330,6 +318,15 @@ class Campaign:
                 self.target, small.program, small.environment, small.violation,
                 min(LOOKS, repeats(small.rate)),
             )  # fmt: skip
+
+
+    def _shrink(self, p: Program, env: Environment, first: Violation) -> Shrunk:
+        return Shrinker(
+            self.target, p, env, first, self.shrink_s,
+            lambda text: self.note(self.tally, f"shrinking: {text}"),
+            [n for n in FAVOURITES if n in self.delays]
+            + [n for n in self.delays if n not in FAVOURITES],
+        ).run()  # fmt: skip
 
 
 def repeats(rate: float) -> int:

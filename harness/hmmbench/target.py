@@ -22,6 +22,8 @@ from hmmbench.oracle import leaks, mirror, progress, protocol, splat
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
+from hmmbench.schedule import Point
+from hmmbench.schedule import parse as parse_points
 from hmmbench.trace import Tracer, page_events
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
@@ -56,12 +58,14 @@ class Execution:
     result      -- None: the machine did not answer
     violations  -- what the machine itself said (splats, death, hang)
     tainted     -- the machine may not be used for another example
+    points      -- the driver's delay points, if any was set
     """
 
     program: Program
     result: Result | None = None
     violations: list[Violation] = field(default_factory=list)
     tainted: bool = False
+    points: list[Point] = field(default_factory=list)
 
 
 class Target(Protocol):
@@ -212,17 +216,21 @@ class VmTarget:
 
     def delay_points(self) -> list[str]:
         """Names of the driver's delay points."""
-        text = self.vm.agent.read_file(self._debugfs() + "/delays").decode()
-        return [line.split()[0] for line in text.splitlines() if line.strip()]
+        return [point.name for point in self._points(self.vm)]
+
+    def _points(self, vm: Machine) -> list[Point]:
+        return parse_points(vm.agent.read_file(self._debugfs() + "/delays").decode())
 
     def _debugfs(self) -> str:
         return str(self.vm.hello.get("debugfs", "/sys/kernel/debug/dri/0"))
 
     def _surround(self, wanted: Environment) -> None:
-        if wanted == self._set:
+        # "at N" counts passages from here on.
+        again = any(" at " in line for line in wanted.delays)
+        if wanted == self._set and not again:
             return
         vm = self.vm
-        if wanted.delays != self._set.delays:
+        if wanted.delays != self._set.delays or again:
             text = "\n".join(["clear", *wanted.delays]) + "\n"
             vm.agent.write_file(self._debugfs() + "/delays", text.encode(), mode=0)
         if wanted.inject != self._set.inject:
@@ -264,6 +272,8 @@ class VmTarget:
                 result.counters_after = self._driver_counters(vm)
             done.tainted = bool(progress.check(program, result) or leaks.check(result))
             done.violations += self._checked(vm)
+            if environment.delays:
+                done.points = self._points(vm)
             splats = splat.scan(vm.console.take())
         except AgentTimeout as error:
             done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))

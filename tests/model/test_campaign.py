@@ -13,6 +13,7 @@ import pytest
 from hmmbench.event import Event
 from hmmbench.export_c import export
 from hmmbench.guest.protocol import Program, Result
+from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Recipe
 from hmmbench.replay import replay
 from hmmbench.report import Report
@@ -80,6 +81,31 @@ def test_failures_become_small_recipes_that_repeat(tmp_path: Path, bug: str) -> 
     assert sum(again) >= 9
     assert not any(replay(FakeTarget("", seed), recipe).found for seed in range(10))
     assert "REPRO_MAIN" in export(recipe)
+
+
+def test_a_mistake_that_shows_one_example_late(tmp_path: Path) -> None:
+    """What an example left behind is found when the next begins: the recipe is the first one."""
+
+    class Late(FakeTarget):
+        left = False
+
+        def execute(self, program: Program, environment: Environment) -> Execution:
+            done = super().execute(program, environment)
+            if self.left:
+                done.violations.append(Violation("protocol", "asid-reuse: of the example before"))
+            self.left = bool(environment.inject)
+            return done
+
+        def renew(self) -> None:
+            self.left = False
+
+    tally = Campaign(Late(), tmp_path, seed=2, examples=300, shrink_s=20).run()
+    (finding,) = tally.findings
+    recipe = Recipe.read(finding.recipe)
+    assert recipe.environment.inject
+    assert finding.rate > 0.5
+    assert len(recipe.program.ops) <= 2
+    assert replay(Late(), recipe).found
 
 
 def test_an_error_of_the_machine_is_not_a_violation(tmp_path: Path) -> None:

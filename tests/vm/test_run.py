@@ -7,15 +7,12 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from work import plain
 
 from hmmbench import paths
 from hmmbench.build import Artifacts
-from hmmbench.errors import EnvironmentFailure
 from hmmbench.export_c import export
-from hmmbench.guest.protocol import Acc, Op, OpKind, Program
-from hmmbench.model.generate import FILE_PAGES
-from hmmbench.recipe import Environment, Recipe
+from hmmbench.recipe import Environment
 from hmmbench.replay import replay
 from hmmbench.runner import Campaign
 from hmmbench.target import VmTarget
@@ -39,20 +36,9 @@ def test_a_short_campaign_passes(spec: MachineSpec, tmp_path: Path) -> None:
         assert totals.to_system > 0
 
 
-def _plain() -> Recipe:
-    """Write by the CPU, read by the GPU."""
-    page = (1 << 12,)
-    ops = [
-        Op(OpKind.MMAP, region=1, len=page[0], a=3),
-        Op(OpKind.CPU_ACCESS, phase=1, acc=[(int(Acc.WRITE), 1, 0, 0, 5, 0)]),
-        Op(OpKind.GPU_ACCESS, phase=2, acc=[(int(Acc.READ), 1, 0, 0, 0, 0)]),
-    ]
-    return Recipe(Program(ops, FILE_PAGES), Environment(), repeat=3)
-
-
 def test_replay_of_a_sound_recipe_finds_nothing(spec: MachineSpec) -> None:
     with Opener(spec) as opener, VmTarget(opener) as target:
-        result = replay(target, _plain())
+        result = replay(target, plain())
     assert not result.found
     assert result.executions == 3
 
@@ -65,7 +51,7 @@ def test_an_exported_program_runs_and_can_fail(
     subprocess.run(
         ["make", "-s", "-C", str(driver / "agent"), f"OUT={library}"], check=True
     )
-    source = export(_plain())
+    source = export(plain())
     assert "READ(1, 0x0, 0x5ull)" in source
     broken = source.replace("READ(1, 0x0, 0x5ull)", "READ(1, 0x0, 0x6ull)")
     with Opener(spec) as opener:
@@ -89,7 +75,7 @@ def test_an_execution_is_traced(spec: MachineSpec) -> None:
         tracer = Tracer(target.vm)
         for _ in range(2):
             tracer.start()
-            done = target.execute(_plain().program, Environment())
+            done = target.execute(plain().program, Environment())
             driver, device = tracer.driver(), tracer.device()
     assert done.result is not None
     starts = [r.start_ns for r in done.result.ops]
@@ -106,14 +92,3 @@ def test_an_execution_is_traced(spec: MachineSpec) -> None:
     alignment = align(driver, device)
     assert alignment is not None
     assert alignment.error is not None
-
-
-def test_an_unknown_delay_point_is_refused(spec: MachineSpec) -> None:
-    program = _plain().program
-    wrong = Environment(("nothing_of_this_name 5",))
-    with (
-        Opener(spec) as opener,
-        VmTarget(opener) as target,
-        pytest.raises(EnvironmentFailure, match="delays"),
-    ):
-        target.execute(program, wrong)

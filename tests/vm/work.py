@@ -20,6 +20,8 @@ from hmmbench.guest.protocol import (
     Program,
     Result,
 )
+from hmmbench.model.generate import FILE_PAGES
+from hmmbench.recipe import Environment, Recipe
 from hmmbench.vm.machine import Machine
 
 
@@ -81,3 +83,13 @@ def mixed(seed: int, pages: int = 64, lanes: int = 128, each: int = 8, rounds: i
     for phase, op in enumerate(ops):
         op.phase = phase
     return Work(Program(ops, timeout_ms=60000, seed=seed), expected)
+
+
+def plain() -> Recipe:
+    """Write by the CPU, read by the GPU."""
+    ops = [
+        Op(OpKind.MMAP, region=1, len=PAGE, a=PROT_RW),
+        Op(OpKind.CPU_ACCESS, phase=1, acc=[(int(Acc.WRITE), 1, 0, 0, 5, 0)]),
+        Op(OpKind.GPU_ACCESS, phase=2, acc=[(int(Acc.READ), 1, 0, 0, 0, 0)]),
+    ]
+    return Recipe(Program(ops, FILE_PAGES), Environment(), repeat=3)

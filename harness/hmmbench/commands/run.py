@@ -39,6 +39,12 @@ class Audit(StrEnum):
     access = "access"
 
 
+class Schedule(StrEnum):
+    random = "random"
+    pct = "pct"
+    pairs = "pairs"
+
+
 class Profile(StrEnum):
     quick = "quick"
     default = "default"
@@ -66,6 +72,13 @@ def main(
     delays: Annotated[
         bool, typer.Option(help="Widen races at the driver's delay points now and then.")
     ] = True,
+    schedule: Annotated[
+        Schedule,
+        typer.Option(
+            help="How those points are used: at random; few waits at single passages "
+            "(probabilistic concurrency testing); each ordered pair of points in turn."
+        ),
+    ] = Schedule.random,
     audit: Annotated[
         Audit,
         typer.Option(
@@ -103,15 +116,16 @@ def main(
     )  # fmt: skip
     ui = Ui()
     report = Report(
-        seed=seed, profile=profile.value, options=_same(request), audit=audit.value
-    )
+        seed=seed, profile=profile.value, options=_same(request), audit=audit.value,
+        schedule=schedule.value,
+    )  # fmt: skip
     begun = time.monotonic()
     count = examples or PROFILES[profile.value]
     code = EXIT_ENVIRONMENT
     done: list[tuple[Tally, VmTarget]] = []
     try:
         tally = _run(
-            request, ui, report, out, seed, count, inject, delays, audit.value, done
+            request, ui, report, out, seed, count, inject, delays, done
         )
         report.verdict = "fail" if tally.findings else "pass"
         code = EXIT_VIOLATION if tally.findings else EXIT_OK
@@ -149,7 +163,6 @@ def _run(
     count: int,
     inject: bool,
     delays: bool,
-    audit: str,
     done: list[tuple[Tally, VmTarget]],
 ) -> Tally:
     artifacts = ensure(request, ui)
@@ -169,14 +182,15 @@ def _run(
             campaign = Campaign(
                 target, out, seed=seed, examples=count, kernel=report.kernel, delays=points,
                 injections=INJECTIONS if inject else (), note=_Progress(stage, target, count),
-                audit=audit,
+                audit=report.audit, schedule=report.schedule,
             )  # fmt: skip
             try:
                 return campaign.run()
             finally:
                 _fill(report, campaign.tally, target)
+                report.interleavings = campaign.schedule.coverage()
                 done.append((campaign.tally, target))
-                if audit != "off" and report.gpu_accesses and not report.audit_checks:
+                if report.audit != "off" and report.gpu_accesses and not report.audit_checks:
                     ui.say(
                         "NO MIRROR AUDIT: the device compared nothing. An IOMMU that translates, "
                         "a driver that does not program it, or another architecture."

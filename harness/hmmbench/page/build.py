@@ -111,6 +111,7 @@ def render(report: Report, tally: Tally, counters: Mapping[str, int]) -> str:
         numbers=_numbers(counters),
         injected=sorted(tally.injected.items()),
         delayed=sorted(tally.delayed.items()),
+        interleavings=report.interleavings,
         pace=_pace(tally.pace),
         findings=[_finding(n, f, report.options) for n, f in enumerate(tally.findings, 1)],
         stages=[(name, duration(s * 1e9)) for name, s in report.stages.items()],
@@ -215,10 +216,16 @@ def _finding(number: int, f: Finding, options: Sequence[str]) -> dict[str, Any]:
 
 
 def _delay(line: str) -> str:
-    """ "NAME USEC [PERMILLE [SEED]]" in words."""
-    name, usec, *rest = line.split()
-    often = f", in {int(rest[0]) / 10:g} % of passages" if rest and rest[0].isdigit() else ""
-    return f"{name}: {usec} \N{MICRO SIGN}s{often}"
+    """ "NAME [at N | until OTHER] USEC [PERMILLE [SEED]]" in words."""
+    name, *rest = line.split()
+    when, limit = "", ""
+    if rest[0] == "at":
+        when = f", at passage {rest[1]}"
+    elif rest[0] == "until":
+        when, limit = f", until {rest[1]} comes", " at most"
+    usec, *share = rest[2:] if when else rest
+    often = f", in {int(share[0]) / 10:g} % of passages" if share and share[0].isdigit() else ""
+    return f"{name}: {usec} \N{MICRO SIGN}s{limit}{when}{often}"
 
 
 def _pages(portrait: Portrait | None) -> list[dict[str, str]]:

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Races on purpose: where the driver waits in an example, so that a narrow race becomes wide.
+
+A schedule chooses lines for the driver's file `delays` (docs/driver.md) and learns from what the
+driver counted in the example.  Which examples it disturbs, and how, follows from the campaign's
+seed and from those counts; a recipe has the lines themselves, so a replay needs no schedule.
+
+random -- a point, a length and a share of its passages, drawn for each example.
+pct    -- few waits at single passages, drawn from all passages that earlier examples had: the
+          idea of probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010: a bug of
+          depth d needs d - 1 preemptions at the right steps; few, well spread, find it with a
+          known probability).  A wait takes the place of their change of priority.
+pairs  -- a point waits until another thread passes a second point, or until the device counts
+          an event: each ordered pair in turn, those that were met least first.  What it met is
+          the campaign's coverage of interleavings.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+#: Share of examples that are disturbed.
+SHARE = 0.3
+
+#: Points that are chosen more often, where the driver has them: between looking at the CPU's
+#: page table and acting on it is where drivers of this kind go wrong.
+FAVOURITES = ("svm_after_range_fault", "migrate_before_map")
+
+#: Microseconds and how many of 1000 passages wait.  Long waits meet what short ones miss, but one
+#: at each passage would make an example take seconds.
+DELAYS = ((500, 1000), (3000, 300), (8000, 100))
+
+#: Counters of the device that a point can wait for: what the GPU does meanwhile.
+EVENTS = (
+    "dev_faults", "dev_replays", "dev_invals", "dev_loads", "dev_stores", "dev_atomics",
+    "dev_copies", "dev_fences", "dev_launches",
+)  # fmt: skip
+
+#: pct: waits in an example at most, and their length (microseconds).
+DEPTH = 3
+PCT_US = 4000
+
+#: pct: passages of a point that nothing is known about.
+PCT_UNKNOWN = 20
+
+#: pairs: how long a point waits for the other (microseconds), and at how many of 1000 passages.
+PAIR_US = 3000
+PAIR_PERMILLE = 500
+
+
+@dataclass(frozen=True)
+class Point:
+    """A line of the driver's file after an example: counts since it was set.
+
+    hits    -- waits
+    passed  -- passages
+    met     -- waits that ended because the other point was passed
+    """
+
+    name: str
+    hits: int
+    passed: int
+    met: int
+
+
+def parse(text: str) -> list[Point]:
+    """The driver's file `delays`."""
+    out = []
+    for line in text.splitlines():
+        if line.strip():
+            name, _, _, hits, passed, met = line.split()
+            out.append(Point(name, int(hits), int(passed), int(met)))
+    return out
+
+
+class Schedule(ABC):
+    """Used by the campaign's thread alone."""
+
+    def __init__(self, points: Sequence[str], share: float = SHARE) -> None:
+        self.points = tuple(points)
+        self.share = share
+
+    def delays(self, rng: random.Random) -> tuple[str, ...]:
+        """Lines for one example; none for most."""
+        if not self.points or rng.random() >= self.share:
+            return ()
+        return self.choose(rng)
+
+    @abstractmethod
+    def choose(self, rng: random.Random) -> tuple[str, ...]:
+        """Lines for an example that is to be disturbed."""
+
+    def learn(self, lines: Iterable[str], points: Sequence[Point]) -> None:
+        """What the driver counted in an example that ran with these lines."""
+        del lines, points
+
+    def coverage(self) -> dict[str, int]:
+        """Of interleavings, for the report."""
+        return {}
+
+
+class Random(Schedule):
+    """See the module's text."""
+
+    def choose(self, rng: random.Random) -> tuple[str, ...]:
+        names = rng.sample(self.points, k=min(len(self.points), rng.choice((1, 1, 2))))
+        favourites = [n for n in FAVOURITES if n in self.points]
+        if favourites and rng.random() < 0.5:
+            names = [rng.choice(favourites)]
+        return tuple(
+            f"{name} {us} {permille} {rng.randrange(1, 1 << 16)}"
+            for name in names
+            for us, permille in (rng.choice(DELAYS),)
+        )
+
+
+class Pct(Schedule):
+    """See the module's text."""
+
+    def __init__(self, points: Sequence[str], share: float = SHARE) -> None:
+        super().__init__(points, share)
+        #: passages of a point in an example, the most seen lately
+        self._length = dict.fromkeys(self.points, PCT_UNKNOWN)
+
+    def choose(self, rng: random.Random) -> tuple[str, ...]:
+        names = list(self.points)
+        weights = [self._length[n] for n in names]
+        chosen = {}
+        for _ in range(rng.randint(1, DEPTH)):
+            name = rng.choices(names, weights)[0]
+            # The driver keeps one setting a point.
+            chosen[name] = f"{name} at {rng.randint(1, self._length[name])} {PCT_US}"
+        return tuple(chosen.values())
+
+    def learn(self, lines: Iterable[str], points: Sequence[Point]) -> None:
+        for p in points:
+            if p.name in self._length:
+                # Forgets slowly: examples differ in length.
+                self._length[p.name] = max(1, p.passed, self._length[p.name] * 3 // 4)
+
+
+class Pairs(Schedule):
+    """See the module's text."""
+
+    def __init__(self, points: Sequence[str], share: float = SHARE) -> None:
+        super().__init__(points, share)
+        self._tried: Counter[tuple[str, str]] = Counter()
+        self._met: Counter[tuple[str, str]] = Counter()
+        self._pairs = [(p, q) for p in self.points for q in (*self.points, *EVENTS)]
+
+    def choose(self, rng: random.Random) -> tuple[str, ...]:
+        # First what was never met, the least tried of it before the rest; chance among equals.
+        first, second = min(
+            self._pairs,
+            key=lambda pair: (self._met[pair] + self._tried[pair] // 4, rng.random()),
+        )
+        self._tried[first, second] += 1
+        return (
+            f"{first} until {second} {PAIR_US} {PAIR_PERMILLE} {rng.randrange(1, 1 << 16)}",
+        )
+
+    def learn(self, lines: Iterable[str], points: Sequence[Point]) -> None:
+        met = {p.name: p.met for p in points}
+        for line in lines:
+            first, word, second, *_ = line.split()
+            if word == "until" and met.get(first):
+                self._met[first, second] += 1
+
+    def coverage(self) -> dict[str, int]:
+        return {
+            "pairs": len(self._pairs),
+            "pairs_tried": len(self._tried),
+            "pairs_met": len(self._met),
+        }
+
+
+SCHEDULES: dict[str, Callable[[Sequence[str]], Schedule]] = {
+    "random": Random,
+    "pct": Pct,
+    "pairs": Pairs,
+}

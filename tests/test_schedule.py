@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Schedules: what they choose, and what they learn from the driver's counts."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hmmbench.page.build import _delay
+from hmmbench.schedule import EVENTS, SCHEDULES, SHARE, Pairs, Pct, Point, Random, parse
+
+POINTS = ("svm_after_range_fault", "to_ram_entry", "release_begin")
+
+
+def test_the_drivers_file() -> None:
+    text = "svm_after_range_fault 500 200 3 17 2\nto_ram_entry 0 0 0 4 0\n"
+    assert parse(text) == [Point("svm_after_range_fault", 3, 17, 2), Point("to_ram_entry", 0, 4, 0)]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_some_examples_are_disturbed_and_most_are_not(name: str) -> None:
+    schedule, rng = SCHEDULES[name](POINTS), random.Random(1)
+    chosen = [schedule.delays(rng) for _ in range(1000)]
+    disturbed = sum(1 for lines in chosen if lines)
+    assert abs(disturbed - 1000 * SHARE) < 60
+    for lines in chosen:
+        for line in lines:
+            assert line.split()[0] in POINTS
+            assert _delay(line).startswith(line.split()[0])
+        assert len({line.split()[0] for line in lines}) == len(lines)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_driver_without_points(name: str) -> None:
+    assert SCHEDULES[name](()).delays(random.Random(1)) == ()
+
+
+def test_the_same_seed_chooses_the_same() -> None:
+    for name in SCHEDULES:
+        a, b = (
+            [SCHEDULES[name](POINTS, 1.0).delays(random.Random(n)) for n in range(20)]
+            for _ in range(2)
+        )
+        assert a == b
+
+
+def test_random_prefers_favourites() -> None:
+    lines = [Random(POINTS, 1.0).choose(random.Random(n)) for n in range(300)]
+    first = sum(1 for x in lines if x[0].startswith(POINTS[0]))
+    assert first > 150
+
+
+def test_pct_waits_at_passages_that_exist() -> None:
+    schedule = Pct(POINTS, 1.0)
+    for _ in range(20):
+        schedule.learn((), [Point(POINTS[0], 0, 0, 0), Point(POINTS[1], 0, 200, 0)])
+    rng = random.Random(3)
+    at: dict[str, list[int]] = {p: [] for p in POINTS}
+    for _ in range(400):
+        for line in schedule.choose(rng):
+            name, word, n, us = line.split()
+            assert word == "at"
+            assert int(us) > 0
+            at[name].append(int(n))
+    assert set(at[POINTS[0]]) == {1}
+    assert min(at[POINTS[1]]) < 20
+    assert 150 < max(at[POINTS[1]]) <= 200
+    # In proportion to the steps of an execution.
+    assert len(at[POINTS[1]]) > 3 * len(at[POINTS[2]]) > len(at[POINTS[0]])
+
+
+def test_pairs_tries_all_before_any_again() -> None:
+    schedule, rng = Pairs(POINTS, 1.0), random.Random(5)
+    everything = len(POINTS) * (len(POINTS) + len(EVENTS))
+    seen = []
+    for _ in range(everything):
+        (line,) = schedule.choose(rng)
+        first, word, second, *_ = line.split()
+        assert word == "until"
+        seen.append((first, second))
+        schedule.learn((line,), [Point(first, 1, 1, 1)])
+    assert len(set(seen)) == everything
+    assert schedule.coverage() == {
+        "pairs": everything, "pairs_tried": everything, "pairs_met": everything,
+    }  # fmt: skip
+
+
+def test_pairs_comes_back_to_what_was_not_met() -> None:
+    schedule, rng = Pairs(POINTS, 1.0), random.Random(6)
+    never = (POINTS[2], "dev_copies")
+    count = 0
+    for _ in range(200):
+        (line,) = schedule.choose(rng)
+        first, _, second, *_ = line.split()
+        met = int((first, second) != never)
+        count += not met
+        schedule.learn((line,), [Point(first, 1, 1, met)])
+    assert schedule.coverage()["pairs_met"] == schedule.coverage()["pairs"] - 1
+    # Again and again, but not for ever instead of the others.
+    assert 4 <= count < 60
