@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hmmbench import paths
+from hmmbench.build import BuildRequest
 from hmmbench.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -37,6 +38,14 @@ class Mutant:
     source: str
     proof: str
     file: str
+
+    def request(self) -> BuildRequest:
+        """What to build."""
+        return BuildRequest(driver_patches=(self.path,))
+
+    def argv(self) -> list[str]:
+        """The arguments with which `hmmbench mutants` runs this one alone."""
+        return [self.name]
 
 
 def folder() -> Path:

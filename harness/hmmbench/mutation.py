@@ -135,24 +135,24 @@ def run_one(
     row = Row(mutant.name, mutant.bug_class, declared=bool(mutant.proof))
     seconds = min(limit_s, EQUIVALENT_S) if mutant.proof else limit_s
     silent = EQUIVALENT if mutant.proof else ALIVE
-    _fill(row, (mutant.path,), ui, out, seed, _UNBOUNDED, seconds, shrink_s, silent)
+    _fill(row, mutant.request(), ui, out, seed, _UNBOUNDED, seconds, shrink_s, silent)
     return row
 
 
 def run_sound(ui: Ui, out: Path, *, seed: int, examples: int, shrink_s: float) -> Row:
     """The control: the driver without a patch, for so many examples."""
     row = Row(SOUND, "no fault")
-    _fill(row, (), ui, out, seed, max(examples, CONTROL_MIN), None, shrink_s, SOUND)
+    _fill(row, BuildRequest(), ui, out, seed, max(examples, CONTROL_MIN), None, shrink_s, SOUND)
     return row
 
 
 def _fill(
-    row: Row, patches: tuple[Path, ...], ui: Ui, out: Path, seed: int, examples: int,
+    row: Row, request: BuildRequest, ui: Ui, out: Path, seed: int, examples: int,
     limit_s: float | None, shrink_s: float, silent: str,
 ) -> None:  # fmt: skip
     folder = out / row.name
     try:
-        artifacts = ensure(BuildRequest(driver_patches=patches), Ui(quiet=True))
+        artifacts = ensure(request, Ui(quiet=True))
         spec, _ = best_spec(artifacts)
         with ui.stage(row.name) as stage, Opener(spec) as opener, VmTarget(opener) as target:
             shown = examples if limit_s is None else 0
