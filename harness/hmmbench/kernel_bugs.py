@@ -114,8 +114,9 @@ def choose(names: Iterable[str], where: Path | None = None) -> list[KernelBug]:
 
 def table(bugs: Iterable[Mutant]) -> str:
     """The table of docs/kernel-bugs.md."""
-    lines = ["| bug | row | kernel | what is broken | fixed by | made |", "|---|---|---|---|---|---|"]
-    for b in sorted((b for b in bugs if isinstance(b, KernelBug)), key=lambda b: (b.row, b.name)):
+    lines = ["| bug | row | kernel | what is broken | fixed by | made |", "|" + "---|" * 6]
+    chosen = [b for b in bugs if isinstance(b, KernelBug)]
+    for b in sorted(chosen, key=lambda b: (b.row, b.name)):
         kernel = b.kernel + (" debug" if b.debug else "")
         prose = " ".join(b.prose.split()) + (" *Equivalent.*" if b.proof else "")
         cells = (b.name, str(b.row), kernel, prose, b.source, b.made)

@@ -82,6 +82,7 @@ def _make(
                 ["cp", "-a", "--reflink=auto", base.build_dir, work],
                 what="copying the kernel's build folder", log=log,
             )  # fmt: skip
+            _move(base.build_dir, work)
             state = {"files": []}
         # Before anything is changed: an interrupted build is cleared up by the next.
         old = set(state["files"])
@@ -101,7 +102,8 @@ def _make(
             ["make", f"-j{ctx.jobs}", "-C", work, "bzImage", "modules"],
             what="building the patched kernel", log=log, env=environment(),
         )  # fmt: skip
-        if (work / "Module.symvers").read_bytes() != (base.build_dir / "Module.symvers").read_bytes():
+        symbols = [(tree / "Module.symvers").read_bytes() for tree in (work, base.build_dir)]
+        if symbols[0] != symbols[1]:
             raise EnvironmentFailure(
                 f"{names} changes what modules link against",
                 "Such a change needs a kernel of its own: --kernel-source.",
@@ -110,6 +112,20 @@ def _make(
             "kernel", key,
             lambda folder: _copy(work / "arch/x86/boot/bzImage", folder / "bzImage"),
         )  # fmt: skip
+
+
+def _move(old: Path, new: Path) -> None:
+    """Let make's notes in a copied build folder name the copy.
+
+    The kernel's own have relative paths; those of its tools have not, and a tool that is compiled
+    anew (objtool) makes make compile every file that went through it.
+    """
+    was, now = f"{old}/".encode(), f"{new}/".encode()
+    for note in (new / "tools").rglob(".*"):
+        if note.is_file() and not note.is_symlink():
+            data = note.read_bytes()
+            if was in data:
+                note.write_bytes(data.replace(was, now))
 
 
 def _copy(source: Path, target: Path) -> None:
