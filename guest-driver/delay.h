@@ -29,6 +29,7 @@
 	X(fault_after_drain)	\
 	X(fault_before_replay)	\
 	X(sched_before_doorbell)	\
+	X(query_before_walk)	\
 	X(release_begin)
 
 struct hg_device;
