@@ -5,6 +5,8 @@ A patch (tests/mutants/NAME.patch) begins with a sentence of prose, an empty lin
 
     Class: the class of bug it stands for, a few words
     Source: where such a bug was made, or which list asks for it
+    Kernel: debug, if only a sanitised kernel can see the fault (memory that is used
+      after it was freed, a mapping that is never given back)
     Equivalent: only if no behaviour differs: the proof.  More lines are indented
       by two spaces.
 
@@ -22,7 +24,7 @@ from hmmbench import paths
 from hmmbench.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_FIELD = re.compile(r"(Class|Source|Equivalent): (\S.*)")
+_FIELD = re.compile(r"(Class|Source|Kernel|Equivalent): (\S.*)")
 _FILE = re.compile(r"--- a/(guest-driver/[\w./-]+)\n\+\+\+ b/(guest-driver/[\w./-]+)\n")
 
 
@@ -37,6 +39,7 @@ class Mutant:
     source: str
     proof: str
     file: str
+    debug: bool = False
 
 
 def folder() -> Path:
@@ -69,11 +72,13 @@ def parse(path: Path) -> Mutant:
     for name in ("Class", "Source"):
         if name not in fields:
             raise UsageError(f"{path}: its head has no {name}")
+    if fields.get("Kernel", "debug") != "debug":
+        raise UsageError(f"{path}: Kernel can only be debug")
     if not prose.strip() or not _NAME.fullmatch(path.stem):
         raise UsageError(f"{path}: a mutant has a name-with-dashes and a sentence of prose")
     return Mutant(
         path.stem, path, prose.strip(), fields["Class"], fields["Source"],
-        fields.get("Equivalent", ""), place[1],
+        fields.get("Equivalent", ""), place[1], "Kernel" in fields,
     )  # fmt: skip
 
 
@@ -102,6 +107,7 @@ def table(mutants: Iterable[Mutant]) -> str:
     lines = ["| mutant | class | what it breaks | source |", "|---|---|---|---|"]
     for m in sorted(mutants, key=lambda m: (m.bug_class, m.name)):
         prose = " ".join(m.prose.split()) + (" *Equivalent.*" if m.proof else "")
+        prose += " *Sanitised kernel.*" if m.debug else ""
         cells = (m.name, m.bug_class, prose, m.source)
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(lines) + "\n"
