@@ -38,8 +38,9 @@ PROFILES = {"quick": 300, "default": 3000, "long": 30000}
 #: Executions at most to see the small failure once more, for the report.
 LOOKS = 40
 
-#: Share of examples after which the driver is unbound and bound again.
-REBIND = 0.02
+#: After one example of so many, a quarter of a second: the driver is unbound and bound again.
+#: Soon for the first time, so that a short run has one.
+REBIND_EACH, REBIND_FIRST = 150, 7
 
 #: Examples of one run of Hypothesis.
 BATCH = 100
@@ -225,7 +226,7 @@ class Campaign:
         inject: tuple[str, ...] = ()
         if self.injections and rng.random() < 0.15:
             inject = (rng.choice(self.injections),)
-        return Environment(delays, inject, self.audit, rng.random() < REBIND)
+        return Environment(delays, inject, self.audit, index % REBIND_EACH == REBIND_FIRST)
 
     def _one(self, data: bytes) -> None:
         index = self._started
