@@ -29,7 +29,8 @@
 	X(fault_after_drain)	\
 	X(fault_before_replay)	\
 	X(sched_before_doorbell)	\
-	X(release_begin)
+	X(release_begin)	\
+	X(release_before_asid_free)
 
 struct hg_device;
 

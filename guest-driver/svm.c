@@ -175,6 +175,7 @@ void hg_svm_destroy(struct hg_svm *svm)
 
 	mmu_interval_notifier_remove(&svm->notifier);
 	mmdrop(svm->mm);
+	hg_delay(release_before_asid_free);
 	xa_erase(&hdev->svms, asid);
 	hg_live_add(hdev, mm_refs, -1);
 	hg_live_add(hdev, asids, -1);
