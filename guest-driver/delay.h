@@ -29,6 +29,7 @@
 	X(fault_after_drain)	\
 	X(fault_before_replay)	\
 	X(sched_before_doorbell)	\
+	X(exclusive_before_map)	\
 	X(release_begin)
 
 enum hg_delay {

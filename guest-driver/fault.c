@@ -249,6 +249,8 @@ static void serve_alone(struct hg_svm *svm, struct hg_fault *f)
 		if (!ret || ret == -EBUSY)
 			return;
 	}
+	/* before the cancel, which ends the job */
+	WRITE_ONCE(svm->fault_error, ret);
 	cancel(hdev, f->asid, f->addr, HG_CANCEL_ADDR |
 	       (wants_write(f) && ret == -EPERM ? HG_CANCEL_SCOPE_WRITE : HG_CANCEL_SCOPE_ALL));
 }
@@ -291,6 +293,7 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 		hg_svm_put(svm);
 		return;
 	}
+	WRITE_ONCE(svm->faults, svm->faults + n);
 	for (i = 0; i < n; i = j) {
 		for (j = i + 1; j < n; j++)
 			if ((f[j].addr ^ f[i].addr) >> HG_HUGE_SHIFT)

@@ -12,9 +12,18 @@
 
 #define HG_QUERY_TRIES	1000
 
-/* Reads CPU entries into pfns.  Success means locked pt_lock and a valid sequence. */
-static int snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
-			 unsigned long *pfns)
+/**
+ * hg_snapshot_lock() - read CPU entries, and keep them true
+ * @svm: mirror; its mm has users
+ * @start: first address
+ * @end: end
+ * @pfns: out: what hmm_range_fault() says, faulting nothing in
+ *
+ * Return: 0 with pt_lock held: until it is released the entries do not lose
+ * anything; -EINTR, -EBUSY.
+ */
+int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
+		     unsigned long *pfns)
 {
 	struct hmm_range range = {
 		.notifier = &svm->notifier,
@@ -69,7 +78,7 @@ int hg_svm_count_device(struct hg_svm *svm, unsigned long start, unsigned long e
 	int ret;
 
 	*device = 0;
-	ret = snapshot_lock(svm, start, end, pfns);
+	ret = hg_snapshot_lock(svm, start, end, pfns);
 	if (ret)
 		return ret;
 	for (i = 0; i < n; i++)
@@ -133,7 +142,7 @@ int hg_query_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 
 		next = min(end, ALIGN(addr + 1, HG_WINDOW_PAGES << PAGE_SHIFT));
 		n = (next - addr) >> PAGE_SHIFT;
-		ret = snapshot_lock(svm, addr, next, pfns);
+		ret = hg_snapshot_lock(svm, addr, next, pfns);
 		if (ret)
 			break;
 		for (i = 0; i < n; i++)

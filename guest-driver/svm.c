@@ -12,8 +12,8 @@
  * either the writer sees the new sequence and starts again, or the
  * invalidation sees what was written and clears it.
  *
- * No event is ignored, not even the driver's own migrations: so a page is
- * always out of the GPU's reach before it is copied.
+ * No event is ignored that takes something away, not even the driver's own
+ * migrations: so a page is always out of the GPU's reach before it is copied.
  */
 #include <linux/hmm.h>
 #include <linux/sched/mm.h>
@@ -37,6 +37,9 @@ static bool svm_invalidate(struct mmu_interval_notifier *ni,
 	struct hg_device *hdev = svm->hdev;
 	bool may_sleep = mmu_notifier_range_blockable(range);
 
+	/* our own way to exclusive access: see exclusive.c */
+	if (range->event == MMU_NOTIFY_EXCLUSIVE && range->owner == svm)
+		return true;
 	hg_delay_nosleep(svm_before_invalidate, may_sleep);
 	if (may_sleep) {
 		mutex_lock(&svm->pt_lock);
