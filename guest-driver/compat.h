@@ -105,12 +105,23 @@ static inline struct page *hg_make_exclusive(struct mm_struct *mm, unsigned long
 					     void *owner)
 {
 	struct page *page = NULL;
-	int n;
+	bool never;
+	long n;
 
 	n = make_device_exclusive_range(mm, addr, addr + PAGE_SIZE, &page, owner);
 	if (n < 0)
 		return ERR_PTR(n);
-	return page ? page : ERR_PTR(-EBUSY);
+	if (page)
+		return page;
+	/* it does not say why */
+	n = get_user_pages_remote(mm, addr, 1, FOLL_GET | FOLL_WRITE, &page, NULL);
+	if (n < 0)
+		return ERR_PTR(n);
+	if (!n)
+		return ERR_PTR(-EBUSY);
+	never = !PageAnon(page) || PageHuge(page) || PageTail(page);
+	put_page(page);
+	return ERR_PTR(never ? -EOPNOTSUPP : -EBUSY);
 }
 #endif
 

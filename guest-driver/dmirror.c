@@ -442,7 +442,7 @@ static int dm_open(struct inode *inode, struct file *filp)
 	mutex_init(&dm->lock);
 	drm_dev_get(&hdev->drm);
 	dm->hdev = hdev;
-	hg_svm_use_exclusive(dm->hf->svm);
+	hg_svm_use_exclusive(dm->hf->svm, true);
 	filp->private_data = dm;
 	return 0;
 }

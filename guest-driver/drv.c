@@ -91,12 +91,14 @@ static int hg_policy_ioctl(struct drm_device *drm, void *data, struct drm_file *
 	struct hg_file *hf = file->driver_priv;
 	int ret;
 
-	if (args->pad || args->policy > HMM_GPU_POLICY_MIGRATE)
+	if (args->pad || args->policy > (HMM_GPU_POLICY_MIGRATE | HMM_GPU_POLICY_EXCLUSIVE))
 		return -EINVAL;
 	ret = hg_check_mm(hf);
-	if (!ret)
-		WRITE_ONCE(hf->svm->policy, args->policy);
-	return ret;
+	if (ret)
+		return ret;
+	WRITE_ONCE(hf->svm->policy, args->policy & ~HMM_GPU_POLICY_EXCLUSIVE);
+	hg_svm_use_exclusive(hf->svm, args->policy & HMM_GPU_POLICY_EXCLUSIVE);
+	return 0;
 }
 
 /**

@@ -4,11 +4,11 @@
  * does atomics on them.
  *
  * For GPUs whose atomics the CPU's are not atomic to.  In a mirror that uses it
- * a system page has HG_PTE_ATOMIC only while the CPU's entry is the
- * device-exclusive entry of that page.  A CPU that touches the page is stopped
- * by the entry; the kernel then announces the change (MMU_NOTIFY_EXCLUSIVE up to
- * 6.14, MMU_NOTIFY_CLEAR since) and so svm_invalidate() takes the GPU's entry
- * away before the CPU gets its own back.
+ * a page of anonymous memory has HG_PTE_ATOMIC only while the CPU's entry is the
+ * device-exclusive entry of that page (for other memory see serve_atomics()).  A
+ * CPU that touches the page is stopped by that entry; the kernel then announces
+ * the change (MMU_NOTIFY_EXCLUSIVE up to 6.14, MMU_NOTIFY_CLEAR since), and so
+ * svm_invalidate() takes the GPU's entry away before the CPU gets its own back.
  *
  * The owner of an exclusive access is the mirror.  The kernel also announces
  * the way there, with that owner, and that one event svm_invalidate() leaves
@@ -30,20 +30,23 @@
 #define HG_EXCLUSIVE_TRIES	100
 
 /**
- * hg_svm_use_exclusive() - from now on atomics on system pages need exclusive access
+ * hg_svm_use_exclusive() - whether atomics on system pages need exclusive access
  * @svm: mirror
+ * @on: from now on
  */
-void hg_svm_use_exclusive(struct hg_svm *svm)
+void hg_svm_use_exclusive(struct hg_svm *svm, bool on)
 {
 	struct hg_device *hdev = svm->hdev;
 
 	mutex_lock(&svm->pt_lock);
-	down_read(&hdev->hw_sem);
-	svm->exclusive = true;
-	/* what was mapped before may permit them */
-	hg_mmu_zap(svm, 0, ULONG_MAX, false, true);
-	hg_mmu_flush(svm, true);
-	up_read(&hdev->hw_sem);
+	if (svm->exclusive != on) {
+		WRITE_ONCE(svm->exclusive, on);
+		/* what was mapped before may permit them */
+		down_read(&hdev->hw_sem);
+		hg_mmu_zap(svm, 0, ULONG_MAX, false, true);
+		hg_mmu_flush(svm, true);
+		up_read(&hdev->hw_sem);
+	}
 	mutex_unlock(&svm->pt_lock);
 }
 
@@ -93,9 +96,11 @@ static int map_page(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long
 		ret = -ESRCH;
 	if (!ret) {
 		down_read(&hdev->hw_sem);
-		ret = hg_mmu_map_exclusive(svm, cache, addr, page);
+		ret = hg_mmu_map_atomic(svm, cache, addr, page);
 		up_read(&hdev->hw_sem);
 	}
+	if (!ret)
+		hg_inc(hdev, maps_exclusive);
 	mutex_unlock(&svm->pt_lock);
 	/* from here on a CPU may revoke it */
 	unlock_page(page);

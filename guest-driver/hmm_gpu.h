@@ -64,6 +64,7 @@ struct hg_svm;
 	X(tlb_invalidates)		\
 	X(maps)				\
 	X(maps_huge)			\
+	X(maps_exclusive)		\
 	X(unmaps)			\
 	X(pages_to_device)		\
 	X(pages_to_device_failed)	\
@@ -417,7 +418,7 @@ struct hg_gather {
  * @dead: nothing may be mapped any more
  * @audit_over: the device must not look at the CPU's page table any more
  * @gpu_sys, @gpu_vram: pages mapped, for fdinfo
- * @exclusive: atomics on system pages need exclusive access; under @pt_lock
+ * @exclusive: atomics on system pages need exclusive access; written under @pt_lock
  * @fail_huge: the next allocation of 2 MiB for a migration fails, once
  * @faults: pages asked for by faults; the fault worker alone writes it
  * @fault_error: why the last page was refused; likewise
@@ -495,8 +496,8 @@ void hg_pt_cache_drain(struct hg_device *hdev, struct hg_pt_cache *cache);
 u64 hg_mmu_lookup(struct hg_svm *svm, unsigned long va);
 int hg_mmu_map(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
 	       struct page *page, bool huge, bool write);
-int hg_mmu_map_exclusive(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
-			 struct page *page);
+int hg_mmu_map_atomic(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+		      struct page *page);
 bool hg_mmu_zap(struct hg_svm *svm, unsigned long start, unsigned long last,
 		bool free_tables, bool may_sleep);
 void hg_mmu_flush(struct hg_svm *svm, bool may_sleep);
@@ -507,10 +508,10 @@ void hg_svm_destroy(struct hg_svm *svm);
 struct hg_svm *hg_svm_get(struct hg_device *hdev, u32 asid);
 void hg_svm_put(struct hg_svm *svm);
 int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end,
-		      const unsigned long *want, unsigned long *pfns);
+		      const unsigned long *want, unsigned long *pfns, bool atomic);
 
 /* exclusive.c */
-void hg_svm_use_exclusive(struct hg_svm *svm);
+void hg_svm_use_exclusive(struct hg_svm *svm, bool on);
 int hg_svm_map_exclusive(struct hg_svm *svm, unsigned long start, unsigned long end);
 bool hg_svm_any_exclusive(struct hg_svm *svm, unsigned long start, unsigned long end);
 

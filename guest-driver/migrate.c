@@ -301,7 +301,7 @@ int hg_migrate_range(struct hg_svm *svm, unsigned long start, unsigned long end,
 		if (map) {
 			hg_delay(migrate_before_map);
 			/* best effort: what changes too fast the GPU faults in */
-			ret = hg_svm_map_window(svm, addr, next, NULL, pfns);
+			ret = hg_svm_map_window(svm, addr, next, NULL, pfns, false);
 			if (ret && ret != -EBUSY)
 				break;
 			ret = 0;

@@ -326,10 +326,10 @@ static bool make_room_for_huge(struct hg_svm *svm, struct hg_pt *pt, unsigned lo
 
 /*
  * The entry's value for @page; DMA-maps a system page.  0 on failure.
- * @exclusive: the CPU cannot reach the page: see exclusive.c.
+ * @atomic: permit atomics even if the mirror needs exclusive access for them.
  */
 static u64 make_pte(struct hg_svm *svm, struct page *page, bool huge, bool write,
-		    bool exclusive)
+		    bool atomic)
 {
 	struct hg_device *hdev = svm->hdev;
 	size_t size = huge ? HG_HUGE_SIZE : PAGE_SIZE;
@@ -344,7 +344,7 @@ static u64 make_pte(struct hg_svm *svm, struct page *page, bool huge, bool write
 		svm->gpu_vram += size >> PAGE_SHIFT;
 		return pte | HG_PTE_APER_VRAM | hg_page_vram(hdev, page);
 	}
-	if (svm->exclusive && !exclusive)
+	if (svm->exclusive && !atomic)
 		pte &= ~HG_PTE_ATOMIC;
 	dma = dma_map_page(&hdev->pdev->dev, page, 0, size, DMA_BIDIRECTIONAL);
 	if (dma_mapping_error(&hdev->pdev->dev, dma))
@@ -384,13 +384,13 @@ static void mark_dirty(struct page *page)
 }
 
 /* Whether an entry gives all that is wanted. */
-static bool enough(u64 pte, bool write, bool exclusive)
+static bool enough(u64 pte, bool write, bool atomic)
 {
-	return (!write || pte & HG_PTE_WRITE) && (!exclusive || pte & HG_PTE_ATOMIC);
+	return (!write || pte & HG_PTE_WRITE) && (!atomic || pte & HG_PTE_ATOMIC);
 }
 
 static int map_leaf(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
-		    struct page *page, bool huge, bool write, bool exclusive)
+		    struct page *page, bool huge, bool write, bool atomic)
 {
 	struct hg_device *hdev = svm->hdev;
 	unsigned int level = huge ? 1 : 0;
@@ -406,7 +406,7 @@ static int map_leaf(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long
 		if (l1 && !l1->child[pt_index(va, 1)]) {
 			old = pt_read(l1, pt_index(va, 1));
 			if (old & HG_PTE_VALID) {
-				if (enough(old, write, exclusive))
+				if (enough(old, write, atomic))
 					return 0;
 				hg_mmu_zap(svm, va, va, false, true);
 				hg_mmu_flush(svm, true);
@@ -425,14 +425,14 @@ static int map_leaf(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long
 		 * Something else cannot be here: it would have been invalidated.
 		 * So this only adds or keeps permissions.
 		 */
-		if (enough(old, write, exclusive))
+		if (enough(old, write, atomic))
 			return 0;
 		pt_write(pt, i, 0);
 		pt->used--;
 		gather_leaf(svm, old, va, true);
 		hg_mmu_flush(svm, true);
 	}
-	pte = make_pte(svm, page, huge, write, exclusive);
+	pte = make_pte(svm, page, huge, write, atomic);
 	if (!pte)
 		return huge ? -E2BIG : -ENOMEM;
 	if (write)
@@ -466,16 +466,17 @@ int hg_mmu_map(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
 }
 
 /**
- * hg_mmu_map_exclusive() - write the leaf of a system page the CPU cannot reach
+ * hg_mmu_map_atomic() - write the leaf of a page for atomics, whatever the mirror
  * @svm: mirror; pt_lock and hw_sem (read) are held
  * @cache: tables
  * @va: page aligned address
- * @page: page, locked; the CPU's entry is its device-exclusive entry
+ * @page: page; with exclusive access it is locked, and the CPU's entry is its
+ *	device-exclusive entry
  *
  * Return: 0; -EAGAIN: @cache must be filled; -ENOMEM.
  */
-int hg_mmu_map_exclusive(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
-			 struct page *page)
+int hg_mmu_map_atomic(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+		      struct page *page)
 {
 	return map_leaf(svm, cache, va, page, false, true, true);
 }

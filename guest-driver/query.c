@@ -87,9 +87,22 @@ int hg_svm_count_device(struct hg_svm *svm, unsigned long start, unsigned long e
 	return 0;
 }
 
-static u32 describe(u64 pte, unsigned long pfn)
+/*
+ * The CPU's device-exclusive entry of a page, which hmm_range_fault() shows as
+ * nothing: the CPU has what it had before as soon as it asks for it.
+ */
+static bool is_exclusive(struct hg_svm *svm, u64 pte, unsigned long pfn)
+{
+	return svm->exclusive && !pfn && pte & HG_PTE_VALID && pte & HG_PTE_ATOMIC &&
+	       (pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS;
+}
+
+static u32 describe(struct hg_svm *svm, u64 pte, unsigned long pfn)
 {
 	u32 q = HMM_GPU_Q_CPU_NONE;
+
+	if (is_exclusive(svm, pte, pfn))
+		q |= HMM_GPU_Q_GPU_EXCLUSIVE | HMM_GPU_Q_CPU_READ | HMM_GPU_Q_CPU_WRITE;
 
 	if (pfn & HMM_PFN_ERROR) {
 		q |= HMM_GPU_Q_CPU_ERROR;
@@ -146,7 +159,7 @@ int hg_query_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 		if (ret)
 			break;
 		for (i = 0; i < n; i++)
-			q[i] = describe(hg_mmu_lookup(svm, addr + (i << PAGE_SHIFT)), pfns[i]);
+			q[i] = describe(svm, hg_mmu_lookup(svm, addr + (i << PAGE_SHIFT)), pfns[i]);
 		mutex_unlock(&svm->pt_lock);
 		/* may fault, and so not under pt_lock */
 		if (copy_to_user(out, q, n * sizeof(*q))) {
