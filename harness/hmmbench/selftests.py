@@ -119,7 +119,8 @@ def run(
         vm.agent.write_file("/tmp/hmm-tests", program.read_bytes())
         mark = len(vm.console.text())
         try:
-            vm.agent.execute(_COMMAND.replace("{args}", args), timeout)
+            if vm.agent.execute(_COMMAND.replace("{args}", args), timeout).status < 0:
+                begun.trouble = f"not at its end after {timeout:g} s"
         except AgentTimeout:
             begun.trouble = f"not at its end after {timeout:g} s"
         except VmDied as error:
