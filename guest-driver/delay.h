@@ -29,10 +29,9 @@
 	X(fault_after_drain)	\
 	X(fault_before_replay)	\
 	X(sched_before_doorbell)	\
+	X(exclusive_before_map)	\
 	X(release_begin)	\
 	X(release_before_asid_free)
-
-struct hg_device;
 
 enum hg_delay {
 #define X(name) HG_DELAY_##name,
