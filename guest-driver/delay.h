@@ -33,6 +33,8 @@
 	X(release_begin)	\
 	X(release_before_asid_free)
 
+struct hg_device;
+
 enum hg_delay {
 #define X(name) HG_DELAY_##name,
 	HG_DELAY_POINTS(X)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hmmbench import paths
+from hmmbench.build import BuildRequest
 from hmmbench.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -39,7 +40,15 @@ class Mutant:
     source: str
     proof: str
     file: str
-    debug: bool = False
+    debug: bool
+
+    def request(self) -> BuildRequest:
+        """What to build."""
+        return BuildRequest(driver_patches=(self.path,), kernel_debug=self.debug)
+
+    def argv(self) -> list[str]:
+        """The arguments with which `hmmbench mutants` runs this one alone."""
+        return [self.name]
 
 
 def folder() -> Path:

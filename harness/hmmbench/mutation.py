@@ -137,8 +137,7 @@ def run_one(
     row = Row(mutant.name, mutant.bug_class, declared=bool(mutant.proof))
     seconds = min(limit_s, EQUIVALENT_S) if mutant.proof else limit_s
     silent = EQUIVALENT if mutant.proof else ALIVE
-    request = BuildRequest(driver_patches=(mutant.path,), kernel_debug=mutant.debug)
-    _fill(row, request, ui, out, seed, _UNBOUNDED, seconds, shrink_s, silent)
+    _fill(row, mutant.request(), ui, out, seed, _UNBOUNDED, seconds, shrink_s, silent)
     return row
 
 

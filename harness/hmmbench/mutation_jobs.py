@@ -94,7 +94,7 @@ def run_many(
 
 def _one(children: _Children, mutant: Mutant, folder: Path, common: list[str]) -> Row | None:
     answer = folder / f"{mutant.name}.json"
-    argv = [sys.executable, "-m", "hmmbench", "mutants", mutant.name, *common]
+    argv = [sys.executable, "-m", "hmmbench", "mutants", *mutant.argv(), *common]
     child = children.start([*argv, "--json", str(answer)])
     if child is None:
         return None

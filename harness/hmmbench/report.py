@@ -46,6 +46,12 @@ class Report:
     violations: list[dict[str, Any]] = field(default_factory=list)
     error: str = ""
     coverage: dict[str, Any] = field(default_factory=dict)
+    #: `run --coverage`: source -> lines, hit, percent, missed (first and last line of stretches)
+    line_coverage: dict[str, Any] = field(default_factory=dict)
+    #: the same for the driver as a whole and each file of the kernel
+    line_coverage_total: dict[str, Any] = field(default_factory=dict)
+    #: what was run for it, and how that ended
+    line_coverage_ran: list[str] = field(default_factory=list)
     html: str = ""
     #: options of `replay` that give the same kernel and driver
     options: list[str] = field(default_factory=list)
@@ -130,6 +136,10 @@ class Report:
                 "interleavings", "{pairs_met} of {pairs} ordered pairs of points met, "
                 "{pairs_tried} tried".format(**self.interleavings),
             )  # fmt: skip
+        if self.line_coverage_total:
+            table.add_row("lines", ", ".join(
+                f"{name} {found['percent']} %" for name, found in self.line_coverage_total.items()
+            ))  # fmt: skip
         table.add_row("time", f"{self.wall_s:.1f} s")
         console.print(table)
         if self.html:

@@ -162,15 +162,18 @@ class VmTarget:
 
     opener  -- gives entered machines (restored from a snapshot); close() ends the last one
     lost    -- called with a machine whose QEMU ended, and how, before it is replaced
+    leaving -- called with a machine before it is ended, unless an example is in it
     """
 
     def __init__(
         self,
         opener: Callable[[], Machine],
         lost: Callable[[Machine, str], None] = lambda vm, summary: None,
+        leaving: Callable[[Machine], None] = lambda vm: None,
     ) -> None:
         self._opener = opener
         self._lost = lost
+        self._leaving = leaving
         self._vm: Machine | None = None
         self._set = Environment()
         self._last_tainted = False
@@ -194,6 +197,8 @@ class VmTarget:
             if not self._busy:
                 with contextlib.suppress(Exception):
                     self._count(vm)
+                with contextlib.suppress(VmError):
+                    self._leaving(vm)
             vm.close()
         self._set = Environment()
         self._audited = mirror.Audit()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench import __version__
-from hmmbench.build import agent, cache, driver, initramfs, kernel, qemu_build, ssh
+from hmmbench.build import agent, cache, driver, initramfs, kernel, kernel_patch, qemu_build, ssh
 from hmmbench.build.context import Context
 from hmmbench.errors import Cancelled, HmmbenchError, UsageError
 from hmmbench.interrupt import interruptible
@@ -39,6 +39,10 @@ class BuildRequest:
     driver_source: Path | None = None
     #: applied (-p1, from the checkout's root) to the copy of the driver that is built
     driver_patches: tuple[Path, ...] = ()
+    #: applied (-p1) to C sources of the kernel, which is not built anew for it
+    kernel_patches: tuple[Path, ...] = ()
+    #: the kernel that counts executed lines (GCOV_KERNEL), and the driver in it
+    coverage: bool = False
     #: ask the archive for newer versions
     update: bool = False
     jobs: int | None = None
@@ -181,6 +185,8 @@ def normalise(request: BuildRequest) -> BuildRequest:
     for patch in request.driver_patches:
         if not patch.is_file():
             raise UsageError(f"the driver patch {patch} does not exist")
+    for patch in request.kernel_patches:
+        kernel_patch.files(patch)
     return request
 
 
@@ -199,13 +205,23 @@ def _guest(
             request.kernel_debug,
             label="own",
             trusted=False,
+            coverage=request.coverage,
         )
     else:
-        built = kernel.build(ctx, request.kernel, request.kernel_debug)
+        built = kernel.build(ctx, request.kernel, request.kernel_debug, request.coverage)
+    if request.coverage and not kernel.has_gcov(built):
+        raise UsageError(
+            f"the kernel in {built.build_dir} counts no lines",
+            "Coverage needs a kernel with CONFIG_GCOV_KERNEL; the bench's own is built if asked.",
+        )
     module_dir = driver.build(ctx, built, request.driver_source, request.driver_patches)
     agent_dir = agent.build(ctx, built)
     contents = initramfs.Contents(built, module_dir, agent_dir)
-    return built, module_dir, agent_dir, initramfs.build(ctx, contents, keys), keys
+    archive = initramfs.build(ctx, contents, keys)
+    if request.kernel_patches:
+        # Last: everything that is built for the kernel fits the patched one too.
+        built = kernel_patch.build(ctx, built, request.kernel_patches)
+    return built, module_dir, agent_dir, archive, keys
 
 
 def _wait(ctx: Context, futures: list[Future[Any]]) -> None:

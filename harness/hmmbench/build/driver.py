@@ -10,7 +10,7 @@ from pathlib import Path
 from hmmbench import paths
 from hmmbench.build import cache, guest_tree
 from hmmbench.build.context import Context
-from hmmbench.build.kernel import Kernel, read_config
+from hmmbench.build.kernel import Kernel, has_gcov, read_config
 
 MODULE = "hmm_gpu.ko"
 
@@ -45,14 +45,17 @@ def build(ctx: Context, kernel: Kernel, source: Path | None, patches: Sequence[P
                     kernel.build_dir,
                     f"M={work / 'guest-driver'}",
                     *(["LLVM=1"] if clang else []),
+                    *(["GCOV_PROFILE=y"] if has_gcov(kernel) else []),
                     "modules",
                 ],
                 what="building the driver",
                 log=log,
             )
         module = work / "guest-driver" / MODULE
-        return cache.publish("driver", key, lambda folder: _copy(module, folder / MODULE))
+        return cache.publish("driver", key, lambda folder: _fill(module, folder))
 
 
-def _copy(source: Path, target: Path) -> None:
-    shutil.copy2(source, target)
+def _fill(module: Path, folder: Path) -> None:
+    """The module, and where lines are counted the compiler's notes on them."""
+    for path in (module, *module.parent.glob("*.gcno")):
+        shutil.copy2(path, folder / path.name)

@@ -55,6 +55,10 @@ REQUIRED_OR_MODULE = {
 #: Taken along if they are modules, not missed if absent.
 OPTIONAL_MODULES = ("virtio_net", "virtio_rng", "zram")
 
+#: What counts its lines in the coverage variant: the files that HMM and migration are.  By make's
+#: command line, because the source stays as it is.
+GCOV_FILES = ("mm/hmm.c", "mm/migrate_device.c")
+
 #: Lines make prints for the base configuration; only for the progress bar.
 _EXPECTED_LINES = 1650
 
@@ -81,7 +85,7 @@ class Kernel:
     modules: tuple[Path, ...]
 
 
-def build(ctx: Context, which: str, debug: bool) -> Kernel:
+def build(ctx: Context, which: str, debug: bool, coverage: bool = False) -> Kernel:
     """The kernel of a linux-source package: `which` is "lts" or "latest"."""
     name, origin, deb = resolve(ctx, which)
     source = paths.cache_root() / "src" / name
@@ -93,7 +97,9 @@ def build(ctx: Context, which: str, debug: bool) -> Kernel:
                 name, lambda target: extract.kernel_source(ctx.runner, deb, target)
             )
         deb.unlink(missing_ok=True)  # 150 MB that nothing reads again
-    return from_source(ctx, source, origin, debug, label=which, trusted=True)
+    return from_source(
+        ctx, source, origin, debug, label=which, trusted=True, coverage=coverage
+    )
 
 
 def resolve(ctx: Context, which: str) -> tuple[str, str, Path | None]:
@@ -137,15 +143,16 @@ def newest_first(packages: Sequence[str]) -> list[str]:
 
 
 def from_source(
-    ctx: Context, source: Path, origin: str, debug: bool, *, label: str, trusted: bool
-) -> Kernel:
+    ctx: Context, source: Path, origin: str, debug: bool, *, label: str, trusted: bool,
+    coverage: bool = False,
+) -> Kernel:  # fmt: skip
     """Configure and build a source tree in a folder of the cache."""
     if not trusted:
         _check_source(source)
-    variant = "debug" if debug else "base"
+    merged = [*(["debug"] if debug else []), *(["gcov"] if coverage else [])]
+    variant = "-".join(merged) or "base"
     fragments = "".join(
-        (FRAGMENTS / f"{name}.config").read_text()
-        for name in (["base", "debug"] if debug else ["base"])
+        (FRAGMENTS / f"{name}.config").read_text() for name in ["base", *merged]
     )
     compiler = ctx.runner.output(["gcc", "--version"], what="gcc --version").splitlines()[0]
     # Not by configuration: a changed option then compiles what it touches, and no more.
@@ -160,7 +167,7 @@ def from_source(
                 build_dir.mkdir(exist_ok=True)
                 stamp.unlink(missing_ok=True)
                 _configure(ctx, source, build_dir, fragments, label)
-                _make(ctx, build_dir, label)
+                _make(ctx, build_dir, label, gcov_words() if coverage else [])
                 check_config(read_config(build_dir / ".config"), build_dir)
                 cache.stamp_write(stamp, {"key": key, "origin": origin})
     return describe(build_dir, origin, source)
@@ -203,11 +210,19 @@ def _configure(ctx: Context, source: Path, build_dir: Path, fragments: str, labe
             ],
             what="configuring the kernel",
             log=log,
-            env=_environment(),
+            env=environment(),
         )
 
 
-def _make(ctx: Context, build_dir: Path, label: str) -> None:
+def gcov_words() -> list[str]:
+    return [f"GCOV_PROFILE_{Path(name).stem}.o=y" for name in GCOV_FILES]
+
+
+def has_gcov(kernel: Kernel) -> bool:
+    return read_config(kernel.build_dir / ".config").get("CONFIG_GCOV_KERNEL") == "y"
+
+
+def _make(ctx: Context, build_dir: Path, label: str, words: Sequence[str]) -> None:
     log = ctx.log(f"kernel-{label}-build")
     done = 0
     with ctx.ui.stage(f"kernel {label}: compiling", log) as stage:
@@ -220,15 +235,15 @@ def _make(ctx: Context, build_dir: Path, label: str) -> None:
                 stage.progress(min(done, _EXPECTED_LINES - 1), _EXPECTED_LINES, match[2])
 
         ctx.runner.run(
-            ["make", f"-j{ctx.jobs}", "-C", build_dir, "bzImage", "modules"],
+            ["make", f"-j{ctx.jobs}", "-C", build_dir, *words, "bzImage", "modules"],
             what="building the kernel",
             log=log,
-            env=_environment(),
+            env=environment(),
             watch=watch,
         )
 
 
-def _environment() -> Mapping[str, str]:
+def environment() -> Mapping[str, str]:
     """The same build for everyone: no name of this host or user in the image."""
     keep = {
         key: value for key, value in os.environ.items() if key not in ("ARCH", "KBUILD_OUTPUT", "O")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hmmbench import kernel_bugs as kernel_set
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.mutants import Mutant, choose, table
@@ -38,11 +39,17 @@ def main(
         "hmmbench-out/mutants"
     ),
     json_file: options.JsonFile = None,
+    kernel_bugs: Annotated[
+        bool,
+        typer.Option(
+            help="Break the kernel instead: bugs it once had (a minute to build each)."
+        ),
+    ] = False,
     list_only: Annotated[
         bool, typer.Option("--list", help="Name the mutants and what they stand for, and end.")
     ] = False,
     markdown: Annotated[
-        bool, typer.Option(help="With --list: the table of docs/mutants.md.")
+        bool, typer.Option(help="With --list: the table of docs/mutants.md, docs/kernel-bugs.md.")
     ] = False,
 ) -> int:
     """Break the driver on purpose, in one place at a time, and see that the bench notices.
@@ -50,14 +57,16 @@ def main(
     A row for each mutant at once, then a summary. Exit status 1 if one stays alive that is not
     proven equivalent, if a proof does not hold, or if the sound driver is accused.
 
+    With --kernel-bugs it is the kernel that is broken (tests/kernel-bugs/).
+
     Example:  ./hmmbench mutants no-read-retry no-set-seq --json mutants.json
     """
-    chosen = choose(names or ())
+    chosen: list[Mutant] = [*(kernel_set.choose if kernel_bugs else choose)(names or ())]
     if markdown and not list_only:
         raise UsageError("--markdown is a way to --list")
     if list_only:
         if markdown:
-            typer.echo(table(chosen), nl=False)
+            typer.echo((kernel_set.table if kernel_bugs else table)(chosen), nl=False)
             return EXIT_OK
         for m in chosen:
             typer.echo(f"{m.name:34} {m.bug_class}{'  (equivalent)' if m.proof else ''}")

@@ -31,6 +31,12 @@ DriverPatch = Annotated[
     list[Path] | None,
     typer.Option(metavar="FILE", help="Patch the tested driver (-p1; may be repeated)."),
 ]
+KernelPatch = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE", help="Patch C sources of the kernel (-p1; may be repeated); a minute."
+    ),
+]
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE.")
 ]

@@ -38,6 +38,7 @@ def main(
     kernel_debug: options.KernelDebug = False,
     driver_dir: options.DriverDir = None,
     driver_patch: options.DriverPatch = None,
+    kernel_patch: options.KernelPatch = None,
     export_c: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write a C program instead, that needs no bench."),
@@ -68,6 +69,7 @@ def main(
         BuildRequest(
             kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug,
             driver_source=driver_dir, driver_patches=tuple(driver_patch or ()),
+            kernel_patches=tuple(kernel_patch or ()),
         ), ui,
     )  # fmt: skip
     spec, accel = best_spec(artifacts)

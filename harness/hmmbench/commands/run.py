@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from hmmbench import life, lines
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.commands import options
 from hmmbench.errors import (
@@ -66,6 +67,7 @@ def main(
     qemu_source: options.QemuSource = None,
     driver_dir: options.DriverDir = None,
     driver_patch: options.DriverPatch = None,
+    kernel_patch: options.KernelPatch = None,
     inject: Annotated[
         bool, typer.Option(help="Let the device misbehave now and then, as hardware may.")
     ] = True,
@@ -86,6 +88,14 @@ def main(
             "for one access of 16, when it takes one up, at every access."
         ),
     ] = Audit.fill,
+    coverage: Annotated[
+        bool,
+        typer.Option(
+            help="Count the lines of the driver, mm/hmm.c and mm/migrate_device.c that are "
+            "executed: in a kernel of its own (the first time a build of minutes), and with the "
+            "driver's other moments after the examples."
+        ),
+    ] = False,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where report.html, recipes and evidence go.")
     ] = Path("hmmbench-out"),
@@ -113,6 +123,7 @@ def main(
         kernel=kernel, kernel_build=kernel_build, kernel_source=kernel_source,
         kernel_debug=kernel_debug, qemu_source=qemu_source, driver_source=driver_dir,
         driver_patches=tuple(driver_patch or ()),
+        kernel_patches=tuple(kernel_patch or ()), coverage=coverage,
     )  # fmt: skip
     ui = Ui()
     report = Report(
@@ -175,7 +186,9 @@ def _run(
             ui.say(f"{summary}; going on in a fresh machine (evidence: {folder})")
             vm.keep(folder)
 
-        target = stack.enter_context(VmTarget(opener, lost))
+        counted = lines.Collector.of(artifacts) if request.coverage else None
+        leaving = counted.take if counted is not None else lambda vm: None
+        target = stack.enter_context(VmTarget(opener, lost, leaving))
         with ui.stage("virtual machine"):
             points = target.delay_points() if delays else []
         with ui.stage("examples") as stage:
@@ -185,7 +198,7 @@ def _run(
                 audit=report.audit, schedule=report.schedule,
             )  # fmt: skip
             try:
-                return campaign.run()
+                tally = campaign.run()
             finally:
                 _fill(report, campaign.tally, target)
                 report.interleavings = campaign.schedule.coverage()
@@ -195,6 +208,18 @@ def _run(
                         "NO MIRROR AUDIT: the device compared nothing. An IOMMU that translates, "
                         "a driver that does not program it, or another architecture."
                     )
+        if counted is not None:
+            with ui.stage("the driver's other moments"):
+                parts = life.parts(opener, leaving)
+            report.line_coverage_ran = [
+                f"{tally.examples} examples",
+                *(f"{part.name}: {part.what or 'done'}" for part in parts),
+            ]
+            report.line_coverage = counted.to_json()
+            report.line_coverage_total = {
+                name: found.to_json() for name, found in counted.groups().items()
+            }
+        return tally
 
 
 def _same(request: BuildRequest) -> list[str]:
@@ -208,6 +233,8 @@ def _same(request: BuildRequest) -> list[str]:
         words += ["--driver-dir", str(request.driver_source)]
     for patch in request.driver_patches:
         words += ["--driver-patch", str(patch)]
+    for patch in request.kernel_patches:
+        words += ["--kernel-patch", str(patch)]
     return words
 
 

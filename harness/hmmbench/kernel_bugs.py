@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The set of historical kernel bugs that the bench is tried on, each made again by a patch.
+
+A patch (tests/kernel-bugs/NAME.patch) begins with a sentence of prose, an empty line, and
+fields; more lines of a field are indented by two spaces:
+
+    Class: the class of bug, a few words
+    Row: its row in the project's list of historical bugs (facts/hmm.md, 5.2)
+    Subject: the subject of the commit that fixed it
+    CVE: where it has one
+    Kernel: the kernel it is made in: "lts" (the default) or "latest", then "debug" if only a
+      kernel with sanitisers shows it
+    Made: how: "reverted", or what differs from the original
+    Equivalent: only if no behaviour differs: the proof
+
+Then, after an empty line, diffs of C sources of the kernel, -p1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hmmbench import paths
+from hmmbench.build import BuildRequest
+from hmmbench.build.kernel_patch import files
+from hmmbench.errors import UsageError
+from hmmbench.mutants import Mutant
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_FIELD = re.compile(r"(Class|Row|Subject|CVE|Kernel|Made|Equivalent): (\S.*)")
+_NEEDED = ("Class", "Row", "Subject", "Made")
+_KERNEL = re.compile(r"(lts|latest)( debug)?")
+
+
+@dataclass(frozen=True)
+class KernelBug(Mutant):
+    """A mutant of the kernel.  `source` is the commit's subject, and the CVE."""
+
+    row: int
+    made: str
+    kernel: str = "lts"
+
+    def request(self) -> BuildRequest:
+        return BuildRequest(
+            kernel=self.kernel, kernel_debug=self.debug, kernel_patches=(self.path,)
+        )
+
+    def argv(self) -> list[str]:
+        return ["--kernel-bugs", self.name]
+
+
+def folder() -> Path:
+    return paths.project_root() / "tests" / "kernel-bugs"
+
+
+def parse(path: Path) -> KernelBug:
+    """Raises UsageError with what is wrong with the head."""
+    touched = files(path)
+    head = path.read_text().split("\n--- a/", 1)[0]
+    prose, _, rest = head.partition("\n\n")
+    fields: dict[str, str] = {}
+    last = ""
+    for line in rest.strip("\n").split("\n"):
+        match = _FIELD.fullmatch(line)
+        if match:
+            last = match[1]
+            if last in fields:
+                raise UsageError(f"{path}: {last} is given twice")
+            fields[last] = match[2]
+        elif last and line.startswith("  "):
+            fields[last] += "\n" + line[2:]
+        else:
+            raise UsageError(f"{path}: not understood in its head: {line!r}")
+    lacking = [name for name in _NEEDED if name not in fields]
+    if lacking:
+        raise UsageError(f"{path}: its head has no {', '.join(lacking)}")
+    if not prose.strip() or not _NAME.fullmatch(path.stem):
+        raise UsageError(f"{path}: a kernel bug has a name-with-dashes and a sentence of prose")
+    kernel = _KERNEL.fullmatch(fields.get("Kernel", "lts"))
+    if kernel is None or not fields["Row"].isdigit():
+        raise UsageError(f"{path}: Kernel is lts or latest, and perhaps debug; Row is a number")
+    cve = f" ({fields['CVE']})" if "CVE" in fields else ""
+    return KernelBug(
+        path.stem, path, prose.strip(), fields["Class"], fields["Subject"] + cve,
+        fields.get("Equivalent", ""), touched[0], bool(kernel[2]), int(fields["Row"]),
+        " ".join(fields["Made"].split()), kernel[1],
+    )  # fmt: skip
+
+
+def load(where: Path | None = None) -> list[KernelBug]:
+    """All kernel bugs, by name."""
+    found = sorted((where or folder()).glob("*.patch"), key=lambda path: path.stem)
+    return [parse(path) for path in found]
+
+
+def choose(names: Iterable[str], where: Path | None = None) -> list[KernelBug]:
+    """The named ones in the order given, each once; all for no name."""
+    known = {b.name: b for b in load(where)}
+    wanted = list(dict.fromkeys(names)) or list(known)
+    wrong = [name for name in wanted if name not in known]
+    if wrong:
+        raise UsageError(
+            f"no kernel bug is called {', '.join(wrong)}",
+            "./hmmbench mutants --kernel-bugs --list names them all.",
+        )
+    if not wanted:
+        raise UsageError(f"there is no kernel bug in {where or folder()}")
+    return [known[name] for name in wanted]
+
+
+def table(bugs: Iterable[Mutant]) -> str:
+    """The table of docs/kernel-bugs.md."""
+    lines = ["| bug | row | kernel | what is broken | fixed by | made |", "|" + "---|" * 6]
+    chosen = [b for b in bugs if isinstance(b, KernelBug)]
+    for b in sorted(chosen, key=lambda b: (b.row, b.name)):
+        kernel = b.kernel + (" debug" if b.debug else "")
+        prose = " ".join(b.prose.split()) + (" *Equivalent.*" if b.proof else "")
+        cells = (b.name, str(b.row), kernel, prose, b.source, b.made)
+        lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
+    return "\n".join(lines) + "\n"

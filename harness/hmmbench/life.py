@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a driver goes through besides memory operations: for `run --coverage`.
+
+The examples of a campaign open files, run jobs and move pages.  A driver's life has more: it is
+unbound, reset, unplugged and unloaded, its debugfs files are read and written, it is called
+wrongly, and its device fails.  Each part runs in a fresh machine; the same parts, with more to
+check, are tests/vm/test_driver_life.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hmmbench import paths
+from hmmbench.errors import EnvironmentFailure
+from hmmbench.oracle import splat
+from hmmbench.vm.errors import VmError
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.opener import Opener
+
+PROGRAM, KERNELS = "/tmp/driver_life", "/tmp/kernels.elf"
+
+#: Seconds for one part.
+LIMIT_S = 240
+
+#: Parts that are a mode of tests/vm/driver_life.c, and the rule for the device.
+_MODES = {
+    "unbind": "", "reset": "", "lazyfree": "", "cow": "", "tight": "", "starve": "",
+    "copyerr": "copy prob=0.05 error", "silent": "tlb_invalidate delay=60s",
+}  # fmt: skip
+
+_DEBUGFS = """
+cd /sys/kernel/debug/dri/0 || exit 1
+for f in *; do [ -f $f ] && cat $f >/dev/null 2>&1; done
+for f in *; do [ -f $f ] && echo hmmbench-nonsense >$f; done 2>/dev/null
+p=/sys/module/hmm_gpu/parameters
+for f in $p/*; do v=$(cat $f) && [ -w $f ] && echo $v >$f; done 2>/dev/null
+true
+"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """`what`: empty, or what went wrong."""
+
+    name: str
+    what: str = ""
+
+
+def parts(opener: Opener, leaving: Callable[[Machine], None]) -> list[Part]:
+    """Go through all; `leaving` is called with each machine before it ends."""
+    with tempfile.TemporaryDirectory(prefix="hmmbench-life-") as folder:
+        program, kernels = _build(Path(folder))
+    runs: dict[str, Callable[[Machine], None]] = {
+        **{name: _mode(name, rule) for name, rule in _MODES.items()},
+        "unplug": _unplug,
+        "debugfs": lambda vm: _ignore(vm.agent.execute(_DEBUGFS, 60)),
+    }
+    return [_run(name, act, opener, leaving, program, kernels) for name, act in runs.items()]
+
+
+def _ignore(_: object) -> None:
+    """For what is run for its traces alone."""
+
+
+def _build(out: Path) -> tuple[bytes, bytes]:
+    """The test program and the GPU kernels it uses."""
+    driver = paths.driver_sources()
+    source = paths.project_root() / "tests/vm/driver_life.c"
+    includes = [f"-I{driver / d}" for d in ("lib", "include/uapi", "kernels", "agent")]
+    for argv in (
+        ["make", "-s", "-C", str(driver / "agent"), f"OUT={out}"],
+        ["gcc", "-static", "-std=gnu11", "-O2", *includes,
+         f"-I{paths.device_sources() / 'include'}", str(source), str(out / "libhmmgpu.a"),
+         "-lpthread", "-o", str(out / "driver_life")],
+    ):  # fmt: skip
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise EnvironmentFailure(f"building {source.name}: {done.stderr.strip()[-400:]}")
+    return (out / "driver_life").read_bytes(), (out / "kernels.elf").read_bytes()
+
+
+def _run(
+    name: str, act: Callable[[Machine], None], opener: Opener,
+    leaving: Callable[[Machine], None], program: bytes, kernels: bytes,
+) -> Part:  # fmt: skip
+    vm = opener()
+    try:
+        vm.agent.write_file(PROGRAM, program, 0o755)
+        vm.agent.write_file(KERNELS, kernels)
+        act(vm)
+        # gcov keeps the counts of a module that is gone.
+        vm.agent.check("rmmod hmm_gpu")
+        splats = splat.scan(vm.console.text())
+        what = splats[0].title if splats else ""
+    except VmError as error:
+        what = error.message
+    with contextlib.suppress(VmError):
+        leaving(vm)
+    return Part(name, what)
+
+
+def _mode(name: str, rule: str) -> Callable[[Machine], None]:
+    def act(vm: Machine) -> None:
+        if rule:
+            vm.inject(rule)
+        vm.agent.check(f"{PROGRAM} {KERNELS} {name}", LIMIT_S)
+        vm.inject()
+
+    return act
+
+
+def _unplug(vm: Machine) -> None:
+    """The port takes the device away from the driver while jobs run and pages are in VRAM."""
+    log = "/tmp/unplug.log"
+    vm.agent.check(f"{PROGRAM} {KERNELS} unplug >{log} 2>&1 & echo started")
+    vm.agent.check(_until(log, "unplug now"))
+    vm.unplug_gpu()
+    vm.agent.check(_until(log, "unplug passed"))
+
+
+def _until(path: str, text: str) -> str:
+    return f"for i in $(seq 250); do grep -q '{text}' {path} && exit; sleep 0.1; done; false"
