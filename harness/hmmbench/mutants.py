@@ -16,7 +16,7 @@ Then, after an empty line, one file's diff with a/guest-driver/... paths.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from hmmbench.build import BuildRequest
 from hmmbench.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_FIELD = re.compile(r"(Class|Source|Kernel|Equivalent): (\S.*)")
+_FIELD = re.compile(r"(\w+): (\S.*)")
 _FILE = re.compile(r"--- a/(guest-driver/[\w./-]+)\n\+\+\+ b/(guest-driver/[\w./-]+)\n")
 
 
@@ -55,6 +55,36 @@ def folder() -> Path:
     return paths.project_root() / "tests" / "mutants"
 
 
+def read_head(
+    path: Path, text: str, needed: Sequence[str], more: Sequence[str]
+) -> tuple[str, dict[str, str]]:
+    """The sentence and the fields in the head of a patch.
+
+    Raises UsageError for a field that is missing, unknown or given twice, and for a name of the
+    file that is not one-with-dashes.
+    """
+    prose, _, rest = text.partition("\n\n")
+    fields: dict[str, str] = {}
+    last = ""
+    for line in rest.strip("\n").split("\n"):
+        match = _FIELD.fullmatch(line)
+        if match and match[1] in (*needed, *more):
+            last = match[1]
+            if last in fields:
+                raise UsageError(f"{path}: {last} is given twice")
+            fields[last] = match[2]
+        elif last and line.startswith("  "):
+            fields[last] += "\n" + line[2:]
+        else:
+            raise UsageError(f"{path}: not understood in its head: {line!r}")
+    lacking = [name for name in needed if name not in fields]
+    if lacking:
+        raise UsageError(f"{path}: its head has no {', '.join(lacking)}")
+    if not prose.strip() or not _NAME.fullmatch(path.stem):
+        raise UsageError(f"{path}: a mutant has a name-with-dashes and a sentence of prose")
+    return prose.strip(), fields
+
+
 def parse(path: Path) -> Mutant:
     """Raises UsageError with what is wrong with the head."""
     try:
@@ -64,29 +94,13 @@ def parse(path: Path) -> Mutant:
     place = _FILE.search(text)
     if place is None or place[1] != place[2]:
         raise UsageError(f"{path} is no mutant: no diff of one file of guest-driver/")
-    prose, _, rest = text[: place.start()].partition("\n\n")
-    fields: dict[str, str] = {}
-    last = ""
-    for line in rest.strip("\n").split("\n"):
-        match = _FIELD.fullmatch(line)
-        if match:
-            last = match[1]
-            if last in fields:
-                raise UsageError(f"{path}: {last} is given twice")
-            fields[last] = match[2]
-        elif last and line.startswith("  "):
-            fields[last] += "\n" + line[2:]
-        else:
-            raise UsageError(f"{path}: not understood in its head: {line!r}")
-    for name in ("Class", "Source"):
-        if name not in fields:
-            raise UsageError(f"{path}: its head has no {name}")
+    prose, fields = read_head(
+        path, text[: place.start()], ("Class", "Source"), ("Kernel", "Equivalent")
+    )
     if fields.get("Kernel", "debug") != "debug":
         raise UsageError(f"{path}: Kernel can only be debug")
-    if not prose.strip() or not _NAME.fullmatch(path.stem):
-        raise UsageError(f"{path}: a mutant has a name-with-dashes and a sentence of prose")
     return Mutant(
-        path.stem, path, prose.strip(), fields["Class"], fields["Source"],
+        path.stem, path, prose, fields["Class"], fields["Source"],
         fields.get("Equivalent", ""), place[1], "Kernel" in fields,
     )  # fmt: skip
 
