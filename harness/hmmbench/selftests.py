@@ -2,8 +2,10 @@
 """The kernel's own HMM tests, on this driver and on the kernel's test driver.
 
 The program (tools/testing/selftests/mm/hmm-tests.c) is the one of the guest kernel's source,
-unchanged. It finds a driver by its nodes, /dev/hmm_dmirror0 and 1: hmm_gpu makes them with its
-parameter dmirror=1, one a GPU, so the machine has two; test_hmm makes them without any device.
+unchanged. It finds a driver by its nodes, /dev/hmm_dmirror0 and 1 for device-private memory, 2 and
+3 for device-coherent memory: hmm_gpu makes them with its parameter dmirror=1, one a GPU, so the
+machine has four. test_hmm makes the first two without any device; for the others it wants memory
+set aside, and the kernel crashes in them (Linux 7.3), so it is compared on the first two.
 
 Its lines go through the guest's log to the console: so they are there also when the kernel dies
 under it, and each has the guest's time. A test that was not reported has failed, and a run during
@@ -30,6 +32,8 @@ TIMEOUT = 1500.0
 #: memory in the guest's RAM, beside the pages, a copy of them and a bounce buffer.
 MEMORY_MIB = 2048
 VRAM = "512M"
+#: One a node: /dev/hmm_dmirror0 to 3.
+GPUS = 4
 
 OURS, THEIRS = "hmm_gpu", "test_hmm"
 
@@ -90,16 +94,16 @@ def machine(spec: MachineSpec, driver: str) -> MachineSpec:
             spec, gpu=None, cmdline=(*spec.cmdline, "hmmbench.nodriver", "hmmbench.testhmm")
         )
     spec = spec.with_gpu(vram_size=VRAM)
-    second = ",".join(f"{name}={value}" for name, value in spec.gpu or ())
-    return replace(
-        spec,
-        extra=(
-            *spec.extra,
-            *("-device", "pcie-root-port,id=gpuport1,bus=pcie.0,chassis=2,slot=2"),
-            *("-device", f"hmm-gpu,id=gpu1,bus=gpuport1,{second}"),
-        ),
-        cmdline=(*spec.cmdline, "hmmbench.driver=dmirror=1"),
-    )
+    extra = list(spec.extra)
+    for number in range(1, GPUS):
+        # The first two have private memory, the others coherent memory.
+        properties = {**dict(spec.gpu or ()), "id": f"gpu{number}", "bus": f"gpuport{number}"}
+        if number >= GPUS // 2:
+            properties["coherent"] = "on"
+        port = f"id=gpuport{number},bus=pcie.0,chassis={number + 1},slot={number + 1}"
+        words = ",".join(f"{name}={value}" for name, value in properties.items())
+        extra += ["-device", f"pcie-root-port,{port}", "-device", f"hmm-gpu,{words}"]
+    return replace(spec, extra=tuple(extra), cmdline=(*spec.cmdline, "hmmbench.driver=dmirror=1"))
 
 
 def run(
