@@ -9,7 +9,8 @@ set aside, and the kernel crashes in them (Linux 7.3), so it is compared on the 
 
 Its lines go through the guest's log to the console: so they are there also when the kernel dies
 under it, and each has the guest's time. A test that was not reported has failed, and a run during
-which the kernel printed a splat is bad whatever its tests say.
+which the kernel printed a splat, or a device saw the mirror's contract broken, is bad whatever its
+tests say.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench import kselftest
-from hmmbench.oracle import splat
-from hmmbench.vm.errors import AgentTimeout, VmDied
+from hmmbench.oracle import mirror, protocol, splat
+from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.spec import MachineSpec
 
@@ -71,8 +72,10 @@ class Run:
     seconds: float = 0.0
     #: what the program printed
     text: str = ""
-    #: why it did not come to its end, or what the kernel printed besides; empty if all is well
+    #: why it did not come to its end, or what kernel and device saw besides; empty if all is well
     trouble: str = ""
+    #: translations that the devices compared with the CPU's
+    audit_checks: int = 0
 
     def count(self, status: str) -> int:
         return sum(outcome.status == status for outcome in self.outcomes)
@@ -86,14 +89,14 @@ class Run:
         return bool(self.trouble) or self.count("fail") > 0 or self.count("pass") == 0
 
 
-def machine(spec: MachineSpec, driver: str) -> MachineSpec:
-    """The machine for one of the two drivers."""
+def machine(spec: MachineSpec, driver: str, audit: str = "off") -> MachineSpec:
+    """The machine for one of the two drivers; `audit` is the devices' (docs/audit.md)."""
     spec = replace(spec, memory_mib=max(spec.memory_mib, MEMORY_MIB), network=False)
     if driver == THEIRS:
         return replace(
             spec, gpu=None, cmdline=(*spec.cmdline, "hmmbench.nodriver", "hmmbench.testhmm")
         )
-    spec = spec.with_gpu(vram_size=VRAM)
+    spec = spec.with_gpu(vram_size=VRAM, audit=audit)
     extra = list(spec.extra)
     for number in range(1, GPUS):
         # The first two have private memory, the others coherent memory.
@@ -108,7 +111,7 @@ def machine(spec: MachineSpec, driver: str) -> MachineSpec:
 
 def run(
     spec: MachineSpec, driver: str, program: Path, keep: Path | None = None, args: str = "",
-    timeout: float = TIMEOUT,
+    timeout: float = TIMEOUT, audit: str = "fill",
 ) -> Run:  # fmt: skip
     """Boot a machine and run the program in it.
 
@@ -116,10 +119,11 @@ def run(
     driver  -- OURS or THEIRS
     program -- of the guest kernel's source
     keep    -- a folder for the console and QEMU's words, if anything is wrong
-    args    -- of the program: its filters, "-f hmm2" say
+    args    -- of the program: its filters, "-t snapshot" say
+    audit   -- of the devices, while the program runs
     """
     begun = Run(driver)
-    with Machine(machine(spec, driver)) as vm:
+    with Machine(machine(spec, driver, audit)) as vm:
         vm.agent.write_file("/tmp/hmm-tests", program.read_bytes())
         mark = len(vm.console.text())
         try:
@@ -131,9 +135,27 @@ def run(
             begun.trouble = error.message
         console = vm.console.text()[mark:]
         read(begun, console)
+        if driver == OURS:
+            _ask_devices(vm, begun)
         if begun.bad and keep is not None:
             vm.keep(keep)
     return begun
+
+
+def _ask_devices(vm: Machine, found: Run) -> None:
+    """What the GPUs' own checks saw meanwhile."""
+    for number in range(GPUS):
+        path = f"/machine/peripheral/gpu{number}"
+        try:
+            text = vm.qmp("qom-get", path=path, property="violations")
+        except (VmError, QmpFailure) as error:
+            found.trouble = found.trouble or str(error)
+            return
+        audit = mirror.read(str(text))
+        found.audit_checks += audit.checks
+        seen = mirror.check(audit) or next(iter(protocol.check(audit.protocol)), None)
+        if seen is not None:
+            found.trouble = found.trouble or f"gpu{number}: {seen.message}"
 
 
 def read(found: Run, console: str) -> None:
@@ -191,6 +213,7 @@ def to_json(ours: Run, theirs: Run | None, about: dict[str, Any]) -> dict[str, A
         "skipped": ours.count("skip"),
         "seconds": ours.seconds,
         "trouble": ours.trouble,
+        "audit_checks": ours.audit_checks,
         "test_hmm": None if theirs is None else {
             "passed": theirs.count("pass"),
             "failed": theirs.count("fail"),
