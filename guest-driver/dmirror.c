@@ -35,9 +35,10 @@ static bool hg_dmirror;
 module_param_named(dmirror, hg_dmirror, bool, 0444);
 MODULE_PARM_DESC(dmirror, "make /dev/hmm_dmirrorN, the interface of the kernel's HMM tests");
 
-/* Numbers of the nodes: the tests want private memory behind 0 and 1. */
-#define DM_FIRST_PRIVATE	0
-#define DM_LAST_PRIVATE		1
+/* The tests want private memory behind nodes 0 and 1, coherent memory behind 2 and 3. */
+#define DM_PRIVATE		0
+#define DM_COHERENT		2
+#define DM_OF_A_KIND		2
 
 struct dm_cmd {
 	__u64 addr;		/* first address of the range */
@@ -72,6 +73,8 @@ enum {
 	DM_PROT_ZERO = 0x10,
 	DM_PROT_PRIVATE_LOCAL = 0x20,
 	DM_PROT_PRIVATE_REMOTE = 0x30,
+	DM_PROT_COHERENT_LOCAL = 0x40,
+	DM_PROT_COHERENT_REMOTE = 0x50,
 };
 
 /* The buffer is as large as the copies that need no other: 2 MiB. */
@@ -281,6 +284,9 @@ static u8 dm_describe(struct hg_device *hdev, unsigned long pfn)
 	if (is_device_private_page(page))
 		prot = hg_page_pgmap(page)->owner == hdev ? DM_PROT_PRIVATE_LOCAL :
 							    DM_PROT_PRIVATE_REMOTE;
+	else if (is_device_coherent_page(page))
+		prot = hg_page_pgmap(page)->owner == hdev ? DM_PROT_COHERENT_LOCAL :
+							    DM_PROT_COHERENT_REMOTE;
 	else
 		prot = is_zero_pfn(page_to_pfn(page)) ? DM_PROT_ZERO : DM_PROT_NONE;
 	prot |= pfn & HMM_PFN_WRITE ? DM_PROT_WRITE : DM_PROT_READ;
@@ -481,11 +487,12 @@ static DEFINE_IDA(dm_ids);
 void hg_dmirror_add(struct hg_device *hdev)
 {
 	struct hg_dmirror_node *node = &hdev->dmirror;
-	int id, ret;
+	int first, id, ret;
 
 	if (!hg_dmirror)
 		return;
-	id = ida_alloc_range(&dm_ids, DM_FIRST_PRIVATE, DM_LAST_PRIVATE, GFP_KERNEL);
+	first = hdev->coherent ? DM_COHERENT : DM_PRIVATE;
+	id = ida_alloc_range(&dm_ids, first, first + DM_OF_A_KIND - 1, GFP_KERNEL);
 	if (id < 0) {
 		dev_info(hdev->drm.dev, "no number left for /dev/hmm_dmirrorN\n");
 		return;

@@ -363,8 +363,9 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	if (ret)
 		goto err_vram;
 	hg_dmirror_add(hdev);
-	dev_info(&pdev->dev, "%u SMs of %u warps, %u copy engines, %llu MiB VRAM, %lu pages used\n",
-		 hdev->sms, hdev->warps, hdev->ces, hdev->vram_size >> 20, hdev->vram.limit);
+	dev_info(&pdev->dev, "%u SMs of %u warps, %u copy engines, %llu MiB %sVRAM, %lu pages used\n",
+		 hdev->sms, hdev->warps, hdev->ces, hdev->vram_size >> 20,
+		 hdev->coherent ? "coherent " : "", hdev->vram.limit);
 	return 0;
 
 err_vram:
@@ -389,6 +390,9 @@ static void hg_reset_prepare(struct pci_dev *pdev)
 	int i;
 
 	hg_sched_stop_all(hdev, -EIO);
+	/* a CPU cannot reach the aperture during the reset: nobody may live there */
+	if (hdev->coherent && hg_vram_stop(hdev))
+		dev_err(&pdev->dev, "pages of VRAM stay in use during a reset\n");
 	for (i = 0; i <= HG_VEC_ERROR; i++)
 		disable_irq(pci_irq_vector(pdev, i));
 	cancel_work_sync(&hdev->fault.work);
@@ -418,6 +422,8 @@ static void hg_reset_end(struct hg_device *hdev, bool alive)
 		xa_for_each(&hdev->svms, asid, svm)
 			hg_mmu_program(svm);
 		xa_unlock(&hdev->svms);
+		if (!hdev->stopping)
+			hg_vram_restart(hdev);
 	} else if (hdev->hw_live) {
 		hdev->hw_live = false;
 		dev_err(hdev->drm.dev, "device did not come back from a reset\n");

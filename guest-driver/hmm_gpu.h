@@ -139,11 +139,11 @@ struct hg_chunk {
 };
 
 /**
- * struct hg_vram - allocator of the device-private pages
+ * struct hg_vram - allocator of the device's pages
  * @lock: spinlock; taken under page-table locks (a page is freed when the last
  *	CPU entry goes away), so nothing is done under it but bookkeeping
  * @pagemap: the struct pages; frame of page p is (pfn(p) - base_pfn)
- * @res: physical address range that nobody else uses
+ * @res: physical address range of the pages: see get_range()
  * @base_pfn: first pfn of @res
  * @nr_chunks: number of @chunks
  * @chunks: array
@@ -284,6 +284,8 @@ struct hg_dmirror_node {
  * @hw_sem: read: the registers may be used if @hw_live; write: reset, removal.
  *	Taken inside pt_lock, so nothing under it may allocate or fault
  * @hw_live: the device answers; cleared at removal and when it stops answering
+ * @coherent: VRAM is memory of the CPU too: its pages are device-coherent instead
+ *	of device-private
  * @in_reset: between the two callbacks of a PCI reset, @hw_sem held for writing
  * @stopping: no new work: the device is being unbound
  * @inval_lock: the invalidation registers and @inval_seq
@@ -303,6 +305,7 @@ struct hg_device {
 	struct pci_dev *pdev;
 	void __iomem *regs;
 	u64 vram_size;
+	bool coherent;
 	u32 sms, warps, ces;
 	unsigned int num_ctxs, num_asids;
 
@@ -587,6 +590,7 @@ unsigned long hg_evict_range(struct hg_device *hdev, unsigned long pfn,
 /* vram.c */
 int hg_vram_init(struct hg_device *hdev);
 unsigned long hg_vram_stop(struct hg_device *hdev);
+void hg_vram_restart(struct hg_device *hdev);
 void hg_vram_program(struct hg_device *hdev);
 void hg_vram_hide(struct hg_device *hdev);
 void hg_vram_fini(struct hg_device *hdev);
@@ -595,6 +599,20 @@ struct page *hg_vram_alloc_huge(struct hg_device *hdev);
 void hg_vram_reserve(struct hg_device *hdev, unsigned long n);
 bool hg_vram_short(struct hg_device *hdev, unsigned long n);
 unsigned long hg_vram_evict(struct hg_device *hdev, unsigned long n);
+
+/* A page of this device's VRAM; private ones of other devices are never seen. */
+static inline bool hg_is_vram(struct hg_device *hdev, struct page *page)
+{
+	return is_device_private_page(page) ||
+	       (is_device_coherent_page(page) && hg_page_pgmap(page)->owner == hdev);
+}
+
+/* What migrate_vma has to select to find such pages. */
+static inline unsigned int hg_select_vram(struct hg_device *hdev)
+{
+	return hdev->coherent ? MIGRATE_VMA_SELECT_DEVICE_COHERENT :
+				MIGRATE_VMA_SELECT_DEVICE_PRIVATE;
+}
 
 static inline u64 hg_page_vram(struct hg_device *hdev, struct page *page)
 {

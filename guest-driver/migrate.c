@@ -127,8 +127,7 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 		.start = start,
 		.end = end,
 		.pgmap_owner = hdev,
-		.flags = to_device ? MIGRATE_VMA_SELECT_SYSTEM :
-				     MIGRATE_VMA_SELECT_DEVICE_PRIVATE,
+		.flags = to_device ? MIGRATE_VMA_SELECT_SYSTEM : hg_select_vram(hdev),
 	};
 	int ret;
 
@@ -139,7 +138,7 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 		return -ENOMEM;
 	args.src = buf->src;
 	args.dst = buf->dst;
-	if (may_move_whole(vma, start, n)) {
+	if (!hdev->coherent && may_move_whole(vma, start, n)) {
 		/*
 		 * Towards VRAM only with a free 2 MiB at hand; without, the
 		 * kernel splits the folio and its pages move one by one.

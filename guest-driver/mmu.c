@@ -340,7 +340,7 @@ static u64 make_pte(struct hg_svm *svm, struct page *page, bool huge, bool write
 		pte |= HG_PTE_WRITE | HG_PTE_ATOMIC;
 	if (huge)
 		pte |= HG_PTE_HUGE;
-	if (is_device_private_page(page)) {
+	if (hg_is_vram(hdev, page)) {
 		svm->gpu_vram += size >> PAGE_SHIFT;
 		return pte | HG_PTE_APER_VRAM | hg_page_vram(hdev, page);
 	}
@@ -451,7 +451,8 @@ static int map_leaf(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long
  * @svm: mirror; pt_lock and hw_sem (read) are held
  * @cache: tables
  * @va: page or 2 MiB aligned address
- * @page: first page, of system memory or of this device's VRAM
+ * @page: first page, of system memory, of this device's VRAM, or of the coherent
+ *	VRAM of another, which is memory on the bus
  * @huge: 2 MiB
  * @write: also permits writes, and atomics except on system pages of a mirror
  *	that needs exclusive access for them

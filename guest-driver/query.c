@@ -56,9 +56,9 @@ int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 	return -EBUSY;
 }
 
-static bool pfn_is_device(unsigned long pfn)
+static bool pfn_is_device(struct hg_device *hdev, unsigned long pfn)
 {
-	return pfn & HMM_PFN_VALID && is_device_private_page(hmm_pfn_to_page(pfn));
+	return pfn & HMM_PFN_VALID && hg_is_vram(hdev, hmm_pfn_to_page(pfn));
 }
 
 /**
@@ -82,7 +82,7 @@ int hg_svm_count_device(struct hg_svm *svm, unsigned long start, unsigned long e
 	if (ret)
 		return ret;
 	for (i = 0; i < n; i++)
-		*device += pfn_is_device(pfns[i]);
+		*device += pfn_is_device(svm->hdev, pfns[i]);
 	mutex_unlock(&svm->pt_lock);
 	return 0;
 }
@@ -110,7 +110,7 @@ static u32 describe(struct hg_svm *svm, u64 pte, unsigned long pfn)
 		q |= HMM_GPU_Q_CPU_READ;
 		if (pfn & HMM_PFN_WRITE)
 			q |= HMM_GPU_Q_CPU_WRITE;
-		if (pfn_is_device(pfn))
+		if (pfn_is_device(svm->hdev, pfn))
 			q |= HMM_GPU_Q_CPU_DEVICE;
 	}
 	if (!(pte & HG_PTE_VALID))

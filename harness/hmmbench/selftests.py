@@ -2,12 +2,15 @@
 """The kernel's own HMM tests, on this driver and on the kernel's test driver.
 
 The program (tools/testing/selftests/mm/hmm-tests.c) is the one of the guest kernel's source,
-unchanged. It finds a driver by its nodes, /dev/hmm_dmirror0 and 1: hmm_gpu makes them with its
-parameter dmirror=1, one a GPU, so the machine has two; test_hmm makes them without any device.
+unchanged. It finds a driver by its nodes, /dev/hmm_dmirror0 and 1 for device-private memory, 2 and
+3 for device-coherent memory: hmm_gpu makes them with its parameter dmirror=1, one a GPU, so the
+machine has four. test_hmm makes the first two without any device; for the others it wants memory
+set aside, and the kernel crashes in them (Linux 7.3), so it is compared on the first two.
 
 Its lines go through the guest's log to the console: so they are there also when the kernel dies
 under it, and each has the guest's time. A test that was not reported has failed, and a run during
-which the kernel printed a splat is bad whatever its tests say.
+which the kernel printed a splat, or a device saw the mirror's contract broken, is bad whatever its
+tests say.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench import kselftest
-from hmmbench.oracle import splat
-from hmmbench.vm.errors import AgentTimeout, VmDied
+from hmmbench.oracle import mirror, protocol, splat
+from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.spec import MachineSpec
 
@@ -30,6 +33,8 @@ TIMEOUT = 1500.0
 #: memory in the guest's RAM, beside the pages, a copy of them and a bounce buffer.
 MEMORY_MIB = 2048
 VRAM = "512M"
+#: One a node: /dev/hmm_dmirror0 to 3.
+GPUS = 4
 
 OURS, THEIRS = "hmm_gpu", "test_hmm"
 
@@ -67,8 +72,10 @@ class Run:
     seconds: float = 0.0
     #: what the program printed
     text: str = ""
-    #: why it did not come to its end, or what the kernel printed besides; empty if all is well
+    #: why it did not come to its end, or what kernel and device saw besides; empty if all is well
     trouble: str = ""
+    #: translations that the devices compared with the CPU's
+    audit_checks: int = 0
 
     def count(self, status: str) -> int:
         return sum(outcome.status == status for outcome in self.outcomes)
@@ -82,29 +89,29 @@ class Run:
         return bool(self.trouble) or self.count("fail") > 0 or self.count("pass") == 0
 
 
-def machine(spec: MachineSpec, driver: str) -> MachineSpec:
-    """The machine for one of the two drivers."""
+def machine(spec: MachineSpec, driver: str, audit: str = "off") -> MachineSpec:
+    """The machine for one of the two drivers; `audit` is the devices' (docs/audit.md)."""
     spec = replace(spec, memory_mib=max(spec.memory_mib, MEMORY_MIB), network=False)
     if driver == THEIRS:
         return replace(
             spec, gpu=None, cmdline=(*spec.cmdline, "hmmbench.nodriver", "hmmbench.testhmm")
         )
-    spec = spec.with_gpu(vram_size=VRAM)
-    second = ",".join(f"{name}={value}" for name, value in spec.gpu or ())
-    return replace(
-        spec,
-        extra=(
-            *spec.extra,
-            *("-device", "pcie-root-port,id=gpuport1,bus=pcie.0,chassis=2,slot=2"),
-            *("-device", f"hmm-gpu,id=gpu1,bus=gpuport1,{second}"),
-        ),
-        cmdline=(*spec.cmdline, "hmmbench.driver=dmirror=1"),
-    )
+    spec = spec.with_gpu(vram_size=VRAM, audit=audit)
+    extra = list(spec.extra)
+    for number in range(1, GPUS):
+        # The first two have private memory, the others coherent memory.
+        properties = {**dict(spec.gpu or ()), "id": f"gpu{number}", "bus": f"gpuport{number}"}
+        if number >= GPUS // 2:
+            properties["coherent"] = "on"
+        port = f"id=gpuport{number},bus=pcie.0,chassis={number + 1},slot={number + 1}"
+        words = ",".join(f"{name}={value}" for name, value in properties.items())
+        extra += ["-device", f"pcie-root-port,{port}", "-device", f"hmm-gpu,{words}"]
+    return replace(spec, extra=tuple(extra), cmdline=(*spec.cmdline, "hmmbench.driver=dmirror=1"))
 
 
 def run(
     spec: MachineSpec, driver: str, program: Path, keep: Path | None = None, args: str = "",
-    timeout: float = TIMEOUT,
+    timeout: float = TIMEOUT, audit: str = "fill",
 ) -> Run:  # fmt: skip
     """Boot a machine and run the program in it.
 
@@ -112,10 +119,11 @@ def run(
     driver  -- OURS or THEIRS
     program -- of the guest kernel's source
     keep    -- a folder for the console and QEMU's words, if anything is wrong
-    args    -- of the program: its filters, "-f hmm2" say
+    args    -- of the program: its filters, "-t snapshot" say
+    audit   -- of the devices, while the program runs
     """
     begun = Run(driver)
-    with Machine(machine(spec, driver)) as vm:
+    with Machine(machine(spec, driver, audit)) as vm:
         vm.agent.write_file("/tmp/hmm-tests", program.read_bytes())
         mark = len(vm.console.text())
         try:
@@ -127,9 +135,27 @@ def run(
             begun.trouble = error.message
         console = vm.console.text()[mark:]
         read(begun, console)
+        if driver == OURS:
+            _ask_devices(vm, begun)
         if begun.bad and keep is not None:
             vm.keep(keep)
     return begun
+
+
+def _ask_devices(vm: Machine, found: Run) -> None:
+    """What the GPUs' own checks saw meanwhile."""
+    for number in range(GPUS):
+        path = f"/machine/peripheral/gpu{number}"
+        try:
+            text = vm.qmp("qom-get", path=path, property="violations")
+        except (VmError, QmpFailure) as error:
+            found.trouble = found.trouble or str(error)
+            return
+        audit = mirror.read(str(text))
+        found.audit_checks += audit.checks
+        seen = mirror.check(audit) or next(iter(protocol.check(audit.protocol)), None)
+        if seen is not None:
+            found.trouble = found.trouble or f"gpu{number}: {seen.message}"
 
 
 def read(found: Run, console: str) -> None:
@@ -187,6 +213,7 @@ def to_json(ours: Run, theirs: Run | None, about: dict[str, Any]) -> dict[str, A
         "skipped": ours.count("skip"),
         "seconds": ours.seconds,
         "trouble": ours.trouble,
+        "audit_checks": ours.audit_checks,
         "test_hmm": None if theirs is None else {
             "passed": theirs.count("pass"),
             "failed": theirs.count("fail"),

@@ -36,13 +36,14 @@ def words(run: Run) -> str:
     return f"{run.trouble}\n{run.text}"
 
 
-def test_private_variants_pass(spec: MachineSpec, program: Path) -> None:
+def test_all_variants_pass(spec: MachineSpec, program: Path) -> None:
     run = selftests.run(spec, OURS, program)
     assert not run.bad, words(run)
-    private = [o for o in run.outcomes if "_device_private." in o.name]
-    assert len(private) >= 29, words(run)
+    for kind in ("private", "coherent"):
+        assert len([o for o in run.outcomes if f"_device_{kind}." in o.name]) >= 29, words(run)
     # No more may be skipped than what the guest's kernel lacks.
-    assert {o.name.split(".")[-1] for o in private if o.status == "skip"} <= {"hmm_gup_test"}
+    assert {o.name.split(".")[-1] for o in run.outcomes if o.status == "skip"} <= {"hmm_gup_test"}
+    assert run.audit_checks > 10000
     assert all(o.seconds is not None and o.seconds >= 0 for o in run.outcomes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,13 @@ from hmmbench.vm.errors import guard_disk
 from hmmbench.vm.standard import best_spec
 
 
+class Audit(StrEnum):
+    off = "off"
+    sampled = "sampled"
+    fill = "fill"
+    access = "access"
+
+
 def main(
     kernel: options.Kernel = "lts",
     kernel_build: options.KernelBuild = None,
@@ -32,6 +40,9 @@ def main(
     compare: Annotated[
         bool, typer.Option(help="Run the tests on the kernel's test_hmm as well.")
     ] = True,
+    audit: Annotated[
+        Audit, typer.Option(help="Mirror audit by the devices meanwhile (docs/audit.md).")
+    ] = Audit.fill,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the evidence of a failure goes.")
     ] = Path("hmmbench-out/selftests"),
@@ -41,7 +52,8 @@ def main(
 
     KTAP on standard output, then a table beside the same run on the kernel's test_hmm. A test
     that crashed, hung or was not reported has failed; one that was skipped is no pass. Exit
-    status 1 if a test failed on this driver, or the kernel printed a splat.
+    status 1 if a test failed on this driver, the kernel printed a splat, or the device saw a
+    stale translation.
 
     Example:  ./hmmbench selftests --kernel latest --json selftests.json
     """
@@ -56,7 +68,7 @@ def main(
     program = hmm_tests.build(Context(ui), artifacts.kernel_source_dir)
     spec, accel = best_spec(artifacts)
     with ui.stage(f"hmm-tests on {OURS}"):
-        ours = selftests.run(spec, OURS, program, keep=out / OURS)
+        ours = selftests.run(spec, OURS, program, keep=out / OURS, audit=audit.value)
     typer.echo(ours.text, nl=False)
     theirs = None
     if compare:
@@ -90,7 +102,8 @@ def table(ours: Run, theirs: Run | None, kernel: str, accel: str) -> Iterator[st
         if one is None:
             continue
         words = ", ".join(f"{one.count(s)} {w}" for s, w in _WORDS)
-        yield f"{one.driver}: {words}, {one.seconds:.1f} s"
+        audit = f", {one.audit_checks} translations compared" if one.audit_checks else ""
+        yield f"{one.driver}: {words}, {one.seconds:.1f} s{audit}"
         if one.trouble:
             yield f"  {one.trouble}"
     ratio = selftests.ratio(ours, theirs)
