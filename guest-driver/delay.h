@@ -30,6 +30,7 @@
 	X(fault_before_replay)	\
 	X(sched_before_doorbell)	\
 	X(exclusive_before_map)	\
+	X(query_before_walk)	\
 	X(release_begin)	\
 	X(release_before_asid_free)
 

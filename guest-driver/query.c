@@ -38,6 +38,7 @@ int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 	for (tries = 0; tries < HG_QUERY_TRIES; tries++) {
 		memset(pfns, 0, ((end - start) >> PAGE_SHIFT) * sizeof(*pfns));
 		range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
+		hg_delay(query_before_walk);
 		mmap_read_lock(svm->mm);
 		ret = hmm_range_fault(&range);
 		mmap_read_unlock(svm->mm);
