@@ -392,7 +392,7 @@ def _migrate(g: Generator, proc: Process) -> list[Op]:
 
 
 def _policy(g: Generator, proc: Process) -> list[Op]:
-    return [Op(OpKind.POLICY, proc.number, arg=g.rng.choice((0, 1, 1)))]
+    return [Op(OpKind.POLICY, proc.number, arg=g.rng.choice((0, 1, 1, 2, 3)))]
 
 
 def _evict(g: Generator, proc: Process) -> list[Op]:
