@@ -156,6 +156,7 @@ def test_time_is_the_virtual_clock(machine: Machine) -> None:
         ("vram-size=4T", "at most 1 TiB"),
         ("bar-size=3M", "bar-size must be a power of two"),
         ("bar-size=128M", "bar-size must be a power of two"),
+        ("vram-size=6M,coherent=on", "coherent=on: vram-size must be a power of two"),
         ("sms=0", "sms"),
         ("sms=17", "sms"),
         ("warps=33", "warps"),
