@@ -213,7 +213,9 @@ _NAMES: dict[tuple[OpKind, str], dict[int, str]] = {
     (OpKind.MPROTECT, "prot"): _PROTS,
     (OpKind.MADVISE, "advice"): {a: a.name.lower() for a in Advice},
     (OpKind.MIGRATE, "to"): {0: "system", 1: "device"},
-    (OpKind.POLICY, "policy"): {0: "map", 1: "migrate"},
+    (OpKind.POLICY, "policy"): {
+        0: "map", 1: "migrate", 2: "map-exclusive", 3: "migrate-exclusive",
+    },
 }
 _HEX = frozenset({"off", "len", "to_off", "new_len", "file_off", "pattern"})
 

@@ -15,8 +15,8 @@ from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 
-EXCLUSIVE = 2  # HMM_GPU_POLICY_EXCLUSIVE
-Q_EXCLUSIVE = 0x20
+EXCLUSIVE = p.POLICY_EXCLUSIVE
+Q_EXCLUSIVE = p.Q_GPU_EXCLUSIVE
 
 
 @pytest.fixture(scope="module")
