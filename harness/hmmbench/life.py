@@ -4,7 +4,7 @@
 The examples of a campaign open files, run jobs and move pages.  A driver's life has more: it is
 unbound, reset, unplugged and unloaded, its debugfs files are read and written, it is called
 wrongly, and its device fails.  Each part runs in a fresh machine; the same parts, with more to
-check, are tests/vm/test_driver_life.py.
+check, are tests/vm/test_driver_life.py and test_driver_odd.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from hmmbench.vm.errors import VmError
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 
-PROGRAM, KERNELS = "/tmp/driver_life", "/tmp/kernels.elf"
+#: In tests/vm, each a C source, and where they go in the guest.
+PROGRAMS = ("driver_life", "driver_odd")
+KERNELS = "/tmp/kernels.elf"
 
 #: Seconds for one part.
 LIMIT_S = 240
@@ -55,44 +57,51 @@ class Part:
 def parts(opener: Opener, leaving: Callable[[Machine], None]) -> list[Part]:
     """Go through all; `leaving` is called with each machine before it ends."""
     with tempfile.TemporaryDirectory(prefix="hmmbench-life-") as folder:
-        program, kernels = _build(Path(folder))
+        files = _build(Path(folder))
     runs: dict[str, Callable[[Machine], None]] = {
         **{name: _mode(name, rule) for name, rule in _MODES.items()},
         "unplug": _unplug,
+        "odd": lambda vm: _ignore(vm.agent.check(f"/tmp/driver_odd {KERNELS}", LIMIT_S)),
         "debugfs": lambda vm: _ignore(vm.agent.execute(_DEBUGFS, 60)),
     }
-    return [_run(name, act, opener, leaving, program, kernels) for name, act in runs.items()]
+    return [_run(name, act, opener, leaving, files) for name, act in runs.items()]
 
 
 def _ignore(_: object) -> None:
     """For what is run for its traces alone."""
 
 
-def _build(out: Path) -> tuple[bytes, bytes]:
-    """The test program and the GPU kernels it uses."""
+def _build(out: Path) -> dict[str, bytes]:
+    """The test programs and the GPU kernels they use, by their place in the guest."""
     driver = paths.driver_sources()
-    source = paths.project_root() / "tests/vm/driver_life.c"
+    sources = paths.project_root() / "tests/vm"
     includes = [f"-I{driver / d}" for d in ("lib", "include/uapi", "kernels", "agent")]
     for argv in (
         ["make", "-s", "-C", str(driver / "agent"), f"OUT={out}"],
-        ["gcc", "-static", "-std=gnu11", "-O2", *includes,
-         f"-I{paths.device_sources() / 'include'}", str(source), str(out / "libhmmgpu.a"),
-         "-lpthread", "-o", str(out / "driver_life")],
+        *(
+            ["gcc", "-static", "-std=gnu11", "-O2", *includes,
+             f"-I{paths.device_sources() / 'include'}", str(sources / f"{name}.c"),
+             str(out / "libhmmgpu.a"), "-lpthread", "-o", str(out / name)]
+            for name in PROGRAMS
+        ),
     ):  # fmt: skip
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise EnvironmentFailure(f"building {source.name}: {done.stderr.strip()[-400:]}")
-    return (out / "driver_life").read_bytes(), (out / "kernels.elf").read_bytes()
+            raise EnvironmentFailure(f"building {argv[-1]}: {done.stderr.strip()[-400:]}")
+    return {
+        **{f"/tmp/{name}": (out / name).read_bytes() for name in PROGRAMS},
+        KERNELS: (out / "kernels.elf").read_bytes(),
+    }
 
 
 def _run(
     name: str, act: Callable[[Machine], None], opener: Opener,
-    leaving: Callable[[Machine], None], program: bytes, kernels: bytes,
+    leaving: Callable[[Machine], None], files: dict[str, bytes],
 ) -> Part:  # fmt: skip
     vm = opener()
     try:
-        vm.agent.write_file(PROGRAM, program, 0o755)
-        vm.agent.write_file(KERNELS, kernels)
+        for path, content in files.items():
+            vm.agent.write_file(path, content, 0o755)
         act(vm)
         # gcov keeps the counts of a module that is gone.
         vm.agent.check("rmmod hmm_gpu")
@@ -109,7 +118,7 @@ def _mode(name: str, rule: str) -> Callable[[Machine], None]:
     def act(vm: Machine) -> None:
         if rule:
             vm.inject(rule)
-        vm.agent.check(f"{PROGRAM} {KERNELS} {name}", LIMIT_S)
+        vm.agent.check(f"/tmp/driver_life {KERNELS} {name}", LIMIT_S)
         vm.inject()
 
     return act
@@ -118,7 +127,7 @@ def _mode(name: str, rule: str) -> Callable[[Machine], None]:
 def _unplug(vm: Machine) -> None:
     """The port takes the device away from the driver while jobs run and pages are in VRAM."""
     log = "/tmp/unplug.log"
-    vm.agent.check(f"{PROGRAM} {KERNELS} unplug >{log} 2>&1 & echo started")
+    vm.agent.check(f"/tmp/driver_life {KERNELS} unplug >{log} 2>&1 & echo started")
     vm.agent.check(_until(log, "unplug now"))
     vm.unplug_gpu()
     vm.agent.check(_until(log, "unplug passed"))
