@@ -11,6 +11,7 @@
 #include <linux/memremap.h>
 #include <linux/migrate.h>
 #include <linux/mm.h>
+#include <linux/rmap.h>
 #include <linux/swapops.h>
 
 /*
@@ -84,6 +85,49 @@ static inline bool hg_fault_page_contended(struct page *page)
 {
 	return folio_test_locked(page_folio(page));
 }
+#endif
+
+/*
+ * 6.15: make_device_exclusive() takes one page instead of a range.  Returns the
+ * page, locked and with a reference, or ERR_PTR; -EBUSY may go away by itself.
+ * The mmap lock is held.
+ */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+static inline struct page *hg_make_exclusive(struct mm_struct *mm, unsigned long addr,
+					     void *owner)
+{
+	struct folio *folio;
+
+	return make_device_exclusive(mm, addr, owner, &folio);
+}
+#else
+static inline struct page *hg_make_exclusive(struct mm_struct *mm, unsigned long addr,
+					     void *owner)
+{
+	struct page *page = NULL;
+	bool never;
+	long n;
+
+	n = make_device_exclusive_range(mm, addr, addr + PAGE_SIZE, &page, owner);
+	if (n < 0)
+		return ERR_PTR(n);
+	if (page)
+		return page;
+	/* it does not say why */
+	n = get_user_pages_remote(mm, addr, 1, FOLL_GET | FOLL_WRITE, &page, NULL);
+	if (n < 0)
+		return ERR_PTR(n);
+	if (!n)
+		return ERR_PTR(-EBUSY);
+	never = !PageAnon(page) || PageHuge(page) || PageTail(page);
+	put_page(page);
+	return ERR_PTR(never ? -EOPNOTSUPP : -EBUSY);
+}
+#endif
+
+/* 7.3: a range fault that waits for handlers in user space */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
+#define HG_HAVE_UNLOCKED_RANGE_FAULT	1
 #endif
 
 /* 6.15 has one swap type for device-exclusive entries, older kernels two; 0xff: none */

@@ -29,8 +29,10 @@
 	X(fault_after_drain)	\
 	X(fault_before_replay)	\
 	X(sched_before_doorbell)	\
+	X(exclusive_before_map)	\
 	X(query_before_walk)	\
-	X(release_begin)
+	X(release_begin)	\
+	X(release_before_asid_free)
 
 struct hg_device;
 

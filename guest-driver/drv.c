@@ -91,51 +91,75 @@ static int hg_policy_ioctl(struct drm_device *drm, void *data, struct drm_file *
 	struct hg_file *hf = file->driver_priv;
 	int ret;
 
-	if (args->pad || args->policy > HMM_GPU_POLICY_MIGRATE)
+	if (args->pad || args->policy > (HMM_GPU_POLICY_MIGRATE | HMM_GPU_POLICY_EXCLUSIVE))
 		return -EINVAL;
 	ret = hg_check_mm(hf);
-	if (!ret)
-		WRITE_ONCE(hf->svm->policy, args->policy);
-	return ret;
+	if (ret)
+		return ret;
+	WRITE_ONCE(hf->svm->policy, args->policy & ~HMM_GPU_POLICY_EXCLUSIVE);
+	hg_svm_use_exclusive(hf->svm, args->policy & HMM_GPU_POLICY_EXCLUSIVE);
+	return 0;
 }
 
-static int hg_open(struct drm_device *drm, struct drm_file *file)
+/**
+ * hg_file_create() - what an open file has: the mirror of the caller, no context yet
+ * @hdev: device
+ *
+ * Return: the file or ERR_PTR.
+ */
+struct hg_file *hg_file_create(struct hg_device *hdev)
 {
-	struct hg_device *hdev = to_hg(drm);
-	struct hg_file *hf;
-	int ret = -ENODEV, idx;
+	struct hg_file *hf = ERR_PTR(-ENODEV);
+	int ret, idx;
 
-	if (!drm_dev_enter(drm, &idx))
-		return -ENODEV;
+	if (!drm_dev_enter(&hdev->drm, &idx))
+		return hf;
 	if (READ_ONCE(hdev->stopping))
 		goto out;
 	hf = kzalloc(sizeof(*hf), GFP_KERNEL);
 	if (!hf) {
-		ret = -ENOMEM;
+		hf = ERR_PTR(-ENOMEM);
 		goto out;
 	}
 	mutex_init(&hf->lock);
 	xa_init(&hf->ctxs);
 	hf->svm = hg_svm_create(hdev);
 	ret = PTR_ERR_OR_ZERO(hf->svm);
-	if (ret)
+	if (ret) {
 		kfree(hf);
-	else
-		file->driver_priv = hf;
+		hf = ERR_PTR(ret);
+	}
 out:
 	drm_dev_exit(idx);
-	return ret;
+	return hf;
 }
 
-static void hg_postclose(struct drm_device *drm, struct drm_file *file)
+/**
+ * hg_file_destroy() - the file is closed
+ * @hf: file; the device may be gone
+ */
+void hg_file_destroy(struct hg_file *hf)
 {
-	struct hg_file *hf = file->driver_priv;
-
 	hg_delay(release_begin);
 	hg_ctx_destroy_all(hf);
 	hg_svm_destroy(hf->svm);
 	xa_destroy(&hf->ctxs);
 	kfree(hf);
+}
+
+static int hg_open(struct drm_device *drm, struct drm_file *file)
+{
+	struct hg_file *hf = hg_file_create(to_hg(drm));
+
+	if (IS_ERR(hf))
+		return PTR_ERR(hf);
+	file->driver_priv = hf;
+	return 0;
+}
+
+static void hg_postclose(struct drm_device *drm, struct drm_file *file)
+{
+	hg_file_destroy(file->driver_priv);
 }
 
 /* A removed device waits for our own ioctls; those of the core look after themselves. */
@@ -338,8 +362,10 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	ret = drm_dev_register(&hdev->drm, 0);
 	if (ret)
 		goto err_vram;
-	dev_info(&pdev->dev, "%u SMs of %u warps, %u copy engines, %llu MiB VRAM, %lu pages used\n",
-		 hdev->sms, hdev->warps, hdev->ces, hdev->vram_size >> 20, hdev->vram.limit);
+	hg_dmirror_add(hdev);
+	dev_info(&pdev->dev, "%u SMs of %u warps, %u copy engines, %llu MiB %sVRAM, %lu pages used\n",
+		 hdev->sms, hdev->warps, hdev->ces, hdev->vram_size >> 20,
+		 hdev->coherent ? "coherent " : "", hdev->vram.limit);
 	return 0;
 
 err_vram:
@@ -364,6 +390,9 @@ static void hg_reset_prepare(struct pci_dev *pdev)
 	int i;
 
 	hg_sched_stop_all(hdev, -EIO);
+	/* a CPU cannot reach the aperture during the reset: nobody may live there */
+	if (hdev->coherent && hg_vram_stop(hdev))
+		dev_err(&pdev->dev, "pages of VRAM stay in use during a reset\n");
 	for (i = 0; i <= HG_VEC_ERROR; i++)
 		disable_irq(pci_irq_vector(pdev, i));
 	cancel_work_sync(&hdev->fault.work);
@@ -393,6 +422,8 @@ static void hg_reset_end(struct hg_device *hdev, bool alive)
 		xa_for_each(&hdev->svms, asid, svm)
 			hg_mmu_program(svm);
 		xa_unlock(&hdev->svms);
+		if (!hdev->stopping)
+			hg_vram_restart(hdev);
 	} else if (hdev->hw_live) {
 		hdev->hw_live = false;
 		dev_err(hdev->drm.dev, "device did not come back from a reset\n");
@@ -443,6 +474,7 @@ static void hg_remove(struct pci_dev *pdev)
 
 	hg_reset_end(hdev, false);
 	WRITE_ONCE(hdev->stopping, true);
+	hg_dmirror_remove(hdev);
 	if (!pci_device_is_present(pdev))
 		hg_wedge(hdev, "removed");
 	hg_sched_stop_all(hdev, -ENODEV);

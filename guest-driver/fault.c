@@ -166,6 +166,16 @@ static void cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 cmd)
 	trace_hmm_gpu_cancel(asid, addr, cmd);
 }
 
+/* Whether an entry permits what the fault asks for. */
+static bool permits(u64 pte, const struct hg_fault *f)
+{
+	if (!(pte & HG_PTE_VALID))
+		return false;
+	if (f->access == HG_ACCESS_ATOMIC)
+		return pte & HG_PTE_ATOMIC;
+	return !wants_write(f) || pte & HG_PTE_WRITE;
+}
+
 /* Marks what an earlier batch, or a 2 MiB entry, has already served. */
 static void skip_satisfied(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 {
@@ -175,7 +185,7 @@ static void skip_satisfied(struct hg_svm *svm, struct hg_fault *f, unsigned int 
 	for (i = 0; i < n; i++) {
 		u64 pte = hg_mmu_lookup(svm, f[i].addr);
 
-		if (pte & HG_PTE_VALID && (!wants_write(&f[i]) || pte & HG_PTE_WRITE)) {
+		if (permits(pte, &f[i])) {
 			f[i].done = true;
 			stale++;
 		}
@@ -226,7 +236,32 @@ static int map_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int n, bo
 		fu->want[(f[i].addr - start) >> PAGE_SHIFT] = HMM_PFN_REQ_FAULT |
 			(write && wants_write(&f[i]) ? HMM_PFN_REQ_WRITE : 0);
 	}
-	return hg_svm_map_window(svm, start, end, fu->want, fu->pfns);
+	return hg_svm_map_window(svm, start, end, fu->want, fu->pfns, false);
+}
+
+/*
+ * In a mirror that needs exclusive access for atomics on system pages.  Such
+ * pages are mapped for writing by now.  Where the kernel has no exclusive access
+ * (shared and file memory, huge pages), the page is mapped for atomics as it is:
+ * this GPU's are atomic to the CPU's.  What changes too fast comes with the replay.
+ */
+static void serve_atomics(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
+{
+	unsigned long want = HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE, pfn;
+	unsigned int i;
+	u64 pte;
+
+	for (i = 0; i < n; i++) {
+		if (f[i].done || f[i].access != HG_ACCESS_ATOMIC)
+			continue;
+		mutex_lock(&svm->pt_lock);
+		pte = hg_mmu_lookup(svm, f[i].addr);
+		mutex_unlock(&svm->pt_lock);
+		if (!(pte & HG_PTE_VALID) || permits(pte, &f[i]))
+			continue;
+		if (hg_svm_map_exclusive(svm, f[i].addr, f[i].addr + PAGE_SIZE) == -EOPNOTSUPP)
+			hg_svm_map_window(svm, f[i].addr, f[i].addr + PAGE_SIZE, &want, &pfn, true);
+	}
 }
 
 /* One page for which the window as a whole failed. */
@@ -238,10 +273,14 @@ static void serve_alone(struct hg_svm *svm, struct hg_fault *f)
 	ret = map_faults(svm, f, 1, true);
 	if (!ret) {
 		hg_inc(hdev, faults_served);
+		if (READ_ONCE(svm->exclusive))
+			serve_atomics(svm, f, 1);
 		return;
 	}
 	if (ret == -EBUSY || (f->access == HG_ACCESS_PREFETCH && !f->reader))
 		return;
+	/* before the cancel, which ends the job */
+	WRITE_ONCE(svm->fault_error, ret);
 	if (wants_write(f) && f->reader) {
 		/* readers of a page that must not be written go on */
 		cancel(hdev, f->asid, f->addr, HG_CANCEL_ADDR | HG_CANCEL_SCOPE_WRITE);
@@ -268,6 +307,8 @@ static void serve_window(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 	ret = map_faults(svm, f, n, true);
 	if (!ret)
 		hg_add(svm->hdev, faults_served, todo);
+	if (!ret && READ_ONCE(svm->exclusive))
+		serve_atomics(svm, f, n);
 	if (!ret || ret == -EBUSY)
 		return;
 	for (i = 0; i < n; i++)
@@ -291,6 +332,7 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 		hg_svm_put(svm);
 		return;
 	}
+	WRITE_ONCE(svm->faults, svm->faults + n);
 	for (i = 0; i < n; i = j) {
 		for (j = i + 1; j < n; j++)
 			if ((f[j].addr ^ f[i].addr) >> HG_HUGE_SHIFT)

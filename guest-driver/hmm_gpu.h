@@ -23,6 +23,7 @@
 #include <linux/io.h>
 #include <linux/list.h>
 #include <linux/memremap.h>
+#include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
@@ -63,6 +64,7 @@ struct hg_svm;
 	X(tlb_invalidates)		\
 	X(maps)				\
 	X(maps_huge)			\
+	X(maps_exclusive)		\
 	X(unmaps)			\
 	X(pages_to_device)		\
 	X(pages_to_device_failed)	\
@@ -137,11 +139,11 @@ struct hg_chunk {
 };
 
 /**
- * struct hg_vram - allocator of the device-private pages
+ * struct hg_vram - allocator of the device's pages
  * @lock: spinlock; taken under page-table locks (a page is freed when the last
  *	CPU entry goes away), so nothing is done under it but bookkeeping
  * @pagemap: the struct pages; frame of page p is (pfn(p) - base_pfn)
- * @res: physical address range that nobody else uses
+ * @res: physical address range of the pages: see get_range()
  * @base_pfn: first pfn of @res
  * @nr_chunks: number of @chunks
  * @chunks: array
@@ -260,6 +262,20 @@ struct hg_fault_unit {
 	unsigned long *pfns;
 };
 
+/* ---- /dev/hmm_dmirrorN (dmirror.c) ---- */
+
+/**
+ * struct hg_dmirror_node - the device node of the kernel's HMM tests
+ * @misc: it; registered while @id is positive
+ * @id: N + 1, or 0: there is no node
+ * @name: of the node
+ */
+struct hg_dmirror_node {
+	struct miscdevice misc;
+	int id;
+	char name[24];
+};
+
 /* ---- the device ---- */
 
 /**
@@ -268,6 +284,8 @@ struct hg_fault_unit {
  * @hw_sem: read: the registers may be used if @hw_live; write: reset, removal.
  *	Taken inside pt_lock, so nothing under it may allocate or fault
  * @hw_live: the device answers; cleared at removal and when it stops answering
+ * @coherent: VRAM is memory of the CPU too: its pages are device-coherent instead
+ *	of device-private
  * @in_reset: between the two callbacks of a PCI reset, @hw_sem held for writing
  * @stopping: no new work: the device is being unbound
  * @inval_lock: the invalidation registers and @inval_seq
@@ -287,6 +305,7 @@ struct hg_device {
 	struct pci_dev *pdev;
 	void __iomem *regs;
 	u64 vram_size;
+	bool coherent;
 	u32 sms, warps, ces;
 	unsigned int num_ctxs, num_asids;
 
@@ -313,6 +332,7 @@ struct hg_device {
 	struct hg_vram vram;
 	struct hg_stats stats;
 	struct delayed_work reaper;
+	struct hg_dmirror_node dmirror;
 };
 
 #define to_hg(d)	container_of(d, struct hg_device, drm)
@@ -401,6 +421,10 @@ struct hg_gather {
  * @dead: nothing may be mapped any more
  * @audit_over: the device must not look at the CPU's page table any more
  * @gpu_sys, @gpu_vram: pages mapped, for fdinfo
+ * @exclusive: atomics on system pages need exclusive access; written under @pt_lock
+ * @fail_huge: the next allocation of 2 MiB for a migration fails, once
+ * @faults: pages asked for by faults; the fault worker alone writes it
+ * @fault_error: why the last page was refused; likewise
  */
 struct hg_svm {
 	struct hg_device *hdev;
@@ -417,6 +441,10 @@ struct hg_svm {
 	bool dead;
 	bool audit_over;
 	unsigned long gpu_sys, gpu_vram;
+	bool exclusive;
+	bool fail_huge;
+	unsigned long faults;
+	int fault_error;
 };
 
 /* One open file. */
@@ -471,6 +499,8 @@ void hg_pt_cache_drain(struct hg_device *hdev, struct hg_pt_cache *cache);
 u64 hg_mmu_lookup(struct hg_svm *svm, unsigned long va);
 int hg_mmu_map(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
 	       struct page *page, bool huge, bool write);
+int hg_mmu_map_atomic(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+		      struct page *page);
 bool hg_mmu_zap(struct hg_svm *svm, unsigned long start, unsigned long last,
 		bool free_tables, bool may_sleep);
 void hg_mmu_flush(struct hg_svm *svm, bool may_sleep);
@@ -481,13 +511,20 @@ void hg_svm_destroy(struct hg_svm *svm);
 struct hg_svm *hg_svm_get(struct hg_device *hdev, u32 asid);
 void hg_svm_put(struct hg_svm *svm);
 int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end,
-		      const unsigned long *want, unsigned long *pfns);
+		      const unsigned long *want, unsigned long *pfns, bool atomic);
+
+/* exclusive.c */
+void hg_svm_use_exclusive(struct hg_svm *svm, bool on);
+int hg_svm_map_exclusive(struct hg_svm *svm, unsigned long start, unsigned long end);
+bool hg_svm_any_exclusive(struct hg_svm *svm, unsigned long start, unsigned long end);
 
 /* Pages that one hg_svm_map_window() may cover: one level 0 table. */
 #define HG_WINDOW_PAGES		HG_PT_ENTRIES
 
 /* query.c */
 int hg_query_ioctl(struct drm_device *drm, void *data, struct drm_file *file);
+int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
+		     unsigned long *pfns);
 int hg_svm_count_device(struct hg_svm *svm, unsigned long start, unsigned long end,
 			unsigned long *pfns, unsigned long *device);
 
@@ -514,6 +551,7 @@ struct hg_copy_op {
 /* What a migration of up to @max pages needs, in one allocation. */
 struct hg_migrate_buf {
 	unsigned long max;
+	bool fail_huge;		/* no 2 MiB of system memory */
 	unsigned long *src;
 	unsigned long *dst;
 	struct page **pages;
@@ -537,6 +575,8 @@ bool hg_vma_may_migrate(struct vm_area_struct *vma);
 int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 		     unsigned long start, unsigned long end, bool to_device,
 		     struct hg_migrate_result *res);
+int hg_migrate_range(struct hg_svm *svm, unsigned long start, unsigned long end,
+		     bool to_device, bool map, struct hg_migrate_result *res);
 int hg_migrate_ioctl(struct drm_device *drm, void *data, struct drm_file *file);
 
 /* to_ram.c */
@@ -550,6 +590,7 @@ unsigned long hg_evict_range(struct hg_device *hdev, unsigned long pfn,
 /* vram.c */
 int hg_vram_init(struct hg_device *hdev);
 unsigned long hg_vram_stop(struct hg_device *hdev);
+void hg_vram_restart(struct hg_device *hdev);
 void hg_vram_program(struct hg_device *hdev);
 void hg_vram_hide(struct hg_device *hdev);
 void hg_vram_fini(struct hg_device *hdev);
@@ -558,6 +599,20 @@ struct page *hg_vram_alloc_huge(struct hg_device *hdev);
 void hg_vram_reserve(struct hg_device *hdev, unsigned long n);
 bool hg_vram_short(struct hg_device *hdev, unsigned long n);
 unsigned long hg_vram_evict(struct hg_device *hdev, unsigned long n);
+
+/* A page of this device's VRAM; private ones of other devices are never seen. */
+static inline bool hg_is_vram(struct hg_device *hdev, struct page *page)
+{
+	return is_device_private_page(page) ||
+	       (is_device_coherent_page(page) && hg_page_pgmap(page)->owner == hdev);
+}
+
+/* What migrate_vma has to select to find such pages. */
+static inline unsigned int hg_select_vram(struct hg_device *hdev)
+{
+	return hdev->coherent ? MIGRATE_VMA_SELECT_DEVICE_COHERENT :
+				MIGRATE_VMA_SELECT_DEVICE_PRIVATE;
+}
 
 static inline u64 hg_page_vram(struct hg_device *hdev, struct page *page)
 {
@@ -590,13 +645,22 @@ int hg_wait_ioctl(struct drm_device *drm, void *data, struct drm_file *file);
 void hg_sched_irq(struct hg_device *hdev);
 void hg_sched_error_work(struct work_struct *work);
 void hg_sched_stop_all(struct hg_device *hdev, int error);
+int hg_ctx_create(struct hg_file *hf, u32 timeslice, bool priv, u32 *ctx_id);
+int hg_ctx_destroy(struct hg_file *hf, u32 ctx_id);
 void hg_ctx_destroy_all(struct hg_file *hf);
+int hg_job_copy(struct hg_file *hf, u32 ctx_id, u64 src, u64 dst, u64 len, u64 flags);
 
 /* drv.c */
+struct hg_file *hg_file_create(struct hg_device *hdev);
+void hg_file_destroy(struct hg_file *hf);
 int hg_check_mm(struct hg_file *hf);
 extern unsigned int hg_fault_batch;
 extern unsigned int hg_faultaround_pages;
 bool hg_use_thp(void);
+
+/* dmirror.c */
+void hg_dmirror_add(struct hg_device *hdev);
+void hg_dmirror_remove(struct hg_device *hdev);
 
 /* stats.c */
 extern const char *const hg_counter_names[HG_NUM_STATS];

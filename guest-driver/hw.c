@@ -30,6 +30,11 @@ int hg_hw_init(struct hg_device *hdev)
 	hdev->num_asids = min_t(u32, caps2 & 0xffff, HG_NUM_ASIDS);
 	hdev->num_ctxs = min_t(u32, caps2 >> 16, HG_NUM_CTXS);
 	hdev->vram_size = hg_read64(hdev, HG_REG_VRAM_SIZE);
+	hdev->coherent = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_COHERENT;
+	if (hdev->coherent && pci_resource_len(hdev->pdev, HG_BAR_VRAM) < hdev->vram_size) {
+		dev_err(hdev->drm.dev, "BAR %d smaller than VRAM\n", HG_BAR_VRAM);
+		return -ENODEV;
+	}
 	if (!hdev->sms || !hdev->warps || hdev->num_asids < 2 || hdev->num_ctxs < 2) {
 		dev_err(hdev->drm.dev, "unusable device: caps %#x %#x\n", caps, caps2);
 		return -ENODEV;

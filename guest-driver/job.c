@@ -305,11 +305,10 @@ static int wait_for_room(struct hg_ctx *ctx)
 					READ_ONCE(ctx->dead));
 }
 
-/* Takes over @desc as the next job; *@num is its number. */
-static int submit(struct drm_file *file, u32 ctx_id, const u64 *desc, int copy,
-		  u32 in, u32 out, u64 *num)
+/* Takes over @desc as the next job; *@num is its number.  @file is for @in and @out alone. */
+static int submit(struct hg_file *hf, struct drm_file *file, u32 ctx_id, const u64 *desc,
+		  int copy, u32 in, u32 out, u64 *num)
 {
-	struct hg_file *hf = file->driver_priv;
 	struct drm_syncobj *out_obj;
 	struct hg_job *job;
 	struct hg_ctx *ctx;
@@ -398,8 +397,8 @@ int hg_launch_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 	    args->block > min_t(u32, HG_MAX_BLOCK, hdev->warps * HG_LANES) ||
 	    args->entry & 3 || args->local_size & 15)
 		return -EINVAL;
-	return submit(file, args->ctx_id, desc, 0, args->in_syncobj, args->out_syncobj,
-		      &args->job);
+	return submit(file->driver_priv, file, args->ctx_id, desc, 0, args->in_syncobj,
+		      args->out_syncobj, &args->job);
 }
 
 int hg_copy_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
@@ -413,8 +412,41 @@ int hg_copy_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 	if (args->flags & ~HMM_GPU_COPY_FILL || !args->len || args->len > HG_COPY_MAX_BYTES ||
 	    (fill && (args->len | args->dst) & 7))
 		return -EINVAL;
-	return submit(file, args->ctx_id, desc, 1, args->in_syncobj, args->out_syncobj,
-		      &args->job);
+	return submit(file->driver_priv, file, args->ctx_id, desc, 1, args->in_syncobj,
+		      args->out_syncobj, &args->job);
+}
+
+/**
+ * hg_job_copy() - a COPY job of the kernel in a file's address space, waited for
+ * @hf: file
+ * @ctx_id: context of the file
+ * @src: source in the space that @flags says
+ * @dst: destination
+ * @len: bytes
+ * @flags: spaces; other than virtual ones need a privileged context
+ *
+ * Return: 0; the job's error; what submitting gives; -ERESTARTSYS: the process
+ * was killed, and the job still runs: its memory is free after hg_ctx_destroy().
+ */
+int hg_job_copy(struct hg_file *hf, u32 ctx_id, u64 src, u64 dst, u64 len, u64 flags)
+{
+	u64 desc[HG_DESC_SIZE / 8] = { HG_OP_COPY | flags, src, dst, len };
+	struct hg_ctx *ctx = hg_ctx_get(hf, ctx_id);
+	u64 job;
+	int ret;
+
+	if (!ctx)
+		return -ENOENT;
+	ret = submit(hf, NULL, ctx_id, desc, 1, 0, 0, &job);
+	if (!ret)
+		ret = wait_event_killable(ctx->wait, READ_ONCE(ctx->done) >= job);
+	if (!ret) {
+		spin_lock_irq(&ctx->lock);
+		ret = ctx->history[job % HG_HISTORY].error;
+		spin_unlock_irq(&ctx->lock);
+	}
+	hg_ctx_put(ctx);
+	return ret;
 }
 
 int hg_wait_ioctl(struct drm_device *drm, void *data, struct drm_file *file)

@@ -127,8 +127,7 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 		.start = start,
 		.end = end,
 		.pgmap_owner = hdev,
-		.flags = to_device ? MIGRATE_VMA_SELECT_SYSTEM :
-				     MIGRATE_VMA_SELECT_DEVICE_PRIVATE,
+		.flags = to_device ? MIGRATE_VMA_SELECT_SYSTEM : hg_select_vram(hdev),
 	};
 	int ret;
 
@@ -139,12 +138,14 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 		return -ENOMEM;
 	args.src = buf->src;
 	args.dst = buf->dst;
-	if (may_move_whole(vma, start, n)) {
+	if (!hdev->coherent && may_move_whole(vma, start, n)) {
 		/*
 		 * Towards VRAM only with a free 2 MiB at hand; without, the
 		 * kernel splits the folio and its pages move one by one.
 		 */
-		if (to_device)
+		if (xchg(&svm->fail_huge, false))
+			buf->fail_huge = true;
+		if (to_device && !buf->fail_huge)
 			huge = hg_vram_alloc_huge(hdev);
 		if (huge || !to_device)
 			args.flags |= HG_SELECT_COMPOUND;
@@ -262,15 +263,61 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 	return 0;
 }
 
+/**
+ * hg_migrate_range() - move what can be moved
+ * @svm: mirror of the caller's process
+ * @start: first address
+ * @end: end, at most TASK_SIZE
+ * @to_device: to VRAM, else to system memory
+ * @map: then map for the GPU what is there
+ * @res: out: pages moved; pages that are not where they should be
+ *
+ * Return: 0, also if nothing moved; -EFAULT: nothing is mapped there; -EINTR,
+ * -ENODEV, -ENOMEM, -EBUSY.
+ */
+int hg_migrate_range(struct hg_svm *svm, unsigned long start, unsigned long end,
+		     bool to_device, bool map, struct hg_migrate_result *res)
+{
+	unsigned long addr, next, *pfns;
+	bool mapped = false;
+	int ret = 0;
+
+	if (to_device && READ_ONCE(svm->hdev->stopping))
+		return -ENODEV;
+	pfns = kvmalloc_array(HG_WINDOW_PAGES, sizeof(*pfns), GFP_KERNEL);
+	if (!pfns)
+		return -ENOMEM;
+
+	for (addr = start; addr < end; addr = next) {
+		if (signal_pending(current)) {
+			ret = -EINTR;
+			break;
+		}
+		next = min(end, ALIGN(addr + 1, HG_WINDOW_PAGES << PAGE_SHIFT));
+		ret = migrate_step(svm, addr, &next, to_device, pfns, res, &mapped);
+		if (ret)
+			break;
+		if (map) {
+			hg_delay(migrate_before_map);
+			/* best effort: what changes too fast the GPU faults in */
+			ret = hg_svm_map_window(svm, addr, next, NULL, pfns, false);
+			if (ret && ret != -EBUSY)
+				break;
+			ret = 0;
+		}
+		cond_resched();
+	}
+	kvfree(pfns);
+	if (!ret && !mapped)
+		ret = -EFAULT;
+	return ret;
+}
+
 int hg_migrate_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 {
 	struct drm_hmm_gpu_migrate *args = data;
 	struct hg_file *hf = file->driver_priv;
 	struct hg_migrate_result res = {};
-	struct hg_svm *svm = hf->svm;
-	unsigned long addr, end, next, *pfns;
-	bool to_device = args->dst == HMM_GPU_MIGRATE_DEVICE;
-	bool mapped = false;
 	int ret;
 
 	ret = hg_check_mm(hf);
@@ -281,36 +328,10 @@ int hg_migrate_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 	if (!PAGE_ALIGNED(args->addr) || !PAGE_ALIGNED(args->len) || !args->len ||
 	    args->addr + args->len < args->addr || args->addr + args->len > TASK_SIZE)
 		return -EINVAL;
-	if (to_device && READ_ONCE(svm->hdev->stopping))
-		return -ENODEV;
-	pfns = kvmalloc_array(HG_WINDOW_PAGES, sizeof(*pfns), GFP_KERNEL);
-	if (!pfns)
-		return -ENOMEM;
-
-	end = args->addr + args->len;
-	for (addr = args->addr; addr < end; addr = next) {
-		if (signal_pending(current)) {
-			ret = -EINTR;
-			break;
-		}
-		next = min(end, ALIGN(addr + 1, HG_WINDOW_PAGES << PAGE_SHIFT));
-		ret = migrate_step(svm, addr, &next, to_device, pfns, &res, &mapped);
-		if (ret)
-			break;
-		if (args->flags & HMM_GPU_MIGRATE_MAP) {
-			hg_delay(migrate_before_map);
-			/* best effort: what changes too fast the GPU faults in */
-			ret = hg_svm_map_window(svm, addr, next, NULL, pfns);
-			if (ret && ret != -EBUSY)
-				break;
-			ret = 0;
-		}
-		cond_resched();
-	}
-	kvfree(pfns);
+	ret = hg_migrate_range(hf->svm, args->addr, args->addr + args->len,
+			       args->dst == HMM_GPU_MIGRATE_DEVICE,
+			       args->flags & HMM_GPU_MIGRATE_MAP, &res);
 	args->migrated = res.migrated;
 	args->failed = res.failed;
-	if (!ret && !mapped)
-		ret = -EFAULT;
 	return ret;
 }

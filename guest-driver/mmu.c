@@ -324,8 +324,12 @@ static bool make_room_for_huge(struct hg_svm *svm, struct hg_pt *pt, unsigned lo
 	return true;
 }
 
-/* The entry's value for @page; DMA-maps a system page.  0 on failure. */
-static u64 make_pte(struct hg_svm *svm, struct page *page, bool huge, bool write)
+/*
+ * The entry's value for @page; DMA-maps a system page.  0 on failure.
+ * @atomic: permit atomics even if the mirror needs exclusive access for them.
+ */
+static u64 make_pte(struct hg_svm *svm, struct page *page, bool huge, bool write,
+		    bool atomic)
 {
 	struct hg_device *hdev = svm->hdev;
 	size_t size = huge ? HG_HUGE_SIZE : PAGE_SIZE;
@@ -336,10 +340,12 @@ static u64 make_pte(struct hg_svm *svm, struct page *page, bool huge, bool write
 		pte |= HG_PTE_WRITE | HG_PTE_ATOMIC;
 	if (huge)
 		pte |= HG_PTE_HUGE;
-	if (is_device_private_page(page)) {
+	if (hg_is_vram(hdev, page)) {
 		svm->gpu_vram += size >> PAGE_SHIFT;
 		return pte | HG_PTE_APER_VRAM | hg_page_vram(hdev, page);
 	}
+	if (svm->exclusive && !atomic)
+		pte &= ~HG_PTE_ATOMIC;
 	dma = dma_map_page(&hdev->pdev->dev, page, 0, size, DMA_BIDIRECTIONAL);
 	if (dma_mapping_error(&hdev->pdev->dev, dma))
 		return 0;
@@ -377,20 +383,14 @@ static void mark_dirty(struct page *page)
 	folio_mark_dirty(folio);
 }
 
-/**
- * hg_mmu_map() - write one leaf
- * @svm: mirror; pt_lock and hw_sem (read) are held
- * @cache: tables
- * @va: page or 2 MiB aligned address
- * @page: first page, of system memory or of this device's VRAM
- * @huge: 2 MiB
- * @write: also permits writes and atomics
- *
- * Return: 0; -EAGAIN: @cache must be filled; -E2BIG: not possible as one 2 MiB
- * entry; -ENOMEM: the page cannot be DMA-mapped.
- */
-int hg_mmu_map(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
-	       struct page *page, bool huge, bool write)
+/* Whether an entry gives all that is wanted. */
+static bool enough(u64 pte, bool write, bool atomic)
+{
+	return (!write || pte & HG_PTE_WRITE) && (!atomic || pte & HG_PTE_ATOMIC);
+}
+
+static int map_leaf(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+		    struct page *page, bool huge, bool write, bool atomic)
 {
 	struct hg_device *hdev = svm->hdev;
 	unsigned int level = huge ? 1 : 0;
@@ -406,7 +406,7 @@ int hg_mmu_map(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
 		if (l1 && !l1->child[pt_index(va, 1)]) {
 			old = pt_read(l1, pt_index(va, 1));
 			if (old & HG_PTE_VALID) {
-				if (!write || old & HG_PTE_WRITE)
+				if (enough(old, write, atomic))
 					return 0;
 				hg_mmu_zap(svm, va, va, false, true);
 				hg_mmu_flush(svm, true);
@@ -425,14 +425,14 @@ int hg_mmu_map(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
 		 * Something else cannot be here: it would have been invalidated.
 		 * So this only adds or keeps permissions.
 		 */
-		if (!write || old & HG_PTE_WRITE)
+		if (enough(old, write, atomic))
 			return 0;
 		pt_write(pt, i, 0);
 		pt->used--;
 		gather_leaf(svm, old, va, true);
 		hg_mmu_flush(svm, true);
 	}
-	pte = make_pte(svm, page, huge, write);
+	pte = make_pte(svm, page, huge, write, atomic);
 	if (!pte)
 		return huge ? -E2BIG : -ENOMEM;
 	if (write)
@@ -444,6 +444,42 @@ int hg_mmu_map(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
 		hg_inc(hdev, maps_huge);
 	trace_hmm_gpu_map(svm->asid, va, pte);
 	return 0;
+}
+
+/**
+ * hg_mmu_map() - write one leaf
+ * @svm: mirror; pt_lock and hw_sem (read) are held
+ * @cache: tables
+ * @va: page or 2 MiB aligned address
+ * @page: first page, of system memory, of this device's VRAM, or of the coherent
+ *	VRAM of another, which is memory on the bus
+ * @huge: 2 MiB
+ * @write: also permits writes, and atomics except on system pages of a mirror
+ *	that needs exclusive access for them
+ *
+ * Return: 0; -EAGAIN: @cache must be filled; -E2BIG: not possible as one 2 MiB
+ * entry; -ENOMEM: the page cannot be DMA-mapped.
+ */
+int hg_mmu_map(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+	       struct page *page, bool huge, bool write)
+{
+	return map_leaf(svm, cache, va, page, huge, write, false);
+}
+
+/**
+ * hg_mmu_map_atomic() - write the leaf of a page for atomics, whatever the mirror
+ * @svm: mirror; pt_lock and hw_sem (read) are held
+ * @cache: tables
+ * @va: page aligned address
+ * @page: page; with exclusive access it is locked, and the CPU's entry is its
+ *	device-exclusive entry
+ *
+ * Return: 0; -EAGAIN: @cache must be filled; -ENOMEM.
+ */
+int hg_mmu_map_atomic(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+		      struct page *page)
+{
+	return map_leaf(svm, cache, va, page, false, true, true);
 }
 
 /**

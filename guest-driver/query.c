@@ -12,9 +12,18 @@
 
 #define HG_QUERY_TRIES	1000
 
-/* Reads CPU entries into pfns.  Success means locked pt_lock and a valid sequence. */
-static int snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
-			 unsigned long *pfns)
+/**
+ * hg_snapshot_lock() - read CPU entries, and keep them true
+ * @svm: mirror; its mm has users
+ * @start: first address
+ * @end: end
+ * @pfns: out: what hmm_range_fault() says, faulting nothing in
+ *
+ * Return: 0 with pt_lock held: until it is released the entries do not lose
+ * anything; -EINTR, -EBUSY.
+ */
+int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
+		     unsigned long *pfns)
 {
 	struct hmm_range range = {
 		.notifier = &svm->notifier,
@@ -48,9 +57,9 @@ static int snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long 
 	return -EBUSY;
 }
 
-static bool pfn_is_device(unsigned long pfn)
+static bool pfn_is_device(struct hg_device *hdev, unsigned long pfn)
 {
-	return pfn & HMM_PFN_VALID && is_device_private_page(hmm_pfn_to_page(pfn));
+	return pfn & HMM_PFN_VALID && hg_is_vram(hdev, hmm_pfn_to_page(pfn));
 }
 
 /**
@@ -70,18 +79,31 @@ int hg_svm_count_device(struct hg_svm *svm, unsigned long start, unsigned long e
 	int ret;
 
 	*device = 0;
-	ret = snapshot_lock(svm, start, end, pfns);
+	ret = hg_snapshot_lock(svm, start, end, pfns);
 	if (ret)
 		return ret;
 	for (i = 0; i < n; i++)
-		*device += pfn_is_device(pfns[i]);
+		*device += pfn_is_device(svm->hdev, pfns[i]);
 	mutex_unlock(&svm->pt_lock);
 	return 0;
 }
 
-static u32 describe(u64 pte, unsigned long pfn)
+/*
+ * The CPU's device-exclusive entry of a page, which hmm_range_fault() shows as
+ * nothing: the CPU has what it had before as soon as it asks for it.
+ */
+static bool is_exclusive(struct hg_svm *svm, u64 pte, unsigned long pfn)
+{
+	return svm->exclusive && !pfn && pte & HG_PTE_VALID && pte & HG_PTE_ATOMIC &&
+	       (pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS;
+}
+
+static u32 describe(struct hg_svm *svm, u64 pte, unsigned long pfn)
 {
 	u32 q = HMM_GPU_Q_CPU_NONE;
+
+	if (is_exclusive(svm, pte, pfn))
+		q |= HMM_GPU_Q_GPU_EXCLUSIVE | HMM_GPU_Q_CPU_READ | HMM_GPU_Q_CPU_WRITE;
 
 	if (pfn & HMM_PFN_ERROR) {
 		q |= HMM_GPU_Q_CPU_ERROR;
@@ -89,7 +111,7 @@ static u32 describe(u64 pte, unsigned long pfn)
 		q |= HMM_GPU_Q_CPU_READ;
 		if (pfn & HMM_PFN_WRITE)
 			q |= HMM_GPU_Q_CPU_WRITE;
-		if (pfn_is_device(pfn))
+		if (pfn_is_device(svm->hdev, pfn))
 			q |= HMM_GPU_Q_CPU_DEVICE;
 	}
 	if (!(pte & HG_PTE_VALID))
@@ -134,11 +156,11 @@ int hg_query_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 
 		next = min(end, ALIGN(addr + 1, HG_WINDOW_PAGES << PAGE_SHIFT));
 		n = (next - addr) >> PAGE_SHIFT;
-		ret = snapshot_lock(svm, addr, next, pfns);
+		ret = hg_snapshot_lock(svm, addr, next, pfns);
 		if (ret)
 			break;
 		for (i = 0; i < n; i++)
-			q[i] = describe(hg_mmu_lookup(svm, addr + (i << PAGE_SHIFT)), pfns[i]);
+			q[i] = describe(svm, hg_mmu_lookup(svm, addr + (i << PAGE_SHIFT)), pfns[i]);
 		mutex_unlock(&svm->pt_lock);
 		/* may fault, and so not under pt_lock */
 		if (copy_to_user(out, q, n * sizeof(*q))) {

@@ -54,7 +54,7 @@ void hg_ctx_program(struct hg_ctx *ctx)
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_RING_SIZE), HG_CTX_RING);
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_ASID), ctx->hf->svm->asid);
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_TIMESLICE), ctx->timeslice);
-	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), HG_CTX_ENABLE);
+	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), HG_CTX_ENABLE | (ctx->priv ? HG_CTX_PRIV : 0));
 }
 
 /*
@@ -107,16 +107,21 @@ static void ctx_pump_work(struct work_struct *work)
 	mutex_unlock(&ctx->submit_lock);
 }
 
-int hg_ctx_create_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
+/**
+ * hg_ctx_create() - make a context
+ * @hf: file it belongs to
+ * @timeslice: microseconds, 0: the device's default
+ * @priv: its copies may use physical addresses: only for jobs that the kernel makes
+ * @ctx_id: out: number
+ *
+ * Return: 0, -EPERM, -ENODEV, -ENOMEM, -ENOSPC.
+ */
+int hg_ctx_create(struct hg_file *hf, u32 timeslice, bool priv, u32 *ctx_id)
 {
-	struct drm_hmm_gpu_ctx_create *args = data;
-	struct hg_device *hdev = to_hg(drm);
-	struct hg_file *hf = file->driver_priv;
+	struct hg_device *hdev = hf->svm->hdev;
 	struct hg_ctx *ctx;
 	int ret, id;
 
-	if (args->flags || args->pad)
-		return -EINVAL;
 	ret = hg_check_mm(hf);
 	if (ret)
 		return ret;
@@ -128,7 +133,8 @@ int hg_ctx_create_ioctl(struct drm_device *drm, void *data, struct drm_file *fil
 	kref_init(&ctx->ref);
 	ctx->hdev = hdev;
 	ctx->hf = hf;
-	ctx->timeslice = args->timeslice_us;
+	ctx->timeslice = timeslice;
+	ctx->priv = priv;
 	mutex_init(&ctx->submit_lock);
 	spin_lock_init(&ctx->lock);
 	INIT_LIST_HEAD(&ctx->pending);
@@ -170,7 +176,7 @@ int hg_ctx_create_ioctl(struct drm_device *drm, void *data, struct drm_file *fil
 		goto err_id;
 	}
 	hg_live_add(hdev, contexts, 1);
-	args->ctx_id = id;
+	*ctx_id = id;
 	xa_store(&hf->ctxs, id, ctx, GFP_KERNEL);
 	mutex_unlock(&hf->lock);
 	return 0;
@@ -183,6 +189,15 @@ err_free:
 		ctx_free_mem(ctx);
 	ctx_free(&ctx->ref);
 	return ret;
+}
+
+int hg_ctx_create_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
+{
+	struct drm_hmm_gpu_ctx_create *args = data;
+
+	if (args->flags || args->pad)
+		return -EINVAL;
+	return hg_ctx_create(file->driver_priv, args->timeslice_us, false, &args->ctx_id);
 }
 
 /*
@@ -229,20 +244,34 @@ static void ctx_destroy(struct hg_ctx *ctx)
 	hg_ctx_put(ctx);
 }
 
-int hg_ctx_destroy_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
+/**
+ * hg_ctx_destroy() - end a context; its jobs get -ECANCELED
+ * @hf: file
+ * @ctx_id: number
+ *
+ * When it returns the device does not touch what the jobs used.
+ *
+ * Return: 0 or -ENOENT.
+ */
+int hg_ctx_destroy(struct hg_file *hf, u32 ctx_id)
 {
-	struct drm_hmm_gpu_ctx_destroy *args = data;
-	struct hg_file *hf = file->driver_priv;
 	struct hg_ctx *ctx;
 
-	if (args->pad)
-		return -EINVAL;
 	mutex_lock(&hf->lock);
-	ctx = xa_erase(&hf->ctxs, args->ctx_id);
+	ctx = xa_erase(&hf->ctxs, ctx_id);
 	if (ctx)
 		ctx_destroy(ctx);
 	mutex_unlock(&hf->lock);
 	return ctx ? 0 : -ENOENT;
+}
+
+int hg_ctx_destroy_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
+{
+	struct drm_hmm_gpu_ctx_destroy *args = data;
+
+	if (args->pad)
+		return -EINVAL;
+	return hg_ctx_destroy(file->driver_priv, args->ctx_id);
 }
 
 /**

@@ -58,6 +58,7 @@ struct hg_job {
  * struct hg_ctx - a context of an open file
  * @ref: users: the file's table, ioctls
  * @id: hardware number, also the id of the ABI
+ * @priv: its copies may use physical addresses; never for jobs of programs
  * @mem: coherent: ring, reports, fence word
  * @submit_lock: mutex: order of submission; @put, @next, doorbell, restart
  * @put: ring index
@@ -78,6 +79,7 @@ struct hg_ctx {
 	struct hg_file *hf;
 	u32 id;
 	u32 timeslice;
+	bool priv;
 	void *mem;
 	dma_addr_t dma;
 	u64 fence_context;

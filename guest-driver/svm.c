@@ -12,8 +12,8 @@
  * either the writer sees the new sequence and starts again, or the
  * invalidation sees what was written and clears it.
  *
- * No event is ignored, not even the driver's own migrations: so a page is
- * always out of the GPU's reach before it is copied.
+ * No event is ignored that takes something away, not even the driver's own
+ * migrations: so a page is always out of the GPU's reach before it is copied.
  */
 #include <linux/hmm.h>
 #include <linux/sched/mm.h>
@@ -37,6 +37,9 @@ static bool svm_invalidate(struct mmu_interval_notifier *ni,
 	struct hg_device *hdev = svm->hdev;
 	bool may_sleep = mmu_notifier_range_blockable(range);
 
+	/* our own way to exclusive access: see exclusive.c */
+	if (range->event == MMU_NOTIFY_EXCLUSIVE && range->owner == svm)
+		return true;
 	hg_delay_nosleep(svm_before_invalidate, may_sleep);
 	if (may_sleep) {
 		mutex_lock(&svm->pt_lock);
@@ -175,6 +178,7 @@ void hg_svm_destroy(struct hg_svm *svm)
 
 	mmu_interval_notifier_remove(&svm->notifier);
 	mmdrop(svm->mm);
+	hg_delay(release_before_asid_free);
 	xa_erase(&hdev->svms, asid);
 	hg_live_add(hdev, mm_refs, -1);
 	hg_live_add(hdev, asids, -1);
@@ -184,13 +188,13 @@ void hg_svm_destroy(struct hg_svm *svm)
 
 /* Writes the entry for one page of a window, as 2 MiB if the CPU has it so. */
 static int map_one(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
-		   unsigned long pfn)
+		   unsigned long pfn, bool atomic)
 {
 	struct page *page = hmm_pfn_to_page(pfn);
 	bool write = pfn & HMM_PFN_WRITE;
 	int ret;
 
-	if (hmm_pfn_to_map_order(pfn) >= HG_CHUNK_ORDER) {
+	if (!atomic && hmm_pfn_to_map_order(pfn) >= HG_CHUNK_ORDER) {
 		unsigned long off = (va >> PAGE_SHIFT) & (HG_PT_ENTRIES - 1);
 		struct page *head = pfn_to_page(page_to_pfn(page) - off);
 
@@ -206,6 +210,8 @@ static int map_one(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long 
 			return ret;
 		page = pfn_to_page(page_to_pfn(head) + off);
 	}
+	if (atomic && write)
+		return hg_mmu_map_atomic(svm, cache, va, page);
 	return hg_mmu_map(svm, cache, va, page, false, write);
 }
 
@@ -278,12 +284,14 @@ static int window_fault(struct hmm_range *window, const unsigned long *want)
  * @want: a page: HMM_PFN_REQ_FAULT, with HMM_PFN_REQ_WRITE too, or 0; NULL: map
  *	all pages that are there, fault none
  * @pfns: room for as many
+ * @atomic: small pages also for atomics where the mirror needs exclusive access
+ *	for them
  *
  * Return: 0; -EBUSY: the address space changes too fast; -EFAULT, -EPERM: at
  * least one page cannot be had as wanted; -ENOMEM; -ESRCH: the mirror is dead.
  */
 int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end,
-		      const unsigned long *want, unsigned long *pfns)
+		      const unsigned long *want, unsigned long *pfns, bool atomic)
 {
 	unsigned long n = (end - start) >> PAGE_SHIFT, i;
 	struct hg_device *hdev = svm->hdev;
@@ -347,7 +355,7 @@ int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end
 			if ((want && !want[i]) || !(pfns[i] & HMM_PFN_VALID) ||
 			    pfns[i] & HMM_PFN_ERROR)
 				continue;
-			ret = map_one(svm, &cache, start + (i << PAGE_SHIFT), pfns[i]);
+			ret = map_one(svm, &cache, start + (i << PAGE_SHIFT), pfns[i], atomic);
 		}
 		up_read(&hdev->hw_sem);
 		mutex_unlock(&svm->pt_lock);

@@ -68,7 +68,8 @@ int hg_copy_to_system(struct hg_device *hdev, struct vm_area_struct *vma,
 		if (!spage || !(buf->src[i] & MIGRATE_PFN_MIGRATE))
 			continue;
 		if (buf->src[i] & HG_PFN_COMPOUND) {
-			huge = folio_alloc(GFP_TRANSHUGE | __GFP_NOWARN, HG_CHUNK_ORDER);
+			huge = buf->fail_huge ? NULL :
+			       folio_alloc(GFP_TRANSHUGE | __GFP_NOWARN, HG_CHUNK_ORDER);
 			if (huge) {
 				folio_lock(huge);
 				add_op(hdev, buf, n++, spage, folio_page(huge, 0), i, true);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * VRAM as device-private pages: which are free, and what is evicted when none
+ * VRAM as device-private or device-coherent pages: which are free, and what is evicted when none
  * is.  See struct hg_vram for the locking.
  */
 #include <linux/dma-mapping.h>
@@ -263,6 +263,18 @@ static void free_chunks(struct hg_vram *vram)
 	kvfree(vram->chunks);
 }
 
+/* Addresses for the struct pages: those of the aperture, or some that nobody uses. */
+static struct resource *get_range(struct hg_device *hdev, unsigned long size)
+{
+	struct resource *res;
+
+	if (!hdev->coherent)
+		return request_free_mem_region(&iomem_resource, size, "hmm_gpu-vram");
+	res = request_mem_region(pci_resource_start(hdev->pdev, HG_BAR_VRAM), size,
+				 "hmm_gpu-vram");
+	return res ? res : ERR_PTR(-EBUSY);
+}
+
 int hg_vram_init(struct hg_device *hdev)
 {
 	struct hg_vram *vram = &hdev->vram;
@@ -292,14 +304,12 @@ int hg_vram_init(struct hg_device *hdev)
 	if (vram_limit_mb)
 		vram->limit = min(vram->limit, (unsigned long)vram_limit_mb << (20 - PAGE_SHIFT));
 
-	vram->res = request_free_mem_region(&iomem_resource,
-					    (unsigned long)vram->nr_chunks << HG_HUGE_SHIFT,
-					    "hmm_gpu-vram");
+	vram->res = get_range(hdev, (unsigned long)vram->nr_chunks << HG_HUGE_SHIFT);
 	if (IS_ERR(vram->res)) {
 		free_chunks(vram);
 		return PTR_ERR(vram->res);
 	}
-	map->type = MEMORY_DEVICE_PRIVATE;
+	map->type = hdev->coherent ? MEMORY_DEVICE_COHERENT : MEMORY_DEVICE_PRIVATE;
 	map->range.start = vram->res->start;
 	map->range.end = vram->res->end;
 	map->nr_range = 1;
@@ -343,6 +353,19 @@ unsigned long hg_vram_stop(struct hg_device *hdev)
 			schedule_timeout_uninterruptible(1 + tries);
 	}
 	return READ_ONCE(vram->used);
+}
+
+/**
+ * hg_vram_restart() - the end of what hg_vram_stop() began
+ * @hdev: device
+ */
+void hg_vram_restart(struct hg_device *hdev)
+{
+	struct hg_vram *vram = &hdev->vram;
+
+	spin_lock_irq(&vram->lock);
+	vram->closed = false;
+	spin_unlock_irq(&vram->lock);
 }
 
 /**

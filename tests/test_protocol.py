@@ -38,8 +38,9 @@ def test_constants_are_those_of_the_header(name: str) -> None:
 
 def test_constants_of_driver_and_device() -> None:
     for name in ("MIGRATE_SYSTEM", "MIGRATE_DEVICE", "MIGRATE_MAP", "POLICY_MAP",
-                 "POLICY_MIGRATE", "Q_GPU_VALID", "Q_GPU_WRITE", "Q_GPU_ATOMIC", "Q_GPU_VRAM",
-                 "Q_GPU_HUGE", "Q_CPU_READ", "Q_CPU_WRITE", "Q_CPU_DEVICE",
+                 "POLICY_MIGRATE", "POLICY_EXCLUSIVE", "Q_GPU_VALID", "Q_GPU_WRITE",
+                 "Q_GPU_ATOMIC", "Q_GPU_VRAM", "Q_GPU_HUGE", "Q_GPU_EXCLUSIVE",
+                 "Q_CPU_READ", "Q_CPU_WRITE", "Q_CPU_DEVICE",
                  "Q_CPU_ERROR"):  # fmt: skip
         assert getattr(P, name) == UAPI[f"HMM_GPU_{name}"]
     assert HW.HG_ERR_FAULT == P.ERR_FAULT

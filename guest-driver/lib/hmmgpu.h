@@ -81,7 +81,7 @@ int hmmgpu_get_param(struct hmmgpu *gpu, uint32_t param, uint64_t *value);
 
 /*
  * hmmgpu_set_policy - what a GPU access to a page outside VRAM does from now on
- * @policy: HMM_GPU_POLICY_MAP or HMM_GPU_POLICY_MIGRATE
+ * @policy: HMM_GPU_POLICY_MAP or HMM_GPU_POLICY_MIGRATE, with HMM_GPU_POLICY_EXCLUSIVE or not
  */
 int hmmgpu_set_policy(struct hmmgpu *gpu, uint32_t policy);
 

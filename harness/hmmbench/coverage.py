@@ -176,7 +176,7 @@ class Coverage:
         elif kind in _RANGED:
             self._ranged(proc, pages, o, r, racing)
         elif kind == OpKind.POLICY and r.status == 0:
-            (self._migrate.add if o.arg == POLICY_MIGRATE else self._migrate.discard)(o.proc)
+            (self._migrate.add if o.arg & POLICY_MIGRATE else self._migrate.discard)(o.proc)
         elif kind == OpKind.MMAP:
             self.rows["mmap"] += 1
             self.cells["mmap", o.arg, Residency.ABSENT] += 1

@@ -127,6 +127,8 @@ def _setup(recipe: Recipe) -> str:
     if env.inject:
         rules = "; ".join(env.inject)
         text += f" *\n * The device misbehaved: its QEMU property inject was\n *	{rules}\n"
+    if env.rebind:
+        text += " *\n * Afterwards the driver was unbound and bound again.\n"
     return text
 
 

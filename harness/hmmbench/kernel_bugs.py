@@ -27,10 +27,8 @@ from hmmbench import paths
 from hmmbench.build import BuildRequest
 from hmmbench.build.kernel_patch import files
 from hmmbench.errors import UsageError
-from hmmbench.mutants import Mutant
+from hmmbench.mutants import Mutant, read_head
 
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_FIELD = re.compile(r"(Class|Row|Subject|CVE|Kernel|Made|Equivalent): (\S.*)")
 _NEEDED = ("Class", "Row", "Subject", "Made")
 _KERNEL = re.compile(r"(lts|latest)( debug)?")
 
@@ -42,7 +40,6 @@ class KernelBug(Mutant):
     row: int
     made: str
     kernel: str = "lts"
-    debug: bool = False
 
     def request(self) -> BuildRequest:
         return BuildRequest(
@@ -60,34 +57,17 @@ def folder() -> Path:
 def parse(path: Path) -> KernelBug:
     """Raises UsageError with what is wrong with the head."""
     touched = files(path)
-    head = path.read_text().split("\n--- a/", 1)[0]
-    prose, _, rest = head.partition("\n\n")
-    fields: dict[str, str] = {}
-    last = ""
-    for line in rest.strip("\n").split("\n"):
-        match = _FIELD.fullmatch(line)
-        if match:
-            last = match[1]
-            if last in fields:
-                raise UsageError(f"{path}: {last} is given twice")
-            fields[last] = match[2]
-        elif last and line.startswith("  "):
-            fields[last] += "\n" + line[2:]
-        else:
-            raise UsageError(f"{path}: not understood in its head: {line!r}")
-    lacking = [name for name in _NEEDED if name not in fields]
-    if lacking:
-        raise UsageError(f"{path}: its head has no {', '.join(lacking)}")
-    if not prose.strip() or not _NAME.fullmatch(path.stem):
-        raise UsageError(f"{path}: a kernel bug has a name-with-dashes and a sentence of prose")
+    prose, fields = read_head(
+        path, path.read_text().split("\n--- a/", 1)[0], _NEEDED, ("CVE", "Kernel", "Equivalent")
+    )
     kernel = _KERNEL.fullmatch(fields.get("Kernel", "lts"))
     if kernel is None or not fields["Row"].isdigit():
         raise UsageError(f"{path}: Kernel is lts or latest, and perhaps debug; Row is a number")
     cve = f" ({fields['CVE']})" if "CVE" in fields else ""
     return KernelBug(
-        path.stem, path, prose.strip(), fields["Class"], fields["Subject"] + cve,
-        fields.get("Equivalent", ""), touched[0], int(fields["Row"]),
-        " ".join(fields["Made"].split()), kernel[1], bool(kernel[2]),
+        path.stem, path, prose, fields["Class"], fields["Subject"] + cve,
+        fields.get("Equivalent", ""), touched[0], bool(kernel[2]), int(fields["Row"]),
+        " ".join(fields["Made"].split()), kernel[1],
     )  # fmt: skip
 
 

@@ -5,6 +5,8 @@ A patch (tests/mutants/NAME.patch) begins with a sentence of prose, an empty lin
 
     Class: the class of bug it stands for, a few words
     Source: where such a bug was made, or which list asks for it
+    Kernel: debug, if only a sanitised kernel can see the fault (memory that is used
+      after it was freed, a mapping that is never given back)
     Equivalent: only if no behaviour differs: the proof.  More lines are indented
       by two spaces.
 
@@ -14,7 +16,7 @@ Then, after an empty line, one file's diff with a/guest-driver/... paths.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from hmmbench.build import BuildRequest
 from hmmbench.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_FIELD = re.compile(r"(Class|Source|Equivalent): (\S.*)")
+_FIELD = re.compile(r"(\w+): (\S.*)")
 _FILE = re.compile(r"--- a/(guest-driver/[\w./-]+)\n\+\+\+ b/(guest-driver/[\w./-]+)\n")
 
 
@@ -38,10 +40,11 @@ class Mutant:
     source: str
     proof: str
     file: str
+    debug: bool
 
     def request(self) -> BuildRequest:
         """What to build."""
-        return BuildRequest(driver_patches=(self.path,))
+        return BuildRequest(driver_patches=(self.path,), kernel_debug=self.debug)
 
     def argv(self) -> list[str]:
         """The arguments with which `hmmbench mutants` runs this one alone."""
@@ -50,6 +53,36 @@ class Mutant:
 
 def folder() -> Path:
     return paths.project_root() / "tests" / "mutants"
+
+
+def read_head(
+    path: Path, text: str, needed: Sequence[str], more: Sequence[str]
+) -> tuple[str, dict[str, str]]:
+    """The sentence and the fields in the head of a patch.
+
+    Raises UsageError for a field that is missing, unknown or given twice, and for a name of the
+    file that is not one-with-dashes.
+    """
+    prose, _, rest = text.partition("\n\n")
+    fields: dict[str, str] = {}
+    last = ""
+    for line in rest.strip("\n").split("\n"):
+        match = _FIELD.fullmatch(line)
+        if match and match[1] in (*needed, *more):
+            last = match[1]
+            if last in fields:
+                raise UsageError(f"{path}: {last} is given twice")
+            fields[last] = match[2]
+        elif last and line.startswith("  "):
+            fields[last] += "\n" + line[2:]
+        else:
+            raise UsageError(f"{path}: not understood in its head: {line!r}")
+    lacking = [name for name in needed if name not in fields]
+    if lacking:
+        raise UsageError(f"{path}: its head has no {', '.join(lacking)}")
+    if not prose.strip() or not _NAME.fullmatch(path.stem):
+        raise UsageError(f"{path}: a mutant has a name-with-dashes and a sentence of prose")
+    return prose.strip(), fields
 
 
 def parse(path: Path) -> Mutant:
@@ -61,28 +94,14 @@ def parse(path: Path) -> Mutant:
     place = _FILE.search(text)
     if place is None or place[1] != place[2]:
         raise UsageError(f"{path} is no mutant: no diff of one file of guest-driver/")
-    prose, _, rest = text[: place.start()].partition("\n\n")
-    fields: dict[str, str] = {}
-    last = ""
-    for line in rest.strip("\n").split("\n"):
-        match = _FIELD.fullmatch(line)
-        if match:
-            last = match[1]
-            if last in fields:
-                raise UsageError(f"{path}: {last} is given twice")
-            fields[last] = match[2]
-        elif last and line.startswith("  "):
-            fields[last] += "\n" + line[2:]
-        else:
-            raise UsageError(f"{path}: not understood in its head: {line!r}")
-    for name in ("Class", "Source"):
-        if name not in fields:
-            raise UsageError(f"{path}: its head has no {name}")
-    if not prose.strip() or not _NAME.fullmatch(path.stem):
-        raise UsageError(f"{path}: a mutant has a name-with-dashes and a sentence of prose")
+    prose, fields = read_head(
+        path, text[: place.start()], ("Class", "Source"), ("Kernel", "Equivalent")
+    )
+    if fields.get("Kernel", "debug") != "debug":
+        raise UsageError(f"{path}: Kernel can only be debug")
     return Mutant(
-        path.stem, path, prose.strip(), fields["Class"], fields["Source"],
-        fields.get("Equivalent", ""), place[1],
+        path.stem, path, prose, fields["Class"], fields["Source"],
+        fields.get("Equivalent", ""), place[1], "Kernel" in fields,
     )  # fmt: skip
 
 
@@ -111,6 +130,7 @@ def table(mutants: Iterable[Mutant]) -> str:
     lines = ["| mutant | class | what it breaks | source |", "|---|---|---|---|"]
     for m in sorted(mutants, key=lambda m: (m.bug_class, m.name)):
         prose = " ".join(m.prose.split()) + (" *Equivalent.*" if m.proof else "")
+        prose += " *Sanitised kernel.*" if m.debug else ""
         cells = (m.name, m.bug_class, prose, m.source)
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(lines) + "\n"

@@ -26,14 +26,16 @@ from hmmbench.vm.standard import best_spec
 
 KILLED, EQUIVALENT, ALIVE, ERROR = "killed", "equivalent", "alive", "error"
 
-#: Name of the control's row.
-SOUND = "sound"
+#: Names of the controls' rows.
+SOUND, SOUND_DEBUG = "sound", "sound-debug"
 
 #: A mutant with a proof is run for so long (seconds), to see that the proof does not lie.
 EQUIVALENT_S = 30.0
 
 #: Examples of the control at least.
 CONTROL_MIN = 200
+#: The same in the sanitised kernel, which takes many times as long.
+CONTROL_MIN_DEBUG = 40
 
 #: More examples than any limit of time lets through.
 _UNBOUNDED = 10_000_000
@@ -81,23 +83,23 @@ class Row:
 
 @dataclass
 class Result:
-    """A whole run.  `control`: the sound driver's row, None if it was not asked for."""
+    """A whole run.  `controls`: the sound driver's rows, one a kernel; none if not asked for."""
 
     seed: int
     limit_s: float
     rows: list[Row] = field(default_factory=list)
-    control: Row | None = None
+    controls: list[Row] = field(default_factory=list)
 
     def having(self, status: str) -> list[Row]:
         return [r for r in self.rows if r.status == status]
 
     @property
     def false_alarm(self) -> bool:
-        return self.control is not None and self.control.status == KILLED
+        return any(r.status == KILLED for r in self.controls)
 
     @property
     def verdict(self) -> str:
-        rows = [*self.rows, *([self.control] if self.control else [])]
+        rows = [*self.rows, *self.controls]
         if any(r.wrong for r in self.rows) or self.false_alarm:
             return "fail"
         return ERROR if any(r.status == ERROR for r in rows) else "pass"
@@ -109,7 +111,7 @@ class Result:
             "seed": self.seed,
             "limit_s": self.limit_s,
             "mutants": [r.to_json() for r in self.rows],
-            "sound": self.control.to_json() if self.control else None,
+            "sound": [r.to_json() for r in self.controls],
             "summary": {
                 **{s: len(self.having(s)) for s in (KILLED, EQUIVALENT, ALIVE, ERROR)},
                 "median_s": _median([r.seconds for r in killed]),
@@ -139,10 +141,14 @@ def run_one(
     return row
 
 
-def run_sound(ui: Ui, out: Path, *, seed: int, examples: int, shrink_s: float) -> Row:
+def run_sound(
+    ui: Ui, out: Path, *, seed: int, examples: int, shrink_s: float, debug: bool = False
+) -> Row:
     """The control: the driver without a patch, for so many examples."""
-    row = Row(SOUND, "no fault")
-    _fill(row, BuildRequest(), ui, out, seed, max(examples, CONTROL_MIN), None, shrink_s, SOUND)
+    row = Row(SOUND_DEBUG if debug else SOUND, "no fault")
+    least = CONTROL_MIN_DEBUG if debug else CONTROL_MIN
+    request = BuildRequest(kernel_debug=debug)
+    _fill(row, request, ui, out, seed, max(examples, least), None, shrink_s, SOUND)
     return row
 
 

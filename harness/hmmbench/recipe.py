@@ -44,13 +44,19 @@ class Environment:
     """What surrounds a program: widened races in the driver, misbehaviour of the device.
 
     `delays`: lines for the driver's debugfs file ("NAME [at N | until OTHER] USEC [PERMILLE
-    [SEED]]"); `inject`:
-    rules of the device (docs/device.md); `audit`: the device's mirror audit (docs/audit.md).
+    [SEED]]"); `inject`: rules of the device (docs/device.md); `audit`: the device's mirror audit
+    (docs/audit.md); `rebind`: after the program the driver is unbound and bound again.
     """
 
     delays: tuple[str, ...] = ()
     inject: tuple[str, ...] = ()
     audit: str = "off"
+    rebind: bool = False
+
+    @property
+    def counted(self) -> bool:
+        """Something in it counts from when it was set: it is set again for each execution."""
+        return any(" at " in x for x in self.delays) or any("count=" in x for x in self.inject)
 
 
 @dataclass
@@ -79,6 +85,7 @@ class Recipe:
             "delays": list(self.environment.delays),
             "inject": list(self.environment.inject),
             "audit": self.environment.audit,
+            **({"rebind": True} if self.environment.rebind else {}),
             "file_pages": list(self.program.file_pages),
             "ops": [op_to_json(o) for o in self.program.ops],
         }
@@ -119,7 +126,9 @@ class Recipe:
             raise ValueError("file_pages must be 4 numbers")
         return Recipe(
             Program(ops, (pages[0], pages[1], pages[2], pages[3])),
-            Environment(_strings(data, "delays"), _strings(data, "inject"), _audit(data)),
+            Environment(
+                _strings(data, "delays"), _strings(data, "inject"), _audit(data), _rebind(data)
+            ),
             str(data.get("oracle", "")),
             str(data.get("message", "")),
             str(data.get("kernel", "")),
@@ -130,6 +139,13 @@ class Recipe:
 
     def with_program(self, program: Program) -> Recipe:
         return replace(self, program=program)
+
+
+def _rebind(data: Mapping[str, Any]) -> bool:
+    wanted = data.get("rebind", False)
+    if not isinstance(wanted, bool):
+        raise ValueError("rebind must be true or false")
+    return wanted
 
 
 def _audit(data: Mapping[str, Any]) -> str:
@@ -197,7 +213,9 @@ _NAMES: dict[tuple[OpKind, str], dict[int, str]] = {
     (OpKind.MPROTECT, "prot"): _PROTS,
     (OpKind.MADVISE, "advice"): {a: a.name.lower() for a in Advice},
     (OpKind.MIGRATE, "to"): {0: "system", 1: "device"},
-    (OpKind.POLICY, "policy"): {0: "map", 1: "migrate"},
+    (OpKind.POLICY, "policy"): {
+        0: "map", 1: "migrate", 2: "map-exclusive", 3: "migrate-exclusive",
+    },
 }
 _HEX = frozenset({"off", "len", "to_off", "new_len", "file_off", "pattern"})
 

@@ -38,6 +38,10 @@ PROFILES = {"quick": 300, "default": 3000, "long": 30000}
 #: Executions at most to see the small failure once more, for the report.
 LOOKS = 40
 
+#: After one example of so many, a quarter of a second: the driver is unbound and bound again.
+#: Soon for the first time, so that a short run has one.
+REBIND_EACH, REBIND_FIRST = 150, 7
+
 #: Examples of one run of Hypothesis.
 BATCH = 100
 
@@ -54,6 +58,8 @@ INJECTIONS = (
     "irq prob=0.3 delay=200000",
     "irq prob=0.3 duplicate",
     "copy prob=0.3 delay=200000",
+    # One copy home fails: driver copies go to bus addresses, those of programs to virtual ones.
+    "copy match=20000000/ffffff0020000000 count=1 error",
     "fence prob=0.3 delay=200000",
     "launch prob=0.3 delay=100000",
 )
@@ -220,7 +226,7 @@ class Campaign:
         inject: tuple[str, ...] = ()
         if self.injections and rng.random() < 0.15:
             inject = (rng.choice(self.injections),)
-        return Environment(delays, inject, self.audit)
+        return Environment(delays, inject, self.audit, index % REBIND_EACH == REBIND_FIRST)
 
     def _one(self, data: bytes) -> None:
         index = self._started

@@ -236,6 +236,8 @@ class Shrinker:
         for name in self.environment.delays:
             fewer = tuple(d for d in self.environment.delays if d != name)
             self._fails(self.program.ops, replace(self.environment, delays=fewer))
+        if before.rebind:
+            self._fails(self.program.ops, replace(self.environment, rebind=False))
         return before != self.environment
 
     def _operations(self) -> bool:

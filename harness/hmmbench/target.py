@@ -18,7 +18,7 @@ from hmmbench.coverage import Coverage
 from hmmbench.errors import HmmbenchError
 from hmmbench.event import Event
 from hmmbench.guest.protocol import RES_SKIPPED, Acc, OpKind, Program, Result
-from hmmbench.oracle import leaks, mirror, progress, protocol, splat
+from hmmbench.oracle import leaks, mirror, progress, protocol, splat, unload
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
@@ -230,15 +230,13 @@ class VmTarget:
         return str(self.vm.hello.get("debugfs", "/sys/kernel/debug/dri/0"))
 
     def _surround(self, wanted: Environment) -> None:
-        # "at N" counts passages from here on.
-        again = any(" at " in line for line in wanted.delays)
-        if wanted == self._set and not again:
+        if wanted == self._set and not wanted.counted:
             return
         vm = self.vm
-        if wanted.delays != self._set.delays or again:
+        if wanted.delays != self._set.delays or wanted.counted:
             text = "\n".join(["clear", *wanted.delays]) + "\n"
             vm.agent.write_file(self._debugfs() + "/delays", text.encode(), mode=0)
-        if wanted.inject != self._set.inject:
+        if wanted.inject != self._set.inject or wanted.counted:
             vm.inject(wanted.inject)
         if wanted.audit != self._set.audit:
             vm.set_audit(wanted.audit)
@@ -279,6 +277,8 @@ class VmTarget:
             done.violations += self._checked(vm)
             if environment.delays:
                 done.points = self._points(vm)
+            if environment.rebind and not done.tainted:
+                self._rebind(vm, done)
             splats = splat.scan(vm.console.take())
         except AgentTimeout as error:
             done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
@@ -299,6 +299,16 @@ class VmTarget:
             done.tainted = True
         self._last_tainted = done.tainted
         return done
+
+    def _rebind(self, vm: Machine, done: Execution) -> None:
+        # Driver and device count from zero afterwards.
+        self._count(vm)
+        left = unload.check(vm)
+        if left is None:
+            self._base = self._counters(vm)
+        else:
+            done.violations.append(left)
+            done.tainted = True
 
     def _checked(self, vm: Machine) -> list[Violation]:
         """What the device's checks found since the example before."""

@@ -11,6 +11,7 @@ from hmmbench.guest.protocol import (
     F_NOWAIT,
     MIGRATE_DEVICE,
     PAGE,
+    POLICY_EXCLUSIVE,
     POLICY_MIGRATE,
     Q_CPU_DEVICE,
     Q_CPU_ERROR,
@@ -116,8 +117,10 @@ def sentence(o: Op) -> str:
         where = "VRAM" if o.arg == MIGRATE_DEVICE else "system memory"
         return f"asks the driver to migrate {at} to {where}" + (" and map it" if o.a else "")
     if kind == OpKind.POLICY:
-        how = "migrate pages to VRAM" if o.arg == POLICY_MIGRATE else "map pages where they are"
-        return f"sets the policy for GPU faults: {how}"
+        migrates = o.arg & POLICY_MIGRATE
+        how = "migrate pages to VRAM" if migrates else "map pages where they are"
+        exclusive = ", atomics take them exclusively" if o.arg & POLICY_EXCLUSIVE else ""
+        return f"sets the policy for GPU faults: {how}{exclusive}"
     if kind == OpKind.EVICT:
         return f"evicts {o.a or 'all'} pages from VRAM"
     if kind == OpKind.KILL:

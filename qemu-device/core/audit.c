@@ -189,7 +189,12 @@ static unsigned compare(HgDev *d, uint64_t pte, uint64_t addr, const Cpu *c)
     uint64_t pfn = enc(d, HG_ENC_DEV_PFN) + (addr >> HG_PAGE_SHIFT);
     switch (c->kind) {
     case CPU_NONE: return HG_CHECK_VRAM_UNMAPPED;
-    case CPU_PRESENT: case CPU_PROTNONE: case CPU_EXCLUSIVE: return HG_CHECK_VRAM_IN_SYS;
+    case CPU_PRESENT:
+        if (c->pfn == pfn) {    /* device-coherent: the CPU uses VRAM as memory */
+            return write && !c->write ? HG_CHECK_VRAM_READONLY : HG_CHECK_NONE;
+        }
+        return HG_CHECK_VRAM_IN_SYS;
+    case CPU_PROTNONE: case CPU_EXCLUSIVE: return HG_CHECK_VRAM_IN_SYS;
     case CPU_DEVICE:
         return c->pfn != pfn ? HG_CHECK_VRAM_PAGE
              : write && !c->write ? HG_CHECK_VRAM_READONLY : HG_CHECK_NONE;
@@ -500,7 +505,9 @@ static void full_cpu(Full *f, uint64_t table, unsigned level, bool top, uint64_t
             continue;
         }
         decode(d, v, level, 0, &c);
-        if (c.kind != CPU_DEVICE) {
+        /* a device-private entry, or memory that is a device-coherent page */
+        if (c.kind != CPU_DEVICE &&
+            (c.kind != CPU_PRESENT || c.pfn - enc(d, HG_ENC_DEV_PFN) >= npages)) {
             continue;
         }
         for (uint64_t k = 0; k < (uint64_t)1 << (9 * level) && f->budget; k++, f->budget--) {

@@ -548,6 +548,9 @@ static const char *config_error(const HgConfig *c)
     if (!c->bar2_size || c->bar2_size & (c->bar2_size - 1) || c->bar2_size > c->vram_size) {
         return "bar2_size must be a power of two and at most vram_size";
     }
+    if (c->coherent && c->bar2_size != c->vram_size) {
+        return "coherent: bar2_size must be vram_size";
+    }
     return NULL;
 }
 

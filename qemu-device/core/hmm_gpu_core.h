@@ -95,6 +95,7 @@ typedef struct HgConfig {
      * moment only: see audit.c.  0: this host's CPUs have no such moments.
      */
     uint64_t audit_wait_ns;
+    bool coherent;             /* bar2_size is vram_size, and CPUs may use it as memory */
 } HgConfig;
 
 void hg_config_default(HgConfig *cfg);

@@ -99,7 +99,10 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
         break;
     case HG_REG_VRAM_SIZE: *v = k->vram_size; break;
     case HG_REG_BAR2_SIZE: *v = k->bar2_size; break;
-    case HG_REG_UTLB_MISSES: *v = k->utlb_misses; break;
+    case HG_REG_UTLB_MISSES:
+        *v = k->utlb_misses;
+        *v |= (uint64_t)(k->coherent ? HG_FEATURE_COHERENT : 0) << 32;
+        break;
     case HG_REG_TIME: *v = hg_now(d); break;
     case HG_REG_CTRL: *v = (d->ctrl & HG_CTRL_ENABLE) | status(d) << 32; break;
     case HG_REG_INTR_STATUS: *v = d->intr_status | (uint64_t)d->intr_enable << 32; break;

@@ -60,6 +60,8 @@
 #define HG_REG_VRAM_SIZE		0x0010	/* RO (64) bytes */
 #define HG_REG_BAR2_SIZE		0x0018	/* RO (64) bytes of VRAM, from 0, that the CPU can reach */
 #define HG_REG_UTLB_MISSES		0x0020	/* RO: outstanding misses a micro-TLB */
+#define HG_REG_FEATURES			0x0024	/* RO: HG_FEATURE_* */
+#define HG_FEATURE_COHERENT		0x1	/* BAR2 is all of VRAM, and CPUs may use it as they use RAM */
 #define HG_REG_TIME			0x0028	/* RO (64) virtual nanoseconds */
 #define HG_REG_CTRL			0x0030
 #define HG_CTRL_ENABLE			0x1	/* engines may run; clearing it parks them at an instruction boundary */
@@ -249,7 +251,7 @@
 #define HG_ENC_T_MIG_READ_EXCL		5
 #define HG_ENC_T_MIG_WRITE		6
 #define HG_ENC_NUM_TYPES		7
-#define HG_ENC_DEV_PFN			10	/* frame of the device-private page of VRAM offset 0 */
+#define HG_ENC_DEV_PFN			10	/* frame of the device-private or -coherent page of VRAM offset 0 */
 #define HG_NUM_ENC			11
 #define HG_REG_AUDIT_ASID		0x6000
 #define HG_AUDIT_ENABLE			0x1

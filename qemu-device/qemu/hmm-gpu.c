@@ -268,8 +268,17 @@ static void hmm_gpu_reset_exit(Object *obj, ResetType type)
 
 static bool hmm_gpu_check_sizes(HmmGpuState *s, Error **errp)
 {
-    uint64_t vram = s->cfg.vram_size, bar = s->cfg.bar2_size;
+    uint64_t vram = s->cfg.vram_size, bar;
 
+    if (s->cfg.coherent) {
+        if (!is_power_of_2(vram)) {
+            error_setg(errp, "coherent=on: vram-size must be a power of two "
+                       "(is %" PRIu64 ")", vram);
+            return false;
+        }
+        s->cfg.bar2_size = vram;
+    }
+    bar = s->cfg.bar2_size;
     if (vram < 2 * MiB || vram % (2 * MiB) || vram > 1 * TiB) {
         error_setg(errp, "vram-size must be a multiple of 2 MiB, at most "
                    "1 TiB (is %" PRIu64 ")", vram);
@@ -429,6 +438,7 @@ static const Property hmm_gpu_properties[] = {
     DEFINE_PROP_UINT32("utlb-entries", HmmGpuState, cfg.utlb_entries, 64),
     DEFINE_PROP_UINT32("utlb-misses", HmmGpuState, cfg.utlb_misses, 56),
     DEFINE_PROP_UINT32("l2tlb-entries", HmmGpuState, cfg.l2tlb_entries, 512),
+    DEFINE_PROP_BOOL("coherent", HmmGpuState, cfg.coherent, false),
     DEFINE_PROP_BOOL("deterministic", HmmGpuState, cfg.deterministic, false),
     DEFINE_PROP_UINT64("seed", HmmGpuState, cfg.seed, 0),
     DEFINE_PROP_UINT64("audit-wait-ns", HmmGpuState, cfg.audit_wait_ns,

@@ -67,7 +67,7 @@ def leaf(kind: str, level: int, pfn: int, write: bool) -> int:
     large = PSE | PAT if level else 0
     if kind == "none":
         return 0x60 if write else 0
-    if kind == "present":
+    if kind in ("present", "coherent"):
         return head << 12 | PRESENT | bits | large | 0x64 | 1 << 63
     if kind == "protnone":
         return (~(head << 12) & PFN) | PROTNONE | bits | (PSE if level else 0)
@@ -86,6 +86,12 @@ def verdict(sys: bool, gpu_write: bool, kind: str, same: bool, cpu_write: bool) 
         return side + "unmapped"
     if kind == "file":
         return side + "swapped"
+    if kind == "coherent":  # memory of the CPU that is VRAM
+        if sys:
+            return side + "other-frame"
+        if not same:
+            return side + "in-system"
+        return side + "readonly" if gpu_write and not cpu_write else None
     if kind in ("present", "invalidated", "protnone") or exclusive:
         if not sys:
             return side + "in-system"
@@ -124,7 +130,7 @@ def names(dev: Device) -> list[str]:
     return [v["check"] for v in found(dev)["violations"]]
 
 
-KINDS = ["none", "present", "protnone", "invalidated", "file", *TYPES]
+KINDS = ["none", "present", "coherent", "protnone", "invalidated", "file", *TYPES]
 
 
 @given(
@@ -150,7 +156,7 @@ def test_verdicts(
                          flags | (SYS if sys else VRAM))  # fmt: skip
         else:
             gpu.map(VA, frame + (RAM_BASE if sys else 0), flags | (SYS if sys else VRAM))
-        device = kind.startswith("dev") or (kind.startswith("mig") and not sys)
+        device = kind.startswith(("dev", "coherent")) or (kind.startswith("mig") and not sys)
         pfn = (frame + RAM_BASE) >> 12 if sys and not device else DEV_PFN + (frame >> 12)
         if not sys and not device:
             pfn = (frame + RAM_BASE) >> 12
@@ -285,6 +291,11 @@ def test_full_audit() -> None:
         page = dev.alloc_vram()
         gpu.map(VA + PAGE, page, HW.HG_PTE_VALID | VRAM)
         cpu.put(VA + PAGE, 0, swap(TYPES["dev_write"], DEV_PFN + page // PAGE))
+        assert dev.lib.hg_audit_full(dev.dev) == 3
+        assert names(dev) == []
+        # the same of a page that the CPU may use, and an owner of RAM, which is none of VRAM
+        cpu.put(VA + PAGE, 0, DEV_PFN + page // PAGE << 12 | PRESENT)
+        cpu.put(VA + 5 * PAGE, 0, dev.alloc() | PRESENT)
         assert dev.lib.hg_audit_full(dev.dev) == 3
         assert names(dev) == []
         cpu.put(VA, 0, 0)

@@ -50,6 +50,7 @@ def test_identity(machine: Machine) -> None:
     assert machine.config(GPU, 0x3D, 1) == 0  # no INTx pin
     assert machine.gpu.r32(hw.HG_REG_ID) == hw.HG_ID_MAGIC
     assert machine.gpu.r32(hw.HG_REG_VERSION) == hw.HG_VERSION
+    assert machine.gpu.r32(hw.HG_REG_FEATURES) == 0
 
 
 def test_bars(start: Start) -> None:
@@ -61,6 +62,16 @@ def test_bars(start: Start) -> None:
     assert _bar_size(machine, hw.HG_BAR_VRAM, wide=True) == 8 * MIB
     assert machine.gpu.r64(hw.HG_REG_VRAM_SIZE) == 32 * MIB
     assert machine.gpu.r64(hw.HG_REG_BAR2_SIZE) == 8 * MIB
+
+
+def test_coherent_memory_is_all_in_the_bar(start: Start) -> None:
+    machine = start("vram-size=32M,coherent=on")
+    machine.enumerate()
+    assert _bar_size(machine, hw.HG_BAR_VRAM, wide=True) == 32 * MIB
+    assert machine.gpu.r64(hw.HG_REG_BAR2_SIZE) == 32 * MIB
+    assert machine.gpu.r32(hw.HG_REG_FEATURES) == hw.HG_FEATURE_COHERENT
+    machine.store(BAR_VRAM + 32 * MIB - 8, 0x1122_3344_5566_7788, 8)
+    assert machine.load(BAR_VRAM + 32 * MIB - 4, 4) == 0x1122_3344
 
 
 def test_aperture_is_memory(machine: Machine) -> None:
@@ -145,6 +156,7 @@ def test_time_is_the_virtual_clock(machine: Machine) -> None:
         ("vram-size=4T", "at most 1 TiB"),
         ("bar-size=3M", "bar-size must be a power of two"),
         ("bar-size=128M", "bar-size must be a power of two"),
+        ("vram-size=6M,coherent=on", "coherent=on: vram-size must be a power of two"),
         ("sms=0", "sms"),
         ("sms=17", "sms"),
         ("warps=33", "warps"),

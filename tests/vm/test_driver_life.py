@@ -48,6 +48,19 @@ def machine(
         assert splat.scan(vm.console.text()) == []
 
 
+@pytest.fixture
+def coherent_machine(
+    spec: MachineSpec, snapshots: Snapshots, files: tuple[bytes, bytes]
+) -> Iterator[Machine]:
+    """The same with device-coherent memory."""
+    with snapshots.open(spec.with_gpu(coherent=True)) as vm:
+        vm.agent.write_file(PROGRAM, files[0], 0o755)
+        vm.agent.write_file(KERNELS, files[1])
+        yield vm
+        vm.check()
+        assert splat.scan(vm.console.text()) == []
+
+
 def leftovers(vm: Machine) -> dict[str, int]:
     """What the driver still holds, by the names of its live counters."""
     text = vm.agent.check("cat /sys/kernel/debug/dri/0/counters")
@@ -63,6 +76,11 @@ def test_driver_life(machine: Machine, name: str) -> None:
     assert (result.status, f"{name} passed" in result.output) == (0, True), result.output
     assert leftovers(machine) == {}
     machine.agent.check("rmmod hmm_gpu")
+
+
+@pytest.mark.parametrize("name", ["unbind", "reset", "lazyfree", "cow", "tight"])
+def test_driver_life_with_coherent_memory(coherent_machine: Machine, name: str) -> None:
+    test_driver_life(coherent_machine, name)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ struct drm_hmm_gpu_get_param {
 /* What a fault on a page that is not in VRAM does */
 #define HMM_GPU_POLICY_MAP	0	/* maps the system page */
 #define HMM_GPU_POLICY_MIGRATE	1	/* migrates it if it can, else maps it */
+/* or'ed to one of them: atomics on a page of anonymous memory keep the CPU away from it */
+#define HMM_GPU_POLICY_EXCLUSIVE	2
 
 struct drm_hmm_gpu_policy {
 	__u32 policy;
@@ -129,6 +131,7 @@ struct drm_hmm_gpu_migrate {
 #define HMM_GPU_Q_GPU_ATOMIC	0x04
 #define HMM_GPU_Q_GPU_VRAM	0x08
 #define HMM_GPU_Q_GPU_HUGE	0x10
+#define HMM_GPU_Q_GPU_EXCLUSIVE	0x20	/* a CPU that touches the page takes it back first */
 #define HMM_GPU_Q_CPU_NONE	0x000	/* nothing there, or swapped, or under migration */
 #define HMM_GPU_Q_CPU_READ	0x100	/* present, or device memory of this GPU */
 #define HMM_GPU_Q_CPU_WRITE	0x200

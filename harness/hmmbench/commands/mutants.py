@@ -103,9 +103,15 @@ def _run(
             chosen, ui, out, jobs, took, seed=result.seed, limit_s=result.limit_s, shrink_s=shrink
         )
     if control:
-        most = max((r.examples for r in result.having(KILLED)), default=0)
-        result.control = run_sound(ui, out, seed=result.seed, examples=most, shrink_s=shrink)
-        _show(result.control)
+        debug = {m.name for m in chosen if m.debug}
+        for slow in sorted({m.debug for m in chosen}):
+            rows = [r for r in result.having(KILLED) if (r.name in debug) == slow]
+            row = run_sound(
+                ui, out, seed=result.seed, examples=max((r.examples for r in rows), default=0),
+                shrink_s=shrink, debug=slow,
+            )  # fmt: skip
+            result.controls.append(row)
+            _show(row)
 
 
 def _line(
@@ -153,5 +159,6 @@ def _show_summary(result: Result) -> None:
         )
     for row in result.having(ALIVE):
         typer.echo(f"alive: {row.name} ({row.bug_class})")
-    if result.false_alarm and result.control is not None:
-        typer.echo(f"FALSE ALARM on the sound driver: {result.control.message}")
+    for row in result.controls:
+        if row.status == KILLED:
+            typer.echo(f"FALSE ALARM on the sound driver: {row.message}")

@@ -22,6 +22,9 @@ from hmmbench.guest.protocol import (
     MIGRATE_MAP,
     MIGRATE_SYSTEM,
     PAGE,
+    POLICY_EXCLUSIVE,
+    POLICY_MAP,
+    POLICY_MIGRATE,
     PROT_NONE,
     PROT_READ,
     PROT_RW,
@@ -391,8 +394,15 @@ def _migrate(g: Generator, proc: Process) -> list[Op]:
     return [g.ranged(OpKind.MIGRATE, proc, start, end, arg=to, a=flag)]
 
 
+#: Migration at faults finds the most; exclusive access changes what atomics do, in either.
+POLICIES = (
+    POLICY_MAP, POLICY_MIGRATE, POLICY_MIGRATE, POLICY_MAP | POLICY_EXCLUSIVE,
+    POLICY_MIGRATE | POLICY_EXCLUSIVE,
+)  # fmt: skip
+
+
 def _policy(g: Generator, proc: Process) -> list[Op]:
-    return [Op(OpKind.POLICY, proc.number, arg=g.rng.choice((0, 1, 1)))]
+    return [Op(OpKind.POLICY, proc.number, arg=g.rng.choice(POLICIES))]
 
 
 def _evict(g: Generator, proc: Process) -> list[Op]:

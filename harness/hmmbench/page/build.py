@@ -200,6 +200,7 @@ def _finding(number: int, f: Finding, options: Sequence[str]) -> dict[str, Any]:
         "rate": f"{100 * f.rate:.0f}",
         "delays": [_delay(d) for d in recipe.environment.delays],
         "inject": recipe.environment.inject,
+        "rebind": recipe.environment.rebind,
         "pages": _pages(portrait),
         "details": _cut(details),
         "extra": [_cut(d) for d in (portrait.details if portrait else [])][:200]

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Device-exclusive access: system pages that the CPU cannot reach while the GPU
+ * does atomics on them.
+ *
+ * For GPUs whose atomics the CPU's are not atomic to.  In a mirror that uses it
+ * a page of anonymous memory has HG_PTE_ATOMIC only while the CPU's entry is the
+ * device-exclusive entry of that page (for other memory see serve_atomics()).  A
+ * CPU that touches the page is stopped by that entry; the kernel then announces
+ * the change (MMU_NOTIFY_EXCLUSIVE up to 6.14, MMU_NOTIFY_CLEAR since), and so
+ * svm_invalidate() takes the GPU's entry away before the CPU gets its own back.
+ *
+ * The owner of an exclusive access is the mirror.  The kernel also announces
+ * the way there, with that owner, and that one event svm_invalidate() leaves
+ * alone: the CPU's entry changes from a page to the exclusive entry of the same
+ * page, so what the GPU has mapped stays right.  If it advanced the sequence,
+ * the check below could never succeed.
+ *
+ * The check is needed although the folio is locked, which keeps a CPU fault
+ * from revoking: MADV_DONTNEED and reclaim need no folio lock to take the entry
+ * away.  An entry that is exclusive already is first made an ordinary one, for
+ * its revocation advances the sequence.
+ */
+#include <linux/hmm.h>
+#include <linux/rmap.h>
+#include <linux/sched/signal.h>
+
+#include "hmm_gpu.h"
+
+#define HG_EXCLUSIVE_TRIES	100
+
+/**
+ * hg_svm_use_exclusive() - whether atomics on system pages need exclusive access
+ * @svm: mirror
+ * @on: from now on
+ */
+void hg_svm_use_exclusive(struct hg_svm *svm, bool on)
+{
+	struct hg_device *hdev = svm->hdev;
+
+	mutex_lock(&svm->pt_lock);
+	if (svm->exclusive != on) {
+		WRITE_ONCE(svm->exclusive, on);
+		/* what was mapped before may permit them */
+		down_read(&hdev->hw_sem);
+		hg_mmu_zap(svm, 0, ULONG_MAX, false, true);
+		hg_mmu_flush(svm, true);
+		up_read(&hdev->hw_sem);
+	}
+	mutex_unlock(&svm->pt_lock);
+}
+
+/* Makes the page an ordinary one that this process may write. */
+static int fault_in(struct hg_svm *svm, unsigned long addr)
+{
+	unsigned long pfn = 0;
+	struct hmm_range range = {
+		.notifier = &svm->notifier,
+		.start = addr,
+		.end = addr + PAGE_SIZE,
+		.hmm_pfns = &pfn,
+		.default_flags = HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE,
+	};
+	int ret;
+
+	range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
+	mmap_read_lock(svm->mm);
+	ret = hmm_range_fault(&range);
+	mmap_read_unlock(svm->mm);
+	return ret == -EBUSY ? 0 : ret;
+}
+
+/* 0; -EBUSY: the address space changed meanwhile; other errors. */
+static int map_page(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long addr)
+{
+	struct hg_device *hdev = svm->hdev;
+	unsigned long seq;
+	struct page *page;
+	int ret;
+
+	ret = hg_pt_cache_fill(hdev, cache);
+	if (ret)
+		return ret;
+	seq = mmu_interval_read_begin(&svm->notifier);
+	mmap_read_lock(svm->mm);
+	page = hg_make_exclusive(svm->mm, addr, svm);
+	mmap_read_unlock(svm->mm);
+	if (IS_ERR(page))
+		return PTR_ERR(page);
+	hg_delay(exclusive_before_map);
+
+	mutex_lock(&svm->pt_lock);
+	if (mmu_interval_read_retry(&svm->notifier, seq))
+		ret = -EBUSY;
+	else if (svm->dead)
+		ret = -ESRCH;
+	if (!ret) {
+		down_read(&hdev->hw_sem);
+		ret = hg_mmu_map_atomic(svm, cache, addr, page);
+		up_read(&hdev->hw_sem);
+	}
+	if (!ret)
+		hg_inc(hdev, maps_exclusive);
+	mutex_unlock(&svm->pt_lock);
+	/* from here on a CPU may revoke it */
+	unlock_page(page);
+	put_page(page);
+	return ret;
+}
+
+/**
+ * hg_svm_map_exclusive() - map pages for atomics of the GPU
+ * @svm: mirror that uses exclusive access; its mm has users
+ * @start: first address
+ * @end: end
+ *
+ * Return: 0; -EBUSY: the address space changes too fast; -EPERM, -EFAULT: no
+ * such access; -EOPNOTSUPP: only anonymous memory of small pages can be had so;
+ * -EINTR, -ENOMEM, -ESRCH.
+ */
+int hg_svm_map_exclusive(struct hg_svm *svm, unsigned long start, unsigned long end)
+{
+	struct hg_device *hdev = svm->hdev;
+	struct hg_pt_cache cache = {};
+	unsigned long addr;
+	int ret = 0, tries;
+
+	for (addr = start; addr < end && !ret; addr += PAGE_SIZE) {
+		for (tries = 0; tries < HG_EXCLUSIVE_TRIES; tries++) {
+			if (fatal_signal_pending(current)) {
+				ret = -EINTR;
+				break;
+			}
+			ret = tries ? fault_in(svm, addr) : 0;
+			if (!ret)
+				ret = map_page(svm, &cache, addr);
+			if (ret != -EBUSY && ret != -EAGAIN)
+				break;
+			cond_resched();
+		}
+	}
+	hg_pt_cache_drain(hdev, &cache);
+	return ret == -EAGAIN ? -EBUSY : ret;
+}
+
+/**
+ * hg_svm_any_exclusive() - whether the GPU has exclusive access to a page
+ * @svm: mirror
+ * @start: first address
+ * @end: end
+ */
+bool hg_svm_any_exclusive(struct hg_svm *svm, unsigned long start, unsigned long end)
+{
+	unsigned long addr;
+	bool found = false;
+
+	end = min(end, 1UL << HG_VA_BITS);
+	mutex_lock(&svm->pt_lock);
+	for (addr = start; addr < end && !found && !svm->dead; addr += PAGE_SIZE) {
+		u64 pte = hg_mmu_lookup(svm, addr);
+
+		found = pte & HG_PTE_VALID && pte & HG_PTE_ATOMIC &&
+			(pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS;
+	}
+	mutex_unlock(&svm->pt_lock);
+	return found;
+}

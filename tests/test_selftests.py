@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is made of a guest's console: results, times, and whatever went wrong."""
+
+from __future__ import annotations
+
+from hmmbench import selftests
+from hmmbench.commands.selftests import table
+from hmmbench.selftests import OURS, THEIRS, Run
+
+CONSOLE = """[    1.000000] some driver: hello
+[    2.000000] hmm-tests: TAP version 13
+[    2.000010] hmm-tests: 1..3
+[    2.000020] hmm-tests: # Starting 3 tests from 1 test cases.
+[    2.500000] hmm-tests: #  RUN           hmm.private.one ...
+[    2.600000] hmm-tests: #            OK  hmm.private.one
+[    2.600001] hmm-tests: ok 1 hmm.private.one
+[    4.000000] hmm-tests: #  RUN           hmm.private.two ...
+[    4.100000] test_hmm: added new 256 MB chunk
+[    4.200000] hmm-tests: ok 2 hmm.private.two # SKIP no such thing
+[    4.250000] hmm-tests: #  RUN           hmm.private.three ...
+[    4.300000] hmm-tests: ok 3 hmm.private.three
+[    4.500000] hmm-tests: exit 0
+"""
+SPLAT = """[    4.260000] ------------[ cut here ]------------
+[    4.260001] WARNING: CPU: 0 PID: 12 at mm/memremap.c:158 memunmap_pages+0x1/0x2
+[    4.260002] ---[ end trace 0000000000000000 ]---
+"""
+
+
+def read(console: str, driver: str = OURS) -> Run:
+    run = Run(driver)
+    selftests.read(run, console)
+    return run
+
+
+def test_a_whole_run() -> None:
+    run = read(CONSOLE)
+    assert [(o.name, o.status, o.seconds) for o in run.outcomes] == [
+        ("hmm.private.one", "pass", 1.5),
+        ("hmm.private.two", "skip", 0.25),
+        ("hmm.private.three", "pass", 0.25),
+    ]
+    assert (run.seconds, run.trouble, run.bad) == (2.0, "", False)
+    assert run.text.startswith("TAP version 13\n1..3\n")
+    assert "chunk" not in run.text
+
+
+def test_what_came_after_the_end_of_the_guest() -> None:
+    cut = CONSOLE[: CONSOLE.index("[    4.300000]")]
+    run = read(cut)
+    assert run.bad
+    assert run.trouble == "the program did not end"
+    last = run.outcomes[-1]
+    assert (last.name, last.status, last.seconds) == ("hmm.private.three", "fail", None)
+
+
+def test_a_splat_is_bad_though_all_tests_passed() -> None:
+    run = read(CONSOLE + SPLAT)
+    assert run.count("fail") == 0
+    assert run.bad
+    assert "WARNING" in run.trouble
+
+
+def test_nothing_tested_is_no_success() -> None:
+    assert read(CONSOLE.replace("ok 1", "ok 1 # SKIP").replace("ok 3", "ok 3 # SKIP")).bad
+    assert "no test plan" in read("[    2.0] hmm-tests: exit 127\n").trouble
+    assert read("").bad
+
+
+def test_beside_the_other() -> None:
+    other = read(CONSOLE.replace("[    4.5", "[    4.75").replace("4.750000", "4.75"), THEIRS)
+    ours = read(CONSOLE.replace("ok 2 hmm.private.two # SKIP no such thing", "not ok 2 two"))
+    data = selftests.to_json(ours, other, {"kernel": "k"})
+    assert (data["passed"], data["failed"], data["skipped"], data["kernel"]) == (2, 1, 0, "k")
+    assert data["test_hmm"]["skipped"] == 1
+    assert data["tests"][1]["status"] == "fail"
+    assert data["tests"][0]["test_hmm"] == "pass"
+    # of the tests that passed on both: 1.5 + 0.25 s here, 1.5 + 0.5 s there
+    assert data["ratio"] == 0.875
+    shown = "\n".join(table(ours, other, "k", "tcg"))
+    assert "2 passed, 1 failed, 0 skipped" in shown
+    assert "0.88 times" in shown
+    assert selftests.to_json(ours, None, {})["ratio"] is None
