@@ -218,6 +218,9 @@ def _run(
                 except UsageError as error:
                     # A user's kernel without its source.
                     parts.append(life.Part("hmm-tests", error.message))
+            for part in parts:
+                if part.what:
+                    ui.say(f"not sound, beside the examples: {part.name}: {part.what}")
             report.line_coverage_ran = [
                 f"{tally.examples} examples",
                 *(f"{part.name}: {part.what or 'done'}" for part in parts),
