@@ -88,3 +88,18 @@ def test_a_patch_that_is_none_is_refused_before_anything_is_built(tmp_path: Path
         normalise(BuildRequest(kernel_patches=(path,)))
     with pytest.raises(UsageError, match="cannot read"):
         kernel_patch.files(tmp_path / "missing.patch")
+
+
+def test_a_copied_build_folder_is_not_built_again(tmp_path: Path) -> None:
+    """make's notes on the kernel's tools name the folder they were made in."""
+    old, new = tmp_path / "linux", tmp_path / "linux-patched"
+    note = new / "tools/objtool/.check.o.cmd"
+    note.parent.mkdir(parents=True)
+    note.write_text(f"cmd := gcc -I{old}/tools -c x.c\n/elsewhere{tmp_path.name}/linux2/x.h\n")
+    other = new / "mm/.hmm.o.cmd"
+    other.parent.mkdir()
+    other.write_text(f"{old}/x\n")
+    kernel_patch._move(old, new)
+    assert f"-I{new}/tools " in note.read_text()
+    assert "linux2/x.h" in note.read_text()
+    assert other.read_text() == f"{old}/x\n"

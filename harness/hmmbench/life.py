@@ -16,12 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench import paths, selftests
 from hmmbench.errors import EnvironmentFailure
 from hmmbench.oracle import splat
 from hmmbench.vm.errors import VmError
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
+from hmmbench.vm.spec import MachineSpec
 
 #: In tests/vm, each a C source, and where they go in the guest.
 PROGRAMS = ("driver_life", "driver_odd")
@@ -65,6 +66,15 @@ def parts(opener: Opener, leaving: Callable[[Machine], None]) -> list[Part]:
         "debugfs": lambda vm: _ignore(vm.agent.execute(_DEBUGFS, 60)),
     }
     return [_run(name, act, opener, leaving, files) for name, act in runs.items()]
+
+
+def kernels_own(
+    spec: MachineSpec, program: Path, leaving: Callable[[Machine], None]
+) -> Part:
+    """The kernel's hmm-tests: device-exclusive and device-coherent memory, several GPUs."""
+    found = selftests.run(spec, selftests.OURS, program, leaving=leaving)
+    failed = [outcome.name for outcome in found.outcomes if outcome.status == "fail"]
+    return Part("hmm-tests", found.trouble or ", ".join(failed))
 
 
 def _ignore(_: object) -> None:

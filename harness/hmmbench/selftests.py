@@ -15,7 +15,9 @@ tests say.
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,7 @@ def machine(spec: MachineSpec, driver: str, audit: str = "off") -> MachineSpec:
 def run(
     spec: MachineSpec, driver: str, program: Path, keep: Path | None = None, args: str = "",
     timeout: float = TIMEOUT, audit: str = "fill",
+    leaving: Callable[[Machine], None] = lambda vm: None,
 ) -> Run:  # fmt: skip
     """Boot a machine and run the program in it.
 
@@ -121,6 +124,7 @@ def run(
     keep    -- a folder for the console and QEMU's words, if anything is wrong
     args    -- of the program: its filters, "-t snapshot" say
     audit   -- of the devices, while the program runs
+    leaving -- called with the machine before it ends, if it answers
     """
     begun = Run(driver)
     with Machine(machine(spec, driver, audit)) as vm:
@@ -139,6 +143,8 @@ def run(
             _ask_devices(vm, begun)
         if begun.bad and keep is not None:
             vm.keep(keep)
+        with contextlib.suppress(VmError):
+            leaving(vm)
     return begun
 
 

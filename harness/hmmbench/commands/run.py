@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from hmmbench import life, lines
-from hmmbench.build import Artifacts, BuildRequest, ensure
+from hmmbench.build import Artifacts, BuildRequest, ensure, hmm_tests
+from hmmbench.build.context import Context
 from hmmbench.commands import options
 from hmmbench.errors import (
     EXIT_ENVIRONMENT,
@@ -211,6 +212,15 @@ def _run(
         if counted is not None:
             with ui.stage("the driver's other moments"):
                 parts = life.parts(opener, leaving)
+                try:
+                    program = hmm_tests.build(Context(ui), artifacts.kernel_source_dir)
+                    parts.append(life.kernels_own(spec, program, leaving))
+                except UsageError as error:
+                    # A user's kernel without its source.
+                    parts.append(life.Part("hmm-tests", error.message))
+            for part in parts:
+                if part.what:
+                    ui.say(f"not sound, beside the examples: {part.name}: {part.what}")
             report.line_coverage_ran = [
                 f"{tally.examples} examples",
                 *(f"{part.name}: {part.what or 'done'}" for part in parts),
