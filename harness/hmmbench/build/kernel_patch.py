@@ -19,7 +19,7 @@ from pathlib import Path
 from hmmbench import paths
 from hmmbench.build import cache
 from hmmbench.build.context import Context
-from hmmbench.build.kernel import Kernel, environment
+from hmmbench.build.kernel import Kernel, environment, read_config
 from hmmbench.errors import EnvironmentFailure, UsageError
 
 #: In the copy: what it was copied from, and the patched files that are in it.
@@ -72,34 +72,45 @@ def _make(
     patches: Sequence[Path], key: str, names: str,
 ) -> Path:  # fmt: skip
     """Caller holds the lock of `work`."""
+    in_place = source == base.build_dir  # a user's tree
     stamp = work / _STAMP
     state = cache.stamp_read(stamp)
     log = ctx.log(f"kernel-patched-{patches[0].stem}")
+    clang = read_config(base.build_dir / ".config").get("CONFIG_CC_IS_CLANG") == "y"
     with ctx.ui.stage(f"kernel {base.release} with {names}", log):
         if state.get("base") != base.key:
             shutil.rmtree(work, ignore_errors=True)
-            ctx.runner.run(
-                ["cp", "-a", "--reflink=auto", base.build_dir, work],
-                what="copying the kernel's build folder", log=log,
-            )  # fmt: skip
+            # Not while another process builds in it.
+            with ctx.lock(base.build_dir.name, f"the kernel {base.release}"):
+                ctx.runner.run(
+                    ["cp", "-a", "--reflink=auto", base.build_dir, work],
+                    what="copying the kernel's build folder", log=log,
+                )  # fmt: skip
             _move(base.build_dir, work)
             state = {"files": []}
         # Before anything is changed: an interrupted build is cleared up by the next.
         old = set(state["files"])
         cache.stamp_write(stamp, {"base": base.key, "files": sorted(old | set(touched))})
-        for name in old | set(touched):
-            (work / name).unlink(missing_ok=True)
+        for name in old - set(touched):
+            if in_place:
+                shutil.copyfile(source / name, work / name)
+            else:
+                (work / name).unlink(missing_ok=True)
         for name in touched:
             if not (source / name).is_file():
                 raise UsageError(f"{names}: this kernel has no {name}")
+            (work / name).unlink(missing_ok=True)
             shutil.copyfile(source / name, work / name)
         for patch in patches:
             ctx.runner.run(
                 ["patch", "-p1", "--no-backup-if-mismatch", "-i", patch.resolve()],
                 what=f"applying {patch.name} to the kernel", log=log, cwd=work,
             )  # fmt: skip
+        # The folder by name: the Makefile in a copy may lead back to what it was copied from.
+        where: list[str | Path] = ["-C", work] if in_place else ["-C", source, f"O={work}"]
         ctx.runner.run(
-            ["make", f"-j{ctx.jobs}", "-C", work, "bzImage", "modules"],
+            ["make", f"-j{ctx.jobs}", *where, *(["LLVM=1"] if clang else []),
+             "bzImage", "modules"],
             what="building the patched kernel", log=log, env=environment(),
         )  # fmt: skip
         symbols = [(tree / "Module.symvers").read_bytes() for tree in (work, base.build_dir)]
@@ -108,9 +119,14 @@ def _make(
                 f"{names} changes what modules link against",
                 "Such a change needs a kernel of its own: --kernel-source.",
             )
+        image = work / "arch/x86/boot/bzImage"
+        if image.read_bytes() == base.image.read_bytes():
+            raise EnvironmentFailure(
+                f"{names} changes nothing in the kernel's image", f"The whole log: {log}"
+            )
         return cache.publish(
             "kernel", key,
-            lambda folder: _copy(work / "arch/x86/boot/bzImage", folder / "bzImage"),
+            lambda folder: _copy(image, folder / "bzImage"),
         )  # fmt: skip
 
 
