@@ -249,7 +249,12 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 			return ret;
 		if (device == (to_device ? n : 0))
 			return 0;
-		if (tries == HG_MIGRATE_TRIES || (tries && !now.migrated) ||
+		/*
+		 * A page in some CPU's batch for the LRU lists has a reference
+		 * more.  A failed try may put it into such a batch, and the next
+		 * one, which finds it there, has all of them drained.
+		 */
+		if (tries == HG_MIGRATE_TRIES || (tries > 1 && !now.migrated) ||
 		    signal_pending(current))
 			break;
 	}

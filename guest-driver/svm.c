@@ -194,7 +194,7 @@ static int map_one(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long 
 	bool write = pfn & HMM_PFN_WRITE;
 	int ret;
 
-	if (!atomic && hmm_pfn_to_map_order(pfn) >= HG_CHUNK_ORDER) {
+	if (hmm_pfn_to_map_order(pfn) >= HG_CHUNK_ORDER) {
 		unsigned long off = (va >> PAGE_SHIFT) & (HG_PT_ENTRIES - 1);
 		struct page *head = pfn_to_page(page_to_pfn(page) - off);
 
@@ -205,7 +205,8 @@ static int map_one(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long 
 		 */
 		if (is_device_private_page(page))
 			head = folio_page(page_folio(page), 0);
-		ret = hg_mmu_map(svm, cache, va - (off << PAGE_SHIFT), head, true, write);
+		ret = atomic ? -E2BIG :
+		      hg_mmu_map(svm, cache, va - (off << PAGE_SHIFT), head, true, write);
 		if (ret != -E2BIG)
 			return ret;
 		page = pfn_to_page(page_to_pfn(head) + off);
