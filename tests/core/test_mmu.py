@@ -90,7 +90,9 @@ def test_walk(data: st.DataObject) -> None:
     access = draw(st.sampled_from([READ, WRITE, ATOMIC]))
     va = draw(st.integers(0, 2**48 - 1)) & ~7
     assume(va >> 21 not in (CODE >> 21, 0x7000_0000 >> 21))  # the program's own tables
-    va |= draw(st.sampled_from([0] * 9 + [1 << 48, 1 << 63]))
+    # Half of the paths are whole: what a leaf does is seen only if one gets there.
+    whole = draw(st.booleans())
+    va |= 0 if whole else draw(st.sampled_from([0] * 9 + [1 << 48, 1 << 63]))
     with Device(direct=draw(st.booleans()), sms=1, misused=True) as dev:
         dev.enable_faults()
         plain = Tables(dev, 2)
@@ -104,25 +106,26 @@ def test_walk(data: st.DataObject) -> None:
         for level in (3, 2, 1, 0):
             index = va >> 12 + 9 * level & 511
             known = node.get((level - 1, (va & 2**48 - 1) >> 12 + 9 * level)) if level else None
-            flags = draw(LEAF_FLAGS)
+            flags = draw(LEAF_FLAGS) | (HW.HG_PTE_VALID if whole else 0)
             leaf = level == 0 or (level == 1 and flags & HW.HG_PTE_HUGE)
             if known is not None and not in_vram:
                 table = known
                 continue
-            aper = draw(st.sampled_from([SYS, VRAM, SYS, VRAM, 0x20, 0x30]))
+            odd = [] if whole else [0x20, 0x30]
+            aper = draw(st.sampled_from([SYS, VRAM, SYS, VRAM, *odd]))
             if leaf:
                 frame = draw(st.sampled_from([
                     RAM_BASE + (8 << 20) if aper == SYS else 4 << 20,
                     RAM_BASE + (10 << 20) if aper == SYS else 6 << 20,
-                    VRAM_SIZE, RAM_BASE + RAM_SIZE, 0x000F_FFFF_FFFF_F000,
+                    *(() if whole else (VRAM_SIZE, RAM_BASE + RAM_SIZE, 0x000F_FFFF_FFFF_F000)),
                 ]))  # fmt: skip
                 frame += draw(st.integers(0, 3)) * PAGE  # no meaning in a 2 MiB leaf
                 pte = frame & HW.HG_PTE_FRAME_MASK | flags & ~0x30 | aper
             else:
                 nxt = dev.alloc_vram() if aper == VRAM else dev.alloc()
-                if draw(st.integers(0, 15)) == 0:
+                if not whole and draw(st.integers(0, 15)) == 0:
                     nxt = 0x000F_FFFF_FFFF_0000
-                valid = draw(st.integers(0, 15)) > 0
+                valid = whole or draw(st.integers(0, 15)) > 0
                 pte = nxt | aper | (HW.HG_PTE_VALID if valid else 0)
                 if level > 1:
                     pte |= draw(st.sampled_from([0, HW.HG_PTE_HUGE]))  # no meaning there
