@@ -201,6 +201,42 @@ def test_half_a_frame_costs_one_answer() -> None:
             raise AssertionError("never in step again")
 
 
+@pytest.mark.parametrize("came", [HEADER.size, HEADER.size + 1, 70, 50_000])
+def test_a_long_answer_that_was_torn_does_not_swallow_the_next(came: int) -> None:
+    """The small answers of the next agent would take for ever to fill what is missing of it."""
+    torn = [frame(REPLY, 1, b"x" * 100_000)[:came]]
+
+    def agent(sock: socket.socket, kind: int, ident: int, body: bytes) -> None:
+        sock.sendall(torn.pop() if torn else frame(kind | REPLY, ident, body))
+
+    with served(agent) as channel:
+        with pytest.raises(AgentTimeout):
+            channel.request(1, b"one", 0.3)
+        assert channel.request(1, b"two", 5)[1] == b"two"
+        assert channel.request(1, b"three", 5)[1] == b"three"
+
+
+def test_a_late_answer_that_looks_torn_is_waited_for() -> None:
+    """It contains what looks like a frame, and the agent is only slow."""
+    begun, ended = threading.Event(), threading.Event()
+    late = frame(REPLY, 1, frame(REPLY, 77, b"not the one") * 100)
+
+    def agent(sock: socket.socket, kind: int, ident: int, body: bytes) -> None:
+        if not begun.is_set():
+            begun.set()
+            sock.sendall(late[:500])
+            ended.wait(20)
+            sock.sendall(late[500:])
+        else:
+            sock.sendall(frame(kind | REPLY, ident, body))
+
+    with served(agent) as channel:
+        with pytest.raises(AgentTimeout):
+            channel.request(1, b"one", 0.3)
+        threading.Timer(0.2, ended.set).start()
+        assert channel.request(1, b"two", 10)[1] == b"two"
+
+
 def test_too_long_a_request_is_refused_here() -> None:
     with served(echo) as channel, pytest.raises(ValueError, match="HB_MAX_PAYLOAD"):
         channel.request(1, bytes(PROTO.HB_MAX_PAYLOAD + 1))

@@ -88,7 +88,7 @@ class Channel:
         with self._exclusive():
             try:
                 while True:
-                    kind, found, body = self._receive(deadline)
+                    kind, found, body = self._receive(deadline, ident)
                     if found == ident:
                         return kind, body
             except TimeoutError:
@@ -135,7 +135,8 @@ class Channel:
         except OSError as error:
             raise self._closed() from error
 
-    def _receive(self, deadline: float) -> tuple[int, int, bytes]:
+    def _receive(self, deadline: float, wanted: int) -> tuple[int, int, bytes]:
+        """One frame, while the answer to `wanted` is waited for."""
         proto = protocol()
         magic, kind, ident, length, _ = HEADER.unpack(self._read(HEADER.size, deadline))
         if magic != proto.HB_MAGIC:
@@ -149,24 +150,48 @@ class Channel:
             raise ProtocolError(f"a frame of {length} bytes from the agent")
         # Header and payload are taken together: a timeout between them loses nothing.
         try:
-            body = self._read(length, deadline)
+            while len(self._received) < length:
+                if ident != wanted and (torn := self._find(wanted)) is not None:
+                    # The agent was killed while it wrote this; another one answers.
+                    del self._received[:torn]
+                    return self._receive(deadline, wanted)
+                self._more(length - len(self._received), deadline)
         except TimeoutError:
             self._received[:0] = HEADER.pack(magic, kind, ident, length, 0)
             raise
-        return kind, ident, body
+        return kind, ident, self._take(length)
+
+    def _find(self, wanted: int) -> int | None:
+        """Where the header of the answer to `wanted` begins in what was received."""
+        proto = protocol()
+        magic = proto.HB_MAGIC.to_bytes(4, "little")
+        at = self._received.find(magic)
+        while 0 <= at <= len(self._received) - HEADER.size:
+            _, kind, ident, length, _ = HEADER.unpack_from(self._received, at)
+            reply = kind & proto.HB_MSG_REPLY  # HB_MSG_ERROR has the bit too
+            if reply and ident == wanted and length <= proto.HB_MAX_PAYLOAD:
+                return at
+            at = self._received.find(magic, at + 1)
+        return None
 
     def _read(self, count: int, deadline: float) -> bytes:
         while len(self._received) < count:
-            self._arm(deadline)
-            try:
-                data = self._sock.recv(max(65536, count - len(self._received)))
-            except TimeoutError:
-                raise
-            except OSError as error:
-                raise self._closed() from error
-            if not data:
-                raise self._closed()
-            self._received += data
+            self._more(count - len(self._received), deadline)
+        return self._take(count)
+
+    def _more(self, count: int, deadline: float) -> None:
+        self._arm(deadline)
+        try:
+            data = self._sock.recv(max(65536, count))
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise self._closed() from error
+        if not data:
+            raise self._closed()
+        self._received += data
+
+    def _take(self, count: int) -> bytes:
         taken = bytes(self._received[:count])
         del self._received[:count]
         return taken
