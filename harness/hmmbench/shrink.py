@@ -24,6 +24,8 @@ from hmmbench.target import Outcome, Target, run
 CONFIRM = 12
 #: Executions of one candidate at most.
 TRIES = 60
+#: A recipe of more operations is gone over again, so many times at most.
+SMALL, AGAIN = 10, 3
 #: A failure that is seen less often than this is made more likely first.
 BOOST_BELOW = 0.6
 #: What counts as a hang while shrinking one (milliseconds; examples take some tens).
@@ -95,8 +97,14 @@ class Shrinker:
         self._expect(rate)
         if self._environment():
             self._expect(self._rate(self.program, self.environment, CONFIRM) or rate)
-        changed = True
-        while changed and not self._late():
+        changed, again = True, AGAIN
+        while not self._late():
+            if not changed:
+                if len(self.program.ops) <= SMALL or not again:
+                    break
+                # A race hid some failures: what is still large is tried once more.
+                again -= 1
+                self.seen.clear()
             changed = self._operations()
             changed |= self._accesses()
             changed |= self._simplify()

@@ -451,7 +451,7 @@ def test_death_that_nobody_asked_for_is_reported(agent: Agent, host_agent: HostA
         time.sleep(0.01)
     time.sleep(0.05)
     os.kill(max(children), signal.SIGABRT)
-    _, _, body = agent._channel._receive(time.monotonic() + 10)
+    _, _, body = agent._channel._receive(time.monotonic() + 10, 0)
     result = Result.decode(body, program)
     assert (result.died, result.died_signal) == (2, signal.SIGABRT)
     assert statuses(result) == [0, KILLED]
