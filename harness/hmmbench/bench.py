@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hmmbench import __version__, paths
+from hmmbench import __version__, fleet, paths
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.errors import EnvironmentFailure
 from hmmbench.runner import Campaign
@@ -157,10 +157,12 @@ def operations(
     with (
         ui.stage("operations") as stage,
         TemporaryDirectory(prefix="hmmbench-bench-") as out,
-        VmTarget(lambda: _entered(snapshots, spec)) as target,
+        fleet.fleet(
+            spec, fleet.size(examples), Path(out), ui.say, snapshots=snapshots
+        ) as targets,
     ):
         campaign = Campaign(
-            target, Path(out), seed=seed, examples=examples, injections=(), delays=(),
+            targets, Path(out), seed=seed, examples=examples, injections=(), delays=(),
             note=lambda tally, text: stage.progress(tally.examples, examples, text),
         )  # fmt: skip
         tally = campaign.run()
@@ -172,6 +174,7 @@ def operations(
     return {
         "operations_per_s": round(tally.operations / tally.run_s, 1),
         "operations": tally.operations,
+        "operations_jobs": len(targets),
         "operations_examples": tally.examples,
         "operations_gpu_accesses_per_s": round(tally.gpu_accesses / tally.run_s, 1),
     }

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hmmbench import paths
+from hmmbench import host, paths
 from hmmbench.build import NotBuilt, kernel, peek, qemu_build, ssh
 from hmmbench.build.cache import stamp_read
 from hmmbench.vm.standard import best_spec
@@ -72,14 +72,14 @@ def _host() -> Iterator[Finding]:
             f"{machine}: the guest is x86_64, and nothing here cross-compiles it",
             "Use an x86_64 machine or container.",
         )
-    cores = len(os.sched_getaffinity(0))
+    cores = host.cpus()
     yield Finding(
         "cores",
         "ok" if cores >= NEEDED_CORES else "note",
         f"{cores}",
         "" if cores >= NEEDED_CORES else "It works, more slowly than the documented times.",
     )
-    memory = _memory_gb()
+    memory = host.memory_gb()
     yield Finding(
         "memory",
         "ok" if memory >= NEEDED_MEMORY_GB else "note",
@@ -95,11 +95,6 @@ def _distribution() -> str:
         return "unknown system"
     match = re.search(r'^PRETTY_NAME="?([^"\n]+)', text, re.MULTILINE)
     return match[1] if match else "unknown system"
-
-
-def _memory_gb() -> float:
-    match = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
-    return int(match[1]) / 1e6 if match else 0.0
 
 
 def _packages() -> Iterator[Finding]:

@@ -13,6 +13,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -95,6 +96,9 @@ def total(files: Iterable[FileLines]) -> FileLines:
 class Collector:
     """Takes the counts of machines that are about to end.
 
+    Each machine's thread may call take() and add(): `_lock` guards hits and machines.  The rest
+    reads them when the machines are gone.
+
     notes     -- name of the source in the result -> the compiler's notes (.gcno)
     failed    -- why a machine could not be asked, for the report
     machines  -- how many were
@@ -104,6 +108,7 @@ class Collector:
     hits: Hits = field(default_factory=dict)
     machines: int = 0
     failed: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @classmethod
     def of(cls, artifacts: Artifacts) -> Collector:
@@ -138,14 +143,14 @@ class Collector:
 
     def add(self, data: Mapping[str, bytes]) -> None:
         """Add the counts in these data files (.gcda), by source."""
-        with tempfile.TemporaryDirectory(prefix="hmmbench-gcov-") as folder:
+        with self._lock, tempfile.TemporaryDirectory(prefix="hmmbench-gcov-") as folder:
             for name, content in data.items():
                 stem = (Path(folder) / name).with_suffix("")
                 stem.parent.mkdir(exist_ok=True)
                 stem.with_suffix(".gcda").write_bytes(content)
                 shutil.copyfile(self.notes[name], stem.with_suffix(".gcno"))
                 parse(_gcov(stem.with_suffix(".gcda")), name, self.hits)
-        self.machines += 1
+            self.machines += 1
 
     def results(self) -> dict[str, FileLines]:
         """By source; what no machine told of is left out."""

@@ -36,11 +36,13 @@ class Report:
     undecided: int = 0
     audit: str = "off"
     schedule: str = "random"
+    #: machines at the same time, and how many were started in all
+    jobs: int = 1
+    machines: int = 0
     #: ordered pairs of delay points: how many there are, were tried, were met (schedule pairs)
     interleavings: dict[str, int] = field(default_factory=dict)
     audit_checks: int = 0
     audit_undecided: int = 0
-    machines: int = 0
     ops_per_s: float = 0.0
     wall_s: float = 0.0
     violations: list[dict[str, Any]] = field(default_factory=list)

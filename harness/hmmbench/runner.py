@@ -13,7 +13,9 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -110,18 +112,21 @@ class Tally:
 
 @dataclass
 class _Running:
-    """An example given to the machine."""
+    """An example given to a machine."""
 
     index: int
     program: Program
     env: Environment
+    target: Target
     answer: Future[Execution]
+    #: what this machine ran before it
+    before: _Running | None
 
 
 class Campaign:
     """One `run`.
 
-    target      -- where programs are executed
+    targets     -- where programs are executed, one at a time on each
     out         -- folder for evidence; made when there is some
     delays      -- names of the driver's delay points
     schedule    -- how they are used: a name of schedule.SCHEDULES
@@ -134,7 +139,7 @@ class Campaign:
 
     def __init__(
         self,
-        target: Target,
+        targets: Target | Sequence[Target],
         out: Path,
         *,
         seed: int = 0,
@@ -148,7 +153,7 @@ class Campaign:
         audit: str = "off",
         limit_s: float | None = None,
     ) -> None:
-        self.target = target
+        self.targets = tuple(targets) if isinstance(targets, Sequence) else (targets,)
         self.out = out
         self.seed = seed
         self.examples = examples
@@ -163,28 +168,40 @@ class Campaign:
         self.tally = Tally()
         self._started = 0
         self._begun = time.monotonic()
-        self._running: _Running | None = None
-        self._before: _Running | None = None
+        #: by machine: what it runs (or has run and nobody judged), and what it ran before that
+        self._running: list[_Running | None] = [None] * len(self.targets)
+        self._before: list[_Running | None] = [None] * len(self.targets)
+        self._threads: list[ThreadPoolExecutor] = []
 
     def run(self) -> Tally:
-        """The machine runs one example while this thread judges the one before and makes the next.
+        """Each machine runs one example while this thread judges those before and makes the next.
 
-        Only the worker thread talks to the machine while `_running` is set; this thread does
-        when it is None or its answer is there (shrinking, evidence).
+        Which machine runs an example, and in what order examples are judged, is a matter of time
+        with more than one machine; the examples themselves are not.
+
+        A machine is used by its own worker thread from the submission of an example until its
+        answer is there; by this thread after that (shrinking, evidence), when `_stop` has waited
+        for all of them.  Everything else belongs to this thread alone.
         """
         begun = self._begun = time.monotonic()
         # In batches, because Hypothesis can only be left between two of them: an exception would
         # make it run the example again.
         batch = 0
-        with ThreadPoolExecutor(1, thread_name_prefix="machine") as self._machine:
+        with ExitStack() as stack:
+            self._threads = [
+                stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix=f"machine-{n}"))
+                for n in range(len(self.targets))
+            ]
             try:
                 while self._going():
                     self._batch(batch)
                     batch += 1
-                self._finish(self._wait())
+                for number in range(len(self.targets)):
+                    self._finish(self._take(number))
             except BaseException:
-                # An interrupt: the machine ends now, not after the example in it.
-                self.target.renew()
+                # An interrupt: the machines end now, not after the examples in them.
+                for target in self.targets:
+                    target.renew()
                 raise
         self.tally.run_s = time.monotonic() - begun
         return self.tally
@@ -232,24 +249,47 @@ class Campaign:
         index = self._started
         p = program(data, self.seed)
         env = self.environment(index)
-        before = self._wait()
-        if before is not None and before.answer.result().tainted:
-            self._finish(before)
-            before = None
+        number = self._free()
+        done = self._take(number)
+        if done is not None and done.answer.result().tainted:
+            # Judged first: what follows would replace the machine, and its evidence.
+            self._finish(done)
+            done = None
             if self.tally.findings:
                 return
         self._started += 1
-        self._running = _Running(
-            index, p, env, self._machine.submit(self.target.execute, p, env)
-        )
-        self._finish(before)
+        target = self.targets[number]
+        self._running[number] = _Running(
+            index, p, env, target, self._threads[number].submit(target.execute, p, env),
+            self._before[number],
+        )  # fmt: skip
+        self._finish(done)
 
-    def _wait(self) -> _Running | None:
-        """The example in the machine, once its answer is there; the machine is free then."""
-        running, self._running = self._running, None
+    def _free(self) -> int:
+        """A machine that runs nothing, waiting for one; it may have an answer."""
+        if None in self._running:
+            return self._running.index(None)
+        running = {one.answer: one.index for one in self._running if one is not None}
+        done, _ = wait_for(running, return_when=FIRST_COMPLETED)
+        # The one that has waited longest: all get their share, and the order is nearly kept.
+        oldest = min(running[answer] for answer in done)
+        return next(n for n, one in enumerate(self._running) if one and one.index == oldest)
+
+    def _take(self, number: int) -> _Running | None:
+        """What a machine ran, once its answer is there; the machine is free then."""
+        running, self._running[number] = self._running[number], None
         if running is not None:
             running.answer.result()
+            self._before[number] = running
+            # That one is judged; a chain of all of them would never be given back.
+            if running.before is not None:
+                running.before.before = None
         return running
+
+    def _stop(self) -> None:
+        """Wait for all machines; nobody looks at their answers, be they errors."""
+        wait_for([running.answer for running in self._running if running is not None])
+        self._running = [None] * len(self.targets)
 
     def _finish(self, example: _Running | None) -> None:
         """Judge an example whose answer is there, and count it."""
@@ -265,9 +305,8 @@ class Campaign:
         self._record(example.env)
         self.note(self.tally, "")
         if outcome.failed:
-            self._wait()  # the next one is in the machine already; nobody looks at its answer
+            self._stop()
             self._found(example, outcome.violations)
-        self._before = example
 
     def _record(self, env: Environment) -> None:
         """What the report shows besides the sums."""
@@ -279,7 +318,7 @@ class Campaign:
             tally.pace.append((elapsed, tally.operations, tally.examples))
 
     def _found(self, example: _Running, violations: list[Violation]) -> None:
-        p, env, index = example.program, example.env, example.index
+        p, env, index, target = example.program, example.env, example.index, example.target
         first = violations[0]
         found = time.monotonic()
         self.tally.found_s = found - self._begun
@@ -299,16 +338,16 @@ class Campaign:
                  for v in violations], indent=1,
             ) + "\n"
         )  # fmt: skip
-        self.target.keep(folder / "machine")
+        target.keep(folder / "machine")
         finding = Finding(first, path, folder, len(p.ops), 0.0)
         self.tally.findings.append(finding)
         self.note(self.tally, f"violation in example {index}: {first.message}")
-        small = self._shrink(p, env, first)
-        if not small.rate and self._before is not None:
+        small = self._shrink(target, p, env, first)
+        if not small.rate and example.before is not None:
             # Some mistakes show when the next program starts (an ASID that is used again).
             self.note(self.tally, "not seen again: the example before is tried")
-            p, env, index = self._before.program, self._before.env, self._before.index
-            small = self._shrink(p, env, replace(first, op=-1))
+            p, env, index = example.before.program, example.before.env, example.before.index
+            small = self._shrink(target, p, env, replace(first, op=-1))
         self.tally.shrunk_s = time.monotonic() - found
         if small.rate:
             Recipe(
@@ -321,14 +360,13 @@ class Campaign:
         if small.rate:
             self.note(self.tally, "one more look at the failure")
             finding.portrait = portrait(
-                self.target, small.program, small.environment, small.violation,
+                target, small.program, small.environment, small.violation,
                 min(LOOKS, repeats(small.rate)),
             )  # fmt: skip
 
-
-    def _shrink(self, p: Program, env: Environment, first: Violation) -> Shrunk:
+    def _shrink(self, target: Target, p: Program, env: Environment, first: Violation) -> Shrunk:
         return Shrinker(
-            self.target, p, env, first, self.shrink_s,
+            target, p, env, first, self.shrink_s,
             lambda text: self.note(self.tally, f"shrinking: {text}"),
             [n for n in FAVOURITES if n in self.delays]
             + [n for n in self.delays if n not in FAVOURITES],

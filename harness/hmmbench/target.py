@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Protocol
 
@@ -155,6 +155,11 @@ class Totals:
     counts: Counter[str] = field(default_factory=Counter)
     audit_checks: int = 0
     audit_undecided: int = 0
+
+    def __iadd__(self, other: Totals) -> Totals:
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        return self
 
 
 class VmTarget:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,7 +19,7 @@ from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Recipe
 from hmmbench.replay import replay
 from hmmbench.report import Report
-from hmmbench.runner import Campaign, repeats
+from hmmbench.runner import Campaign, Tally, repeats
 from hmmbench.target import Execution
 
 
@@ -46,6 +48,22 @@ class FakeTarget:
 
     def keep(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+
+
+class Late(FakeTarget):
+    """What an example with an injected fault leaves behind is seen when the next one begins."""
+
+    left = False
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        if self.left:
+            done.violations.append(Violation("protocol", "asid-reuse: of the example before"))
+        self.left = bool(environment.inject)
+        return done
+
+    def renew(self) -> None:
+        self.left = False
 
 
 def test_a_sound_machine_passes_every_example(tmp_path: Path) -> None:
@@ -85,20 +103,6 @@ def test_failures_become_small_recipes_that_repeat(tmp_path: Path, bug: str) -> 
 
 def test_a_mistake_that_shows_one_example_late(tmp_path: Path) -> None:
     """What an example left behind is found when the next begins: the recipe is the first one."""
-
-    class Late(FakeTarget):
-        left = False
-
-        def execute(self, program: Program, environment: Environment) -> Execution:
-            done = super().execute(program, environment)
-            if self.left:
-                done.violations.append(Violation("protocol", "asid-reuse: of the example before"))
-            self.left = bool(environment.inject)
-            return done
-
-        def renew(self) -> None:
-            self.left = False
-
     tally = Campaign(Late(), tmp_path, seed=2, examples=300, shrink_s=20).run()
     (finding,) = tally.findings
     recipe = Recipe.read(finding.recipe)
@@ -106,6 +110,89 @@ def test_a_mistake_that_shows_one_example_late(tmp_path: Path) -> None:
     assert finding.rate > 0.5
     assert len(recipe.program.ops) <= 2
     assert replay(Late(), recipe).found
+
+
+def test_several_machines_share_the_examples(tmp_path: Path) -> None:
+    """Each example runs once, on one machine, whatever their speed; none is made otherwise."""
+
+    class Slow(FakeTarget):
+        def execute(self, program: Program, environment: Environment) -> Execution:
+            time.sleep(0.002 * (len(self.programs) % 3))
+            return super().execute(program, environment)
+
+    alone = FakeTarget()
+    Campaign(alone, tmp_path, seed=7, examples=60, delays=["a"]).run()
+    several = [FakeTarget(), Slow(), FakeTarget()]
+    tally = Campaign(several, tmp_path, seed=7, examples=60, delays=["a"]).run()
+    assert tally.examples == 60
+    assert all(len(target.programs) > 5 for target in several)
+    ran = Counter(zip([p for t in several for p in t.programs],
+                      [e for t in several for e in t.environments], strict=True))  # fmt: skip
+    assert ran == Counter(zip(alone.programs, alone.environments, strict=True))
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_a_failure_on_one_of_several_machines(tmp_path: Path, broken: int) -> None:
+    """It is made small on the machine that failed."""
+    targets = [FakeTarget("stale_tlb" if n == broken else "") for n in range(3)]
+    tally = Campaign(targets, tmp_path, seed=1, examples=100, shrink_s=40).run()
+    (finding,) = tally.findings
+    assert finding.operations <= 10
+    assert finding.rate > 0.5
+    recipe = Recipe.read(finding.recipe)
+    assert recipe.seed == 1
+    assert replay(FakeTarget("stale_tlb", 3), recipe).found
+    # What it is called in the campaign: the example with that number, made anew.
+    original = Recipe.read(finding.folder / "original.json")
+    sound = FakeTarget()
+    Campaign(sound, tmp_path / "again", seed=1, examples=100).run()
+    assert original.program.ops == Program.decode(sound.programs[original.example]).ops
+
+
+def test_the_example_before_is_that_of_the_same_machine(tmp_path: Path) -> None:
+    """See test_a_mistake_that_shows_one_example_late; the other machine has no such mistake."""
+    targets = [FakeTarget(), Late()]
+    tally = Campaign(targets, tmp_path, seed=2, examples=300, shrink_s=20).run()
+    (finding,) = tally.findings
+    assert Recipe.read(finding.recipe).environment.inject
+    assert finding.rate > 0.5
+
+
+def test_a_tainted_machine_is_judged_before_it_is_used_again(tmp_path: Path) -> None:
+    class Tainted(FakeTarget):
+        kept = -1
+
+        def execute(self, program: Program, environment: Environment) -> Execution:
+            done = super().execute(program, environment)
+            if len(self.programs) == 9:
+                done.tainted = True
+                done.violations.append(Violation("kernel", "splat"))
+            return done
+
+        def keep(self, folder: Path) -> None:
+            self.kept = len(self.programs)
+
+    targets = [Tainted(), FakeTarget(), FakeTarget()]
+    (finding,) = Campaign(targets, tmp_path, examples=300, shrink_s=0).run().findings
+    assert finding.violation.oracle == "kernel"
+    assert targets[0].kept == 9  # type: ignore[attr-defined]
+
+
+def test_an_interrupt_ends_every_machine(tmp_path: Path) -> None:
+    class Ended(FakeTarget):
+        ended = False
+
+        def renew(self) -> None:
+            self.ended = True
+
+    def note(tally: Tally, text: str) -> None:
+        if tally.examples == 5:
+            raise KeyboardInterrupt
+
+    targets = [Ended(), Ended()]
+    with pytest.raises(KeyboardInterrupt):
+        Campaign(targets, tmp_path, examples=300, note=note).run()
+    assert all(target.ended for target in targets)
 
 
 def test_an_error_of_the_machine_is_not_a_violation(tmp_path: Path) -> None:

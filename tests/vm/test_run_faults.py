@@ -89,7 +89,7 @@ def folder(artifacts: Artifacts, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_interrupted(folder: Path, number: signal.Signals) -> None:
-    run = Run(folder, "--profile", "long")
+    run = Run(folder, "--profile", "long", "--jobs", "2")
     try:
         run.wait_for("examples: started")
         time.sleep(3)
@@ -119,14 +119,16 @@ def test_interrupted_while_booting(folder: Path) -> None:
         run.close()
 
 
-def test_qemu_killed(folder: Path) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_qemu_killed(folder: Path, jobs: int) -> None:
     """One QEMU killed from outside is no verdict on the driver: it is said, kept and replaced."""
-    run = Run(folder, "--examples", "40")
+    run = Run(folder, "--examples", "40", "--jobs", str(jobs))
     try:
         run.wait_for("examples: started")
         time.sleep(2)
-        (pid,) = run.qemus()
-        os.kill(pid, signal.SIGKILL)
+        pids = run.qemus()
+        assert len(pids) == jobs
+        os.kill(pids[-1], signal.SIGKILL)
         status = run.end(300)
         result = json.loads(run.json.read_text())
         assert status in (0, 3), run.said
@@ -135,7 +137,8 @@ def test_qemu_killed(folder: Path) -> None:
         assert "Traceback" not in run.said
         if status == 0:
             assert result["verdict"] == "pass"
-            assert result["machines"] >= 2
+            assert result["examples"] == 40
+            assert result["machines"] >= jobs + 1
         else:
             assert result["verdict"] == "error"
         run.assert_nothing_left()

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench import host, paths
 from hmmbench.build import cache
 from hmmbench.build.apt import Mirror, host_mirror
 from hmmbench.build.proc import Runner
@@ -22,7 +21,7 @@ class Context:
     runner: Runner = field(default_factory=Runner)
     #: ask the archive for newer versions, and build those
     update: bool = False
-    jobs: int = field(default_factory=lambda: max(1, len(os.sched_getaffinity(0))))
+    jobs: int = field(default_factory=host.cpus)
 
     def log(self, name: str) -> Path:
         """The log of a stage. It holds the last run only: the one that can still be repeated."""

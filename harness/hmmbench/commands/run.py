@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hmmbench import life, lines
+from hmmbench import fleet, life, lines
 from hmmbench.build import Artifacts, BuildRequest, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.commands import options
@@ -26,9 +26,8 @@ from hmmbench.errors import (
 from hmmbench.page import write as write_page
 from hmmbench.report import Report, check_writable
 from hmmbench.runner import INJECTIONS, PROFILES, Campaign, Tally
-from hmmbench.target import VmTarget
+from hmmbench.target import Totals
 from hmmbench.ui import Stage, Ui
-from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
@@ -69,6 +68,13 @@ def main(
     driver_dir: options.DriverDir = None,
     driver_patch: options.DriverPatch = None,
     kernel_patch: options.KernelPatch = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=64, show_default="one a CPU and 2 GB of memory",
+            help="Virtual machines at the same time; they share the examples.",
+        ),
+    ] = None,
     inject: Annotated[
         bool, typer.Option(help="Let the device misbehave now and then, as hardware may.")
     ] = True,
@@ -134,10 +140,10 @@ def main(
     begun = time.monotonic()
     count = examples or PROFILES[profile.value]
     code = EXIT_ENVIRONMENT
-    done: list[tuple[Tally, VmTarget]] = []
+    done: list[tuple[Tally, Counter[str]]] = []
     try:
         tally = _run(
-            request, ui, report, out, seed, count, inject, delays, done
+            request, ui, report, out, seed, count, jobs or fleet.size(count), inject, delays, done
         )
         report.verdict = "fail" if tally.findings else "pass"
         code = EXIT_VIOLATION if tally.findings else EXIT_OK
@@ -154,8 +160,8 @@ def main(
     finally:
         report.wall_s = round(time.monotonic() - begun, 3)
         report.stages = dict(ui.seconds)
-        for finished, target in done:
-            _page(ui, report, finished, target, out / "report.html")
+        for finished, counts in done:
+            _page(ui, report, finished, counts, out / "report.html")
         if json_file is not None:
             report.write_json(json_file)
         if junit is not None:
@@ -173,63 +179,61 @@ def _run(
     out: Path,
     seed: int,
     count: int,
+    jobs: int,
     inject: bool,
     delays: bool,
-    done: list[tuple[Tally, VmTarget]],
+    done: list[tuple[Tally, Counter[str]]],
 ) -> Tally:
     artifacts = ensure(request, ui)
     spec = describe(artifacts, report)
-    with ExitStack() as stack:
-        opener = stack.enter_context(Opener(spec))
-
-        def lost(vm: Machine, summary: str) -> None:
-            folder = out / f"machine-lost-{target.totals.lost}"
-            ui.say(f"{summary}; going on in a fresh machine (evidence: {folder})")
-            vm.keep(folder)
-
-        counted = lines.Collector.of(artifacts) if request.coverage else None
-        leaving = counted.take if counted is not None else lambda vm: None
-        target = stack.enter_context(VmTarget(opener, lost, leaving))
+    counted = lines.Collector.of(artifacts) if request.coverage else None
+    leaving = counted.take if counted is not None else lambda vm: None
+    with fleet.fleet(spec, jobs, out, ui.say, leaving) as targets:
+        report.jobs = len(targets)
         with ui.stage("virtual machine"):
-            points = target.delay_points() if delays else []
+            points = targets[0].delay_points() if delays else []
         with ui.stage("examples") as stage:
             campaign = Campaign(
-                target, out, seed=seed, examples=count, kernel=report.kernel, delays=points,
-                injections=INJECTIONS if inject else (), note=_Progress(stage, target, count),
+                targets, out, seed=seed, examples=count, kernel=report.kernel, delays=points,
+                injections=INJECTIONS if inject else (), note=_Progress(stage, count),
                 audit=report.audit, schedule=report.schedule,
             )  # fmt: skip
             try:
                 tally = campaign.run()
             finally:
-                _fill(report, campaign.tally, target)
+                for target in targets:
+                    target.close()
+                counts = fleet.totals(targets)
+                _fill(report, campaign.tally, counts)
                 report.interleavings = campaign.schedule.coverage()
-                done.append((campaign.tally, target))
+                done.append((campaign.tally, counts.counts))
                 if report.audit != "off" and report.gpu_accesses and not report.audit_checks:
                     ui.say(
                         "NO MIRROR AUDIT: the device compared nothing. An IOMMU that translates, "
                         "a driver that does not program it, or another architecture."
                     )
-        if counted is not None:
-            with ui.stage("the driver's other moments"):
+    if counted is not None:
+        with ui.stage("the driver's other moments"):
+            with Opener(spec) as opener:
                 parts = life.parts(opener, leaving)
-                try:
-                    program = hmm_tests.build(Context(ui), artifacts.kernel_source_dir)
-                    parts.append(life.kernels_own(spec, program, leaving))
-                except UsageError as error:
-                    # A user's kernel without its source.
-                    parts.append(life.Part("hmm-tests", error.message))
-            for part in parts:
-                if part.what:
-                    ui.say(f"not sound, beside the examples: {part.name}: {part.what}")
-            report.line_coverage_ran = [
-                f"{tally.examples} examples",
-                *(f"{part.name}: {part.what or 'done'}" for part in parts),
-            ]
-            report.line_coverage = counted.to_json()
-            report.line_coverage_total = {
-                name: found.to_json() for name, found in counted.groups().items()
-            }
-        return tally
+            try:
+                program = hmm_tests.build(Context(ui), artifacts.kernel_source_dir)
+                parts.append(life.kernels_own(spec, program, leaving))
+            except UsageError as error:
+                # A user's kernel without its source.
+                parts.append(life.Part("hmm-tests", error.message))
+        for part in parts:
+            if part.what:
+                ui.say(f"not sound, beside the examples: {part.name}: {part.what}")
+        report.line_coverage_ran = [
+            f"{tally.examples} examples",
+            *(f"{part.name}: {part.what or 'done'}" for part in parts),
+        ]
+        report.line_coverage = counted.to_json()
+        report.line_coverage_total = {
+            name: found.to_json() for name, found in counted.groups().items()
+        }
+    return tally
 
 
 def _same(request: BuildRequest) -> list[str]:
@@ -251,8 +255,8 @@ def _same(request: BuildRequest) -> list[str]:
 class _Progress:
     """The line that moves while examples run."""
 
-    def __init__(self, stage: Stage, target: VmTarget, count: int) -> None:
-        self._stage, self._target, self._count = stage, target, count
+    def __init__(self, stage: Stage, count: int) -> None:
+        self._stage, self._count = stage, count
         self._begun = self._said = time.monotonic()
 
     def __call__(self, tally: Tally, text: str) -> None:
@@ -278,24 +282,22 @@ def describe(artifacts: Artifacts, report: Report) -> MachineSpec:
     return spec
 
 
-def _page(ui: Ui, report: Report, tally: Tally, target: VmTarget, path: Path) -> None:
+def _page(ui: Ui, report: Report, tally: Tally, counts: Counter[str], path: Path) -> None:
     """The page for people.  What it lacks (a full disk) must not cost the verdict."""
     try:
-        write_page(path, report, tally, target.totals.counts)
+        write_page(path, report, tally, counts)
         report.html = str(path)
     except OSError as error:
         ui.say(f"no report page: cannot write {path}: {error.strerror}")
 
 
-def _fill(report: Report, tally: Tally, target: VmTarget) -> None:
+def _fill(report: Report, tally: Tally, totals: Totals) -> None:
     report.examples = tally.examples
     report.operations = tally.operations
     report.gpu_accesses = tally.gpu_accesses
     report.undecided = tally.undecided
     report.violations = [f.to_json() for f in tally.findings]
     report.coverage = tally.coverage.to_json()
-    target.close()
-    totals = target.totals
     report.gpu_faults, report.replays = totals.faults, totals.replays
     report.pages_to_device, report.pages_to_system = totals.to_device, totals.to_system
     report.machines = totals.machines

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What this machine can give."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+
+def cpus() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def memory_gb() -> float:
+    """Memory that can be had without swapping, GB (10^9 bytes); 0 if the kernel does not say."""
+    match = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+    return int(match[1]) * 1024 / 1e9 if match else 0.0
