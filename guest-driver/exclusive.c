@@ -156,12 +156,8 @@ bool hg_svm_any_exclusive(struct hg_svm *svm, unsigned long start, unsigned long
 
 	end = min(end, 1UL << HG_VA_BITS);
 	mutex_lock(&svm->pt_lock);
-	for (addr = start; addr < end && !found && !svm->dead; addr += PAGE_SIZE) {
-		u64 pte = hg_mmu_lookup(svm, addr);
-
-		found = pte & HG_PTE_VALID && pte & HG_PTE_ATOMIC &&
-			(pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS;
-	}
+	for (addr = start; addr < end && !found && !svm->dead; addr += PAGE_SIZE)
+		found = hg_pte_is_sys_atomic(hg_mmu_lookup(svm, addr));
 	mutex_unlock(&svm->pt_lock);
 	return found;
 }

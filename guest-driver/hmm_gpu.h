@@ -375,6 +375,19 @@ struct hg_pt {
 	struct hg_pt *child[];
 };
 
+/**
+ * hg_pte_is_sys_atomic() - whether atomics on a page of system memory are let through
+ * @pte: a leaf entry, or 0
+ *
+ * In a mirror with hg_svm.exclusive such an entry of small anonymous memory is
+ * one of exclusive access: see exclusive.c.
+ */
+static inline bool hg_pte_is_sys_atomic(u64 pte)
+{
+	return pte & HG_PTE_VALID && pte & HG_PTE_ATOMIC &&
+	       (pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS;
+}
+
 /* Tables allocated before pt_lock is taken. */
 struct hg_pt_cache {
 	struct hg_pt *free[HG_PT_LEVELS - 1];	/* one of each level below the root */

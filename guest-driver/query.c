@@ -94,8 +94,7 @@ int hg_svm_count_device(struct hg_svm *svm, unsigned long start, unsigned long e
  */
 static bool is_exclusive(struct hg_svm *svm, u64 pte, unsigned long pfn)
 {
-	return svm->exclusive && !pfn && pte & HG_PTE_VALID && pte & HG_PTE_ATOMIC &&
-	       (pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS;
+	return svm->exclusive && !pfn && hg_pte_is_sys_atomic(pte);
 }
 
 static u32 describe(struct hg_svm *svm, u64 pte, unsigned long pfn)

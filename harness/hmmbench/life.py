@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +58,7 @@ class Part:
 def parts(opener: Opener, leaving: Callable[[Machine], None]) -> list[Part]:
     """Go through all; `leaving` is called with each machine before it ends."""
     with tempfile.TemporaryDirectory(prefix="hmmbench-life-") as folder:
-        files = _build(Path(folder))
+        files = build(Path(folder))
     runs: dict[str, Callable[[Machine], None]] = {
         **{name: _mode(name, rule) for name, rule in _MODES.items()},
         "unplug": _unplug,
@@ -81,27 +81,49 @@ def _ignore(_: object) -> None:
     """For what is run for its traces alone."""
 
 
-def _build(out: Path) -> dict[str, bytes]:
-    """The test programs and the GPU kernels they use, by their place in the guest."""
-    driver = paths.driver_sources()
+def build(
+    out: Path, names: Sequence[str] = PROGRAMS, flags: Sequence[str] = ()
+) -> dict[str, bytes]:
+    """The test programs and the GPU kernels they use, by their place in the guest.
+
+    out   -- a folder for what is built
+    names -- of PROGRAMS
+    flags -- more of the compiler's
+
+    Raises EnvironmentFailure with the compiler's words.
+    """
     sources = paths.project_root() / "tests/vm"
-    includes = [f"-I{driver / d}" for d in ("lib", "include/uapi", "kernels", "agent")]
-    for argv in (
-        ["make", "-s", "-C", str(driver / "agent"), f"OUT={out}"],
-        *(
-            ["gcc", "-static", "-std=gnu11", "-O2", *includes,
-             f"-I{paths.device_sources() / 'include'}", str(sources / f"{name}.c"),
-             str(out / "libhmmgpu.a"), "-lpthread", "-o", str(out / name)]
-            for name in PROGRAMS
-        ),
-    ):  # fmt: skip
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise EnvironmentFailure(f"building {argv[-1]}: {done.stderr.strip()[-400:]}")
+    build_library(out)
     return {
-        **{f"/tmp/{name}": (out / name).read_bytes() for name in PROGRAMS},
+        **{
+            f"/tmp/{name}": compile_c(sources / f"{name}.c", out, out / name, flags)
+            for name in names
+        },
         KERNELS: (out / "kernels.elf").read_bytes(),
     }
+
+
+def build_library(out: Path) -> None:
+    """libhmmgpu.a and kernels.elf, and the agent beside them."""
+    _call(["make", "-s", "-C", str(paths.driver_sources() / "agent"), f"OUT={out}"])
+
+
+def compile_c(source: Path, library: Path, out: Path, flags: Sequence[str] = ()) -> bytes:
+    """The guest's program `out` of one C file and libhmmgpu.a of the folder `library`."""
+    driver = paths.driver_sources()
+    includes = [f"-I{driver / d}" for d in ("lib", "include/uapi", "kernels", "agent")]
+    _call(
+        ["gcc", "-static", "-std=gnu11", "-O2", *flags, *includes,
+         f"-I{paths.device_sources() / 'include'}", str(source),
+         str(library / "libhmmgpu.a"), "-lpthread", "-o", str(out)]
+    )  # fmt: skip
+    return out.read_bytes()
+
+
+def _call(argv: list[str]) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise EnvironmentFailure(f"building {argv[-1]}: {done.stderr.strip()[-400:]}")
 
 
 def _run(

@@ -24,7 +24,7 @@ from typing import Any
 
 from hmmbench import kselftest
 from hmmbench.oracle import mirror, protocol, splat
-from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
+from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.spec import MachineSpec
 
@@ -154,7 +154,7 @@ def _ask_devices(vm: Machine, found: Run) -> None:
         path = f"/machine/peripheral/gpu{number}"
         try:
             text = vm.qmp("qom-get", path=path, property="violations")
-        except (VmError, QmpFailure) as error:
+        except VmError as error:
             found.trouble = found.trouble or str(error)
             return
         audit = mirror.read(str(text))
@@ -167,7 +167,7 @@ def _ask_devices(vm: Machine, found: Run) -> None:
 def read(found: Run, console: str) -> None:
     """Fill a run from what the guest printed."""
     lines: list[tuple[float, str]] = []
-    splats = [line for report in splat.scan(console) for line in [report.title]]
+    splats = splat.scan(console)
     for raw in console.splitlines():
         if match := _LINE.match(raw):
             lines.append((float(match[1]), match[2]))
@@ -179,7 +179,7 @@ def read(found: Run, console: str) -> None:
     if not ends and not found.trouble:
         found.trouble = "the program did not end"
     if splats and not found.trouble:
-        found.trouble = f"the kernel printed: {splats[0]}"
+        found.trouble = f"the kernel printed: {splats[0].title}"
     try:
         suite = kselftest.parse(found.text)
     except kselftest.KtapError as error:
@@ -214,22 +214,22 @@ def to_json(ours: Run, theirs: Run | None, about: dict[str, Any]) -> dict[str, A
             }
         )
     return about | {
-        "passed": ours.count("pass"),
-        "failed": ours.count("fail"),
-        "skipped": ours.count("skip"),
-        "seconds": ours.seconds,
-        "trouble": ours.trouble,
+        **_summary(ours),
         "audit_checks": ours.audit_checks,
-        "test_hmm": None if theirs is None else {
-            "passed": theirs.count("pass"),
-            "failed": theirs.count("fail"),
-            "skipped": theirs.count("skip"),
-            "seconds": theirs.seconds,
-            "trouble": theirs.trouble,
-        },
+        "test_hmm": None if theirs is None else _summary(theirs),
         "ratio": ratio(ours, theirs),
         "tests": tests,
-    }  # fmt: skip
+    }
+
+
+def _summary(found: Run) -> dict[str, Any]:
+    return {
+        "passed": found.count("pass"),
+        "failed": found.count("fail"),
+        "skipped": found.count("skip"),
+        "seconds": found.seconds,
+        "trouble": found.trouble,
+    }
 
 
 def ratio(ours: Run, theirs: Run | None) -> float | None:

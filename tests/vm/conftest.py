@@ -23,6 +23,9 @@ from hmmbench.vm.standard import best_spec
 
 HERE = Path(__file__).parent
 
+# Its assertions say what they saw, as a test's do.
+pytest.register_assert_rewrite("work")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import struct
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import work
+from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, values
 
-from hmmbench import paths
+from hmmbench import life, paths
 from hmmbench.guest import protocol as p
 from hmmbench.guest.agent import AgentError
-from hmmbench.guest.protocol import Acc, Advice, Ast, MapKind, Op, OpKind, Program, Result
+from hmmbench.guest.protocol import Acc, Access, Advice, Ast, MapKind, Op, OpKind, Program, Result
 from hmmbench.oracle import splat
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 
-RW = p.PROT_RW
 EFAULT, ETIME = -14, -62
 HERE = Path(__file__).parent
 
@@ -46,53 +46,12 @@ def vm(machine: Machine) -> Iterator[Machine]:
     assert splat.scan(machine.console.take()) == []
 
 
-def run(vm: Machine, ops: list[Op], **fields: Any) -> Result:
-    program = Program(ops, **({"settle_ms": 3000, "timeout_ms": 20000} | fields))
-    result = Result.decode(vm.agent.program(program.encode(), timeout=60), program)
-    # Whatever a program does, the driver holds nothing when its processes are gone.
-    assert not result.live_nonzero
-    return result
-
-
-def mmap(pages: int, kind: MapKind = MapKind.ANON_PRIVATE, prot: int = RW, **k: Any) -> Op:
-    return Op(OpKind.MMAP, len=pages * p.PAGE, arg=kind, a=prot, **k)
-
-
-def acc(
-    kind: Acc, page: int, value: int = 0, expect: int = 0, region: int = 0, byte: int = 0,
-    lane: int = 0,
-):  # fmt: skip
-    return (int(kind), region, lane, page * p.PAGE + byte, value, expect)
-
-
-def read(page: int, **k: int):
+def read(page: int, **k: int) -> Access:
     return acc(Acc.READ, page, **k)
 
 
-def write(page: int, value: int, **k: int):
+def write(page: int, value: int, **k: int) -> Access:
     return acc(Acc.WRITE, page, value, **k)
-
-
-def cpu(*accesses: tuple[int, ...], **k: Any) -> Op:
-    return Op(OpKind.CPU_ACCESS, acc=list(accesses), **k)  # type: ignore[arg-type]
-
-
-def gpu(*accesses: tuple[int, ...], block: int = 0, **k: Any) -> Op:
-    return Op(OpKind.GPU_ACCESS, acc=list(accesses), arg=block, **k)  # type: ignore[arg-type]
-
-
-def values(result: Result, op: int) -> list[int]:
-    assert [a[1] for a in result.ops[op].acc] == [Ast.DONE] * len(result.ops[op].acc)
-    return [a[0] for a in result.ops[op].acc]
-
-
-def statuses(result: Result) -> list[int]:
-    return [o.status for o in result.ops]
-
-
-def query(result: Result, op: int) -> list[int]:
-    data = result.ops[op].data
-    return list(struct.unpack(f"<{len(data) // 4}I", data))
 
 
 def test_hello_knows_the_gpu(vm: Machine) -> None:
@@ -106,7 +65,7 @@ def test_hello_knows_the_gpu(vm: Machine) -> None:
 
 def test_every_access_kind(vm: Machine) -> None:
     big = 0x1122334455667788
-    result = run(vm, [
+    result = run_ops(vm, [
         mmap(2),
         gpu(
             read(0), write(0, big), read(0), acc(Acc.ADD, 0, 3), acc(Acc.XCHG, 0, 9),
@@ -135,7 +94,7 @@ def test_many_lanes_in_any_grouping(vm: Machine, block: int) -> None:
                 accesses.append(read(lane % pages, **slot))
             accesses.append(write(lane % pages, 1000 * n + lane + 1, **slot))
     random.Random(block).shuffle(order := list(range(lanes)))
-    result = run(
+    result = run_ops(
         vm,
         [
             mmap(pages),
@@ -152,7 +111,7 @@ def test_many_lanes_in_any_grouping(vm: Machine, block: int) -> None:
 
 
 def test_fault_ends_the_job_and_says_where(vm: Machine) -> None:
-    result = run(vm, [
+    result = run_ops(vm, [
         mmap(4), mmap(1, prot=p.PROT_READ, region=2),
         gpu(write(0, 1), read(0), read(6), read(1)),
         gpu(write(0, 2), write(0, 3, region=2)),
@@ -180,7 +139,7 @@ def test_fault_ends_the_job_and_says_where(vm: Machine) -> None:
 )  # fmt: skip
 def test_every_kind_of_memory(vm: Machine, kind: MapKind) -> None:
     pages = 512 if "HUGETLB" in kind.name else 8
-    result = run(vm, [
+    result = run_ops(vm, [
         mmap(pages, kind), cpu(write(1, 11)),
         gpu(read(1), write(2, 22), acc(Acc.ADD, 1, 1), read(3, lane=40)),
         cpu(read(1), read(2), write(3, 33)), gpu(read(3)),
@@ -194,45 +153,45 @@ def test_every_kind_of_memory(vm: Machine, kind: MapKind) -> None:
 def test_migrate_query_evict(vm: Machine) -> None:
     device = p.Q_CPU_DEVICE
     n = 16
-    result = run(vm, [
+    result = run_ops(vm, [
         mmap(n), cpu(*[write(i, i + 1) for i in range(n)]),
-        Op(OpKind.MIGRATE, len=n * p.PAGE, arg=p.MIGRATE_DEVICE),
-        Op(OpKind.QUERY, len=n * p.PAGE),
+        migrate(n, p.MIGRATE_DEVICE),
+        query(n),
         gpu(*[acc(Acc.ADD, i, 100, lane=i) for i in range(n)]),
-        Op(OpKind.QUERY, len=n * p.PAGE),
+        query(n),
         Op(OpKind.EVICT),
-        Op(OpKind.QUERY, len=n * p.PAGE),
+        query(n),
         cpu(*[read(i) for i in range(n)]),
-        Op(OpKind.MIGRATE, len=n * p.PAGE, arg=p.MIGRATE_DEVICE, a=p.MIGRATE_MAP),
-        Op(OpKind.QUERY, len=n * p.PAGE),
-        Op(OpKind.MIGRATE, len=n * p.PAGE, arg=p.MIGRATE_SYSTEM),
-        Op(OpKind.QUERY, len=n * p.PAGE),
-        Op(OpKind.MIGRATE, region=9, len=p.PAGE, arg=p.MIGRATE_DEVICE),
+        migrate(n, p.MIGRATE_DEVICE, a=p.MIGRATE_MAP),
+        query(n),
+        migrate(n, p.MIGRATE_SYSTEM),
+        query(n),
+        migrate(1, p.MIGRATE_DEVICE, region=9),
     ])  # fmt: skip
     assert statuses(result) == [0] * 13 + [EFAULT]
     assert (result.ops[2].aux0, result.ops[2].aux1) == (n, 0)
-    assert [q & device for q in query(result, 3)] == [device] * n
-    assert all(q & p.Q_GPU_VALID and q & p.Q_GPU_VRAM for q in query(result, 5))
-    assert [q & (device | p.Q_GPU_VRAM) for q in query(result, 7)] == [0] * n
+    assert [q & device for q in flags(result, 3)] == [device] * n
+    assert all(q & p.Q_GPU_VALID and q & p.Q_GPU_VRAM for q in flags(result, 5))
+    assert [q & (device | p.Q_GPU_VRAM) for q in flags(result, 7)] == [0] * n
     assert values(result, 8) == [i + 101 for i in range(n)]
-    assert all(q & p.Q_GPU_VALID and q & p.Q_GPU_VRAM for q in query(result, 10))
-    assert [q & device for q in query(result, 12)] == [0] * n
+    assert all(q & p.Q_GPU_VALID and q & p.Q_GPU_VRAM for q in flags(result, 10))
+    assert [q & device for q in flags(result, 12)] == [0] * n
 
 
 def test_policy_migrates_on_fault(vm: Machine) -> None:
-    result = run(vm, [
+    result = run_ops(vm, [
         mmap(4), cpu(write(0, 5)), Op(OpKind.POLICY, arg=p.POLICY_MIGRATE),
-        gpu(read(0)), Op(OpKind.QUERY, len=p.PAGE),
+        gpu(read(0)), query(),
         Op(OpKind.POLICY, arg=p.POLICY_MAP), cpu(write(1, 6)), gpu(read(1)),
-        Op(OpKind.QUERY, off=p.PAGE, len=p.PAGE),
+        query(off=p.PAGE),
     ])  # fmt: skip
-    assert query(result, 4)[0] & p.Q_CPU_DEVICE
-    assert not query(result, 8)[0] & p.Q_CPU_DEVICE
+    assert flags(result, 4)[0] & p.Q_CPU_DEVICE
+    assert not flags(result, 8)[0] & p.Q_CPU_DEVICE
 
 
 def test_agents_own_pages_never_migrate(vm: Machine) -> None:
     """Else what is left of them in VRAM after a program would look like a leak."""
-    result = run(vm, [
+    result = run_ops(vm, [
         mmap(4), Op(OpKind.POLICY, arg=p.POLICY_MIGRATE), gpu(read(0), read(7)),
         Op(OpKind.EVICT), gpu(write(0, 1)),
     ], flags=p.PF_COUNTERS, settle_ms=300)  # fmt: skip
@@ -241,7 +200,7 @@ def test_agents_own_pages_never_migrate(vm: Machine) -> None:
 
 
 def test_copy_and_fill(vm: Machine) -> None:
-    result = run(vm, [
+    result = run_ops(vm, [
         mmap(8), mmap(8, region=1),
         Op(OpKind.GPU_FILL, off=0, len=2 * p.PAGE, a=0xABCD),
         Op(OpKind.GPU_COPY, off=0, len=2 * p.PAGE, arg=1, a=p.PAGE + 8),
@@ -259,7 +218,7 @@ def test_copy_and_fill(vm: Machine) -> None:
 
 
 def test_jobs_not_waited_for(vm: Machine) -> None:
-    result = run(vm, [
+    result = run_ops(vm, [
         mmap(4),
         gpu(write(0, 1), flags=p.F_NOWAIT), gpu(read(9), flags=p.F_NOWAIT | p.F_CTX1),
         Op(OpKind.GPU_SPIN, a=10000, flags=p.F_NOWAIT),
@@ -271,7 +230,7 @@ def test_jobs_not_waited_for(vm: Machine) -> None:
 
 
 def test_budget_ends_a_launch(vm: Machine) -> None:
-    result = run(vm, [mmap(1), gpu(acc(Acc.DELAY, 0, 10**12), a=5000), gpu(write(0, 1))])
+    result = run_ops(vm, [mmap(1), gpu(acc(Acc.DELAY, 0, 10**12), a=5000), gpu(write(0, 1))])
     assert statuses(result) == [0, ETIME, 0]
     assert [a[1] for a in result.ops[1].acc] == [Ast.NOT_DONE]
 
@@ -280,7 +239,7 @@ def test_budget_ends_a_launch(vm: Machine) -> None:
 def test_process_ends_with_the_gpu_running(vm: Machine, how: str) -> None:
     ops = [
         mmap(8), Op(OpKind.SPAWN, arg=1), mmap(8, proc=1),
-        Op(OpKind.MIGRATE, len=8 * p.PAGE, arg=p.MIGRATE_DEVICE, proc=1, phase=1),
+        migrate(8, p.MIGRATE_DEVICE, proc=1, phase=1),
         gpu(write(0, 5), read(0), proc=1, phase=1),
         Op(OpKind.GPU_SPIN, proc=1, phase=1, flags=p.F_NOWAIT),
     ]  # fmt: skip
@@ -292,7 +251,7 @@ def test_process_ends_with_the_gpu_running(vm: Machine, how: str) -> None:
         ops.append(Op(OpKind.WAIT_GPU, proc=1, phase=2))
     ops += [gpu(write(0, 6), read(0), phase=3)]
     start = time.monotonic()
-    result = run(vm, ops, timeout_ms=3000)
+    result = run_ops(vm, ops, timeout_ms=3000)
     assert time.monotonic() - start < 30
     assert result.died == 0
     assert values(result, 4) == [0, 5]
@@ -304,9 +263,9 @@ def test_process_ends_with_the_gpu_running(vm: Machine, how: str) -> None:
 
 def test_fork_with_gpu_open(vm: Machine) -> None:
     """Parent and child each have their own view; neither sees the other's writes."""
-    result = run(vm, [
+    result = run_ops(vm, [
         mmap(4), cpu(write(0, 1), write(1, 1)),
-        Op(OpKind.MIGRATE, len=2 * p.PAGE, arg=p.MIGRATE_DEVICE), gpu(read(0)),
+        migrate(2, p.MIGRATE_DEVICE), gpu(read(0)),
         Op(OpKind.FORK, arg=1, phase=1),
         gpu(read(0), write(0, 2), proc=1, phase=2), gpu(write(1, 3), phase=2),
         gpu(read(0), read(1), phase=3), gpu(read(0), read(1), proc=1, phase=3),
@@ -320,13 +279,13 @@ def test_fork_with_gpu_open(vm: Machine) -> None:
 
 def test_cpu_and_gpu_atomics_lose_nothing(vm: Machine) -> None:
     per_actor, lanes = 300, 64
-    result = run(vm, [
+    result = run_ops(vm, [
         mmap(1),
         cpu(*[acc(Acc.ADD, 0, 1)] * per_actor, phase=1, arg=2000),
         gpu(*[acc(Acc.ADD, 0, 1, lane=n % lanes) for n in range(5 * lanes)], actor=1, phase=1),
         gpu(*[acc(Acc.ADD, 0, 1, lane=n % lanes) for n in range(5 * lanes)], actor=2, phase=1,
             flags=p.F_CTX1),
-        *[Op(OpKind.MIGRATE, len=p.PAGE, arg=n % 2, actor=3, phase=1) for n in range(10)],
+        *[migrate(1, n % 2, actor=3, phase=1) for n in range(10)],
         cpu(read(0), phase=2),
     ])  # fmt: skip
     total = per_actor + 10 * lanes
@@ -336,7 +295,7 @@ def test_cpu_and_gpu_atomics_lose_nothing(vm: Machine) -> None:
 
 
 def test_madvise_and_remap_are_seen_by_the_gpu(vm: Machine) -> None:
-    result = run(vm, [
+    result = run_ops(vm, [
         mmap(8), gpu(*[write(i, i + 1) for i in range(8)]),
         Op(OpKind.MADVISE, off=0, len=p.PAGE, a=Advice.DONTNEED),
         Op(OpKind.MREMAP, off=p.PAGE, len=2 * p.PAGE, arg=2, a=0, b=2 * p.PAGE),
@@ -348,11 +307,8 @@ def test_madvise_and_remap_are_seen_by_the_gpu(vm: Machine) -> None:
 
 
 def test_counters_show_the_work(vm: Machine) -> None:
-    def parse(text: str) -> dict[str, int]:
-        return {k: int(v) for k, v in (line.split() for line in text.splitlines())}
-
-    result = run(vm, [mmap(4), gpu(*[write(i, 1) for i in range(4)])], flags=p.PF_COUNTERS)
-    before, after = parse(result.counters_before), parse(result.counters_after)
+    result = run_ops(vm, [mmap(4), gpu(*[write(i, 1) for i in range(4)])], flags=p.PF_COUNTERS)
+    before, after = work.counts(result.counters_before), work.counts(result.counters_after)
     assert after["faults"] >= before["faults"] + 4 if "faults" in after else after["dev_faults"]
     assert after["jobs_done"] == before["jobs_done"] + 1
     assert not any(v for k, v in after.items() if k.startswith("live_"))
@@ -370,13 +326,13 @@ def test_live_counter_that_stays_is_reported(vm: Machine) -> None:
             break
     vm.agent.kill(pid)
     assert result.live_nonzero
-    assert run(vm, [Op(OpKind.NOP)]).live_nonzero is False
+    assert run_ops(vm, [Op(OpKind.NOP)]).live_nonzero is False
 
 
 def test_simple_programs_are_fast_enough_to_be_many(vm: Machine) -> None:
     """No timing is checked; 300 programs must just fit a test's patience and leave nothing."""
     for n in range(300):
-        result = run(vm, [mmap(2), cpu(write(0, n)), gpu(read(0), write(1, n)), cpu(read(1))])
+        result = run_ops(vm, [mmap(2), cpu(write(0, n)), gpu(read(0), write(1, n)), cpu(read(1))])
         assert values(result, 2) == [n, 0]
         assert values(result, 3) == [n]
 
@@ -387,21 +343,8 @@ def test_simple_programs_are_fast_enough_to_be_many(vm: Machine) -> None:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("lib")
-    sources = paths.driver_sources() / "agent"
-    subprocess.run(["make", "-s", "-C", str(sources), f"OUT={out}"], check=True)
+    life.build_library(out)
     return out
-
-
-def compile_c(source: Path, library: Path, out: Path, *flags: str) -> bytes:
-    driver = paths.driver_sources()
-    includes = [f"-I{driver / d}" for d in ("lib", "include/uapi", "kernels", "agent")]
-    subprocess.run(
-        ["gcc", "-static", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", *includes,
-         f"-I{paths.device_sources() / 'include'}", *flags, str(source),
-         str(library / "libhmmgpu.a"), "-lpthread", "-o", str(out)],
-        check=True,
-    )  # fmt: skip
-    return out.read_bytes()
 
 
 def test_libhmmgpu(vm: Machine, library: Path, tmp_path: Path) -> None:
@@ -422,7 +365,7 @@ def test_libhmmgpu(vm: Machine, library: Path, tmp_path: Path) -> None:
         check=True,
     )  # fmt: skip
     vm.agent.write_file("/tmp/k.elf", (tmp_path / "k.elf").read_bytes())
-    test = compile_c(HERE / "libhmmgpu_test.c", library, tmp_path / "t")
+    test = life.compile_c(HERE / "libhmmgpu_test.c", library, tmp_path / "t", work.WARNINGS)
     vm.agent.write_file("/tmp/t", test, 0o755)
     result = vm.agent.execute("/tmp/t /tmp/k.elf", timeout=60)
     assert result.status == 0, result.output
@@ -475,7 +418,8 @@ REPRO_MAIN(actors)
 @pytest.mark.parametrize("wrong", [False, True])
 def test_reproducer(vm: Machine, library: Path, tmp_path: Path, wrong: bool) -> None:
     (tmp_path / "r.c").write_text(REPRODUCER.replace("WRONG", "1 +" if wrong else ""))
-    vm.agent.write_file("/tmp/r", compile_c(tmp_path / "r.c", library, tmp_path / "r"), 0o755)
+    program = life.compile_c(tmp_path / "r.c", library, tmp_path / "r", work.WARNINGS)
+    vm.agent.write_file("/tmp/r", program, 0o755)
     result = vm.agent.execute("/tmp/r 5", timeout=120)
     assert result.status == (1 if wrong else 0), result.output
     assert ("0x9, not 0xa" in result.output) == wrong

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import work
+from work import flags, migrate, mmap, query, run_ops, statuses, values
 
 from hmmbench.guest import protocol as p
-from hmmbench.guest.protocol import Acc, MapKind, Op, OpKind, Program, Result
-from hmmbench.oracle import mirror, splat
+from hmmbench.guest.protocol import Acc, Op, OpKind
+from hmmbench.oracle import splat
 from hmmbench.runner import Campaign
 from hmmbench.target import VmTarget
 from hmmbench.vm.machine import Machine
@@ -35,92 +36,59 @@ def vm(coherent: MachineSpec, snapshots: Snapshots) -> Iterator[Machine]:
         yield machine
         machine.check()
         assert splat.scan(machine.console.text()) == []
-        seen = mirror.read(machine.violations())
-        assert (seen.total, seen.found) == (0, [])
+        work.no_violation(machine)
 
 
-def run(vm: Machine, ops: list[Op]) -> Result:
-    program = Program(ops, settle_ms=3000, timeout_ms=20000)
-    result = Result.decode(vm.agent.program(program.encode(), timeout=60), program)
-    assert not result.live_nonzero
-    return result
-
-
-def all_pages(kind: OpKind, acc: Acc, value: int = 0, proc: int = 0, region: int = 0) -> Op:
+def all_pages(kind: OpKind, what: Acc, value: int = 0, proc: int = 0) -> Op:
     """Each page once, on a lane of its own if a GPU does it."""
-    accesses = [(int(acc), region, i, i * p.PAGE, value, 0) for i in range(N)]
-    return Op(kind, acc=accesses, proc=proc)  # type: ignore[arg-type]
-
-
-def migrate(to: int) -> Op:
-    return Op(OpKind.MIGRATE, len=N * p.PAGE, arg=to)
-
-
-def mmap() -> Op:
-    return Op(OpKind.MMAP, len=N * p.PAGE, arg=MapKind.ANON_PRIVATE, a=p.PROT_RW)
-
-
-def query() -> Op:
-    return Op(OpKind.QUERY, len=N * p.PAGE)
-
-
-def flags(result: Result, op: int) -> set[int]:
-    return set(struct.unpack(f"<{N}I", result.ops[op].data))
-
-
-def values(result: Result, op: int) -> list[int]:
-    return [a[0] for a in result.ops[op].acc]
-
-
-def counter(vm: Machine, name: str) -> int:
-    text = vm.agent.check("cat /sys/kernel/debug/dri/0/counters")
-    return int(dict(line.split() for line in text.splitlines())[name])
+    return Op(kind, acc=[work.acc(what, i, value, lane=i) for i in range(N)], proc=proc)
 
 
 def test_both_use_a_page_in_vram(vm: Machine) -> None:
     cpu, gpu = OpKind.CPU_ACCESS, OpKind.GPU_ACCESS
-    result = run(vm, [
-        mmap(), all_pages(cpu, Acc.WRITE, 5), migrate(p.MIGRATE_DEVICE), query(),
+    result = run_ops(vm, [
+        mmap(N), all_pages(cpu, Acc.WRITE, 5), migrate(N, p.MIGRATE_DEVICE), query(N),
         all_pages(cpu, Acc.ADD, 1), all_pages(gpu, Acc.ADD, 10), all_pages(cpu, Acc.ADD, 1),
-        query(),
-        Op(OpKind.FORK, arg=1), all_pages(cpu, Acc.ADD, 100, proc=1), query(),
-        all_pages(cpu, Acc.READ), migrate(p.MIGRATE_SYSTEM), query(), all_pages(cpu, Acc.READ),
+        query(N),
+        Op(OpKind.FORK, arg=1), all_pages(cpu, Acc.ADD, 100, proc=1), query(N),
+        all_pages(cpu, Acc.READ), migrate(N, p.MIGRATE_SYSTEM), query(N), all_pages(cpu, Acc.READ),
     ])  # fmt: skip
-    assert [o.status for o in result.ops] == [0] * 15
+    assert statuses(result) == [0] * 15
     assert (result.ops[2].aux0, result.ops[2].aux1) == (N, 0)
     device = p.Q_CPU_READ | p.Q_CPU_WRITE | p.Q_CPU_DEVICE
-    assert flags(result, 3) == {device}
+    assert flags(result, 3) == [device] * N
     # the CPU's accesses moved nothing
     gpu_too = p.Q_GPU_VALID | p.Q_GPU_WRITE | p.Q_GPU_ATOMIC | p.Q_GPU_VRAM
-    assert flags(result, 7) == {device | gpu_too}
-    assert counter(vm, "cpu_faults") == 0
+    assert flags(result, 7) == [device | gpu_too] * N
+    assert work.driver_counters(vm)["cpu_faults"] == 0
     assert values(result, 5) == [6] * N
     # the child's writes made copies; the parent's pages are where they were
-    assert all(q & p.Q_CPU_DEVICE for q in flags(result, 10))
+    assert [q & p.Q_CPU_DEVICE for q in flags(result, 10)] == [p.Q_CPU_DEVICE] * N
     assert values(result, 11) == [17] * N
-    assert not any(q & p.Q_CPU_DEVICE for q in flags(result, 13))
+    assert [q & p.Q_CPU_DEVICE for q in flags(result, 13)] == [0] * N
     assert values(result, 14) == [17] * N
 
 
 def test_eviction_brings_them_home(vm: Machine) -> None:
-    result = run(vm, [
-        mmap(), all_pages(OpKind.CPU_ACCESS, Acc.WRITE, 7), migrate(p.MIGRATE_DEVICE),
-        Op(OpKind.EVICT), query(), all_pages(OpKind.CPU_ACCESS, Acc.READ),
+    result = run_ops(vm, [
+        mmap(N), all_pages(OpKind.CPU_ACCESS, Acc.WRITE, 7), migrate(N, p.MIGRATE_DEVICE),
+        Op(OpKind.EVICT), query(N), all_pages(OpKind.CPU_ACCESS, Acc.READ),
     ])  # fmt: skip
-    assert not any(q & p.Q_CPU_DEVICE for q in flags(result, 4))
+    assert [q & p.Q_CPU_DEVICE for q in flags(result, 4)] == [0] * N
     assert values(result, 5) == [7] * N
 
 
 def test_after_a_reset_and_a_reload_it_works_as_before(vm: Machine) -> None:
     """What happens to pages that are there meanwhile: test_driver_life.py."""
-    ops = [mmap(), all_pages(OpKind.CPU_ACCESS, Acc.WRITE, 9), migrate(p.MIGRATE_DEVICE), query()]
-    device = {p.Q_CPU_READ | p.Q_CPU_WRITE | p.Q_CPU_DEVICE}
-    assert flags(run(vm, ops), 3) == device
+    write = all_pages(OpKind.CPU_ACCESS, Acc.WRITE, 9)
+    ops = [mmap(N), write, migrate(N, p.MIGRATE_DEVICE), query(N)]
+    device = [p.Q_CPU_READ | p.Q_CPU_WRITE | p.Q_CPU_DEVICE] * N
+    assert flags(run_ops(vm, ops), 3) == device
     vm.reset_gpu()
-    assert counter(vm, "resets") == 1
-    assert flags(run(vm, ops), 3) == device
+    assert work.driver_counters(vm)["resets"] == 1
+    assert flags(run_ops(vm, ops), 3) == device
     vm.agent.check("rmmod hmm_gpu && insmod /lib/modules/hmm_gpu.ko")
-    assert flags(run(vm, ops), 3) == device
+    assert flags(run_ops(vm, ops), 3) == device
 
 
 def test_the_state_machine(coherent: MachineSpec, tmp_path: Path) -> None:

@@ -3,59 +3,39 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+import work
 
-from hmmbench import paths
+from hmmbench import life
+from hmmbench.life import KERNELS
 from hmmbench.oracle import splat
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 
-HERE = Path(__file__).parent
-PROGRAM, KERNELS = "/tmp/driver_life", "/tmp/kernels.elf"
+PROGRAM = "/tmp/driver_life"
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The test program and the GPU kernels it uses."""
-    out = tmp_path_factory.mktemp("life")
-    driver = paths.driver_sources()
-    subprocess.run(["make", "-s", "-C", str(driver / "agent"), f"OUT={out}"], check=True)
-    includes = [f"-I{driver / d}" for d in ("lib", "include/uapi", "kernels", "agent")]
-    subprocess.run(
-        ["gcc", "-static", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", *includes,
-         f"-I{paths.device_sources() / 'include'}", str(HERE / "driver_life.c"),
-         str(out / "libhmmgpu.a"), "-lpthread", "-o", str(out / "driver_life")],
-        check=True,
-    )  # fmt: skip
-    return (out / "driver_life").read_bytes(), (out / "kernels.elf").read_bytes()
+    return life.build(tmp_path_factory.mktemp("life"), ["driver_life"], work.WARNINGS)
 
 
 @pytest.fixture
 def machine(
-    spec: MachineSpec, snapshots: Snapshots, files: tuple[bytes, bytes]
-) -> Iterator[Machine]:
-    """A machine of its own for each test; a splat in it fails the test."""
-    with snapshots.open(spec) as vm:
-        vm.agent.write_file(PROGRAM, files[0], 0o755)
-        vm.agent.write_file(KERNELS, files[1])
-        yield vm
-        vm.check()
-        assert splat.scan(vm.console.text()) == []
+    request: pytest.FixtureRequest, spec: MachineSpec, snapshots: Snapshots,
+    files: dict[str, bytes],
+) -> Iterator[Machine]:  # fmt: skip
+    """A machine of its own for each test; a splat in it fails the test.
 
-
-@pytest.fixture
-def coherent_machine(
-    spec: MachineSpec, snapshots: Snapshots, files: tuple[bytes, bytes]
-) -> Iterator[Machine]:
-    """The same with device-coherent memory."""
-    with snapshots.open(spec.with_gpu(coherent=True)) as vm:
-        vm.agent.write_file(PROGRAM, files[0], 0o755)
-        vm.agent.write_file(KERNELS, files[1])
+    A test's parameter are properties of its GPU.
+    """
+    with snapshots.open(spec.with_gpu(**getattr(request, "param", {}))) as vm:
+        for path, content in files.items():
+            vm.agent.write_file(path, content, 0o755)
         yield vm
         vm.check()
         assert splat.scan(vm.console.text()) == []
@@ -63,11 +43,7 @@ def coherent_machine(
 
 def leftovers(vm: Machine) -> dict[str, int]:
     """What the driver still holds, by the names of its live counters."""
-    text = vm.agent.check("cat /sys/kernel/debug/dri/0/counters")
-    counts = dict(line.split() for line in text.splitlines())
-    live = {name: int(value) for name, value in counts.items() if name.startswith("live_")}
-    assert len(live) > 5, text
-    return {name: value for name, value in live.items() if value}
+    return {name: value for name, value in work.live(vm).items() if value}
 
 
 @pytest.mark.parametrize("name", ["unbind", "reset", "lazyfree", "cow", "tight", "starve"])
@@ -79,8 +55,9 @@ def test_driver_life(machine: Machine, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["unbind", "reset", "lazyfree", "cow", "tight"])
-def test_driver_life_with_coherent_memory(coherent_machine: Machine, name: str) -> None:
-    test_driver_life(coherent_machine, name)
+@pytest.mark.parametrize("machine", [{"coherent": True}], ids=["coherent"], indirect=True)
+def test_driver_life_with_coherent_memory(machine: Machine, name: str) -> None:
+    test_driver_life(machine, name)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 import pytest
+import work
+from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, values
 
 from hmmbench.guest import protocol as p
-from hmmbench.guest.protocol import Acc, Advice, MapKind, Op, OpKind, Program, Result
-from hmmbench.oracle import mirror, splat
+from hmmbench.guest.protocol import Acc, Advice, MapKind, Op, OpKind
+from hmmbench.oracle import splat
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
@@ -33,53 +34,14 @@ def vm(machine: Machine) -> Iterator[Machine]:
     yield machine
     machine.check()
     assert splat.scan(machine.console.take()) == []
-    seen = mirror.read(machine.violations())
-    assert (seen.total, seen.found) == (0, [])
-    assert seen.checks
-
-
-def run(vm: Machine, ops: list[Op], **more: tuple[int, int, int, int]) -> Result:
-    program = Program(ops, settle_ms=3000, timeout_ms=20000, **more)
-    result = Result.decode(vm.agent.program(program.encode(), timeout=60), program)
-    assert not result.live_nonzero
-    return result
-
-
-def acc(kind: Acc, page: int, value: int = 0, lane: int = 0) -> tuple[int, ...]:
-    return (int(kind), 0, lane, page * p.PAGE, value, 0)
-
-
-def cpu(*accesses: tuple[int, ...], **k: int) -> Op:
-    return Op(OpKind.CPU_ACCESS, acc=list(accesses), **k)  # type: ignore[arg-type]
-
-
-def gpu(*accesses: tuple[int, ...], **k: int) -> Op:
-    return Op(OpKind.GPU_ACCESS, acc=list(accesses), **k)  # type: ignore[arg-type]
-
-
-def query(pages: int = 1) -> Op:
-    return Op(OpKind.QUERY, len=pages * p.PAGE)
-
-
-def flags(result: Result, op: int) -> list[int]:
-    data = result.ops[op].data
-    return list(struct.unpack(f"<{len(data) // 4}I", data))
-
-
-def values(result: Result, op: int) -> list[int]:
-    return [a[0] for a in result.ops[op].acc]
-
-
-def exclusive_maps(vm: Machine) -> int:
-    text = vm.agent.check("cat /sys/kernel/debug/dri/0/counters")
-    return int(dict(line.split() for line in text.splitlines())["maps_exclusive"])
+    assert work.no_violation(machine).checks
 
 
 def test_an_atomic_takes_the_page_and_the_cpu_takes_it_back(vm: Machine) -> None:
-    before = exclusive_maps(vm)
+    before = work.driver_counters(vm)["maps_exclusive"]
     n = 40
-    result = run(vm, [
-        Op(OpKind.MMAP, len=n * p.PAGE, arg=MapKind.ANON_PRIVATE, a=p.PROT_RW),
+    result = run_ops(vm, [
+        mmap(n),
         Op(OpKind.POLICY, arg=EXCLUSIVE),
         cpu(*[acc(Acc.WRITE, i, i) for i in range(n)]),
         gpu(acc(Acc.READ, 0), acc(Acc.WRITE, 1, 7)), query(2),
@@ -88,7 +50,7 @@ def test_an_atomic_takes_the_page_and_the_cpu_takes_it_back(vm: Machine) -> None
         cpu(acc(Acc.READ, 0), acc(Acc.ADD, 2, 1)), query(4),
         cpu(*[acc(Acc.READ, i) for i in range(n)]), query(n),
     ])  # fmt: skip
-    assert [o.status for o in result.ops] == [0] * 13
+    assert statuses(result) == [0] * 13
     # reads and writes need no exclusive access ...
     assert [q & (p.Q_GPU_ATOMIC | Q_EXCLUSIVE) for q in flags(result, 4)] == [0, 0]
     # ... atomics do, and later reads do not end it
@@ -101,13 +63,13 @@ def test_an_atomic_takes_the_page_and_the_cpu_takes_it_back(vm: Machine) -> None
     assert [q & Q_EXCLUSIVE for q in flags(result, 10)] == [0, Q_EXCLUSIVE, 0, Q_EXCLUSIVE]
     assert not any(q & (Q_EXCLUSIVE | p.Q_GPU_VALID) for q in flags(result, 12))
     assert values(result, 11) == [v + 100 + (i == 2) for i, v in enumerate(start)]
-    assert exclusive_maps(vm) >= before + n
+    assert work.driver_counters(vm)["maps_exclusive"] >= before + n
 
 
 def test_without_the_policy_no_page_is_exclusive(vm: Machine) -> None:
-    before = exclusive_maps(vm)
-    result = run(vm, [
-        Op(OpKind.MMAP, len=p.PAGE, arg=MapKind.ANON_PRIVATE, a=p.PROT_RW),
+    before = work.driver_counters(vm)["maps_exclusive"]
+    result = run_ops(vm, [
+        mmap(1),
         gpu(acc(Acc.ADD, 0, 5)), query(),
         # from one mode into the other, and back
         Op(OpKind.POLICY, arg=EXCLUSIVE), query(), gpu(acc(Acc.ADD, 0, 5)), query(),
@@ -120,7 +82,7 @@ def test_without_the_policy_no_page_is_exclusive(vm: Machine) -> None:
     assert not flags(result, 8)[0] & (p.Q_GPU_VALID | Q_EXCLUSIVE)
     assert flags(result, 10)[0] & (p.Q_GPU_ATOMIC | Q_EXCLUSIVE) == p.Q_GPU_ATOMIC
     assert values(result, 11) == [15]
-    assert exclusive_maps(vm) == before + 1
+    assert work.driver_counters(vm)["maps_exclusive"] == before + 1
 
 
 @pytest.mark.parametrize(
@@ -129,13 +91,13 @@ def test_without_the_policy_no_page_is_exclusive(vm: Machine) -> None:
      (MapKind.HUGETLB_PRIVATE, 512), (MapKind.STACK, 8), (MapKind.GLOBAL, 8)],
 )  # fmt: skip
 def test_atomics_on_every_kind_of_memory(vm: Machine, kind: MapKind, pages: int) -> None:
-    result = run(vm, [
-        Op(OpKind.MMAP, len=pages * p.PAGE, arg=kind, a=p.PROT_RW),
+    result = run_ops(vm, [
+        mmap(pages, kind),
         Op(OpKind.POLICY, arg=EXCLUSIVE), cpu(acc(Acc.WRITE, 1, 11)),
         gpu(acc(Acc.ADD, 1, 1), acc(Acc.ADD, 2, 1, lane=1)),
         cpu(acc(Acc.ADD, 1, 1), acc(Acc.READ, 2)), gpu(acc(Acc.ADD, 1, 1), acc(Acc.READ, 1)),
     ], file_pages=(8, 0, 0, 0))  # fmt: skip
-    assert [o.status for o in result.ops] == [0] * 6
+    assert statuses(result) == [0] * 6
     assert values(result, 4) == [12, 1]
     assert values(result, 5) == [13, 14]
 
@@ -143,17 +105,17 @@ def test_atomics_on_every_kind_of_memory(vm: Machine, kind: MapKind, pages: int)
 def test_huge_pages_and_pages_in_vram(vm: Machine) -> None:
     """A huge page is split for it (or used as it is); VRAM needs no exclusive access."""
     n = 512
-    result = run(vm, [
-        Op(OpKind.MMAP, len=n * p.PAGE, arg=MapKind.ANON_PRIVATE, a=p.PROT_RW),
+    result = run_ops(vm, [
+        mmap(n),
         Op(OpKind.POLICY, arg=EXCLUSIVE),
         Op(OpKind.MADVISE, len=n * p.PAGE, a=Advice.HUGEPAGE, arg=Advice.HUGEPAGE),
         cpu(*[acc(Acc.WRITE, i, i) for i in range(0, n, 16)]),
         gpu(*[acc(Acc.ADD, i, 1, lane=i // 16) for i in range(0, n, 16)]),
-        Op(OpKind.MIGRATE, off=64 * p.PAGE, len=64 * p.PAGE, arg=p.MIGRATE_DEVICE),
+        migrate(64, p.MIGRATE_DEVICE, off=64 * p.PAGE),
         gpu(*[acc(Acc.ADD, i, 1, lane=i // 16) for i in range(0, n, 16)]),
         cpu(*[acc(Acc.READ, i) for i in range(0, n, 16)]),
     ])  # fmt: skip
-    assert [o.status for o in result.ops] == [0] * 8
+    assert statuses(result) == [0] * 8
     assert values(result, 7) == [i + 2 for i in range(0, n, 16)]
 
 
@@ -162,8 +124,8 @@ def test_both_at_once_and_a_fork(vm: Machine) -> None:
     n, rounds = 4, 200
     adds = [acc(Acc.ADD, i % n, 1) for i in range(n * rounds)]
     lanes = [acc(Acc.ADD, i % n, 1, lane=i % n) for i in range(n * rounds)]
-    result = run(vm, [
-        Op(OpKind.MMAP, len=n * p.PAGE, arg=MapKind.ANON_PRIVATE, a=p.PROT_RW),
+    result = run_ops(vm, [
+        mmap(n),
         Op(OpKind.POLICY, arg=EXCLUSIVE),
         gpu(*lanes, phase=1, actor=0), cpu(*adds, phase=1, actor=1),
         Op(OpKind.FORK, arg=1, phase=2),
@@ -171,6 +133,6 @@ def test_both_at_once_and_a_fork(vm: Machine) -> None:
         cpu(*[acc(Acc.READ, i) for i in range(n)], phase=4),
         cpu(*[acc(Acc.READ, i) for i in range(n)], phase=4, proc=1),
     ])  # fmt: skip
-    assert [o.status for o in result.ops] == [0] * 8
+    assert statuses(result) == [0] * 8
     assert values(result, 6) == [2 * rounds + 1] * n
     assert values(result, 7) == [2 * rounds] * n

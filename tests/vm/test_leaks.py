@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import work
+from work import live
 
 from hmmbench.guest.protocol import (
     MIGRATE_DEVICE,
@@ -21,15 +22,6 @@ from hmmbench.vm.machine import Machine
 CYCLES = 1000
 CYCLES_A_PROGRAM = 50
 PAGES = 8192  # 32 MiB, moved to the device before each unload
-
-
-def live(machine: Machine) -> dict[str, int]:
-    """The driver's counts of what it holds now."""
-    text = machine.agent.check("cat /sys/kernel/debug/dri/*/counters | sort -u")
-    counts = dict(line.split() for line in text.splitlines())
-    found = {name: int(value) for name, value in counts.items() if name.startswith("live_")}
-    assert len(found) > 5, text
-    return found
 
 
 def available_kib(machine: Machine) -> int:

@@ -12,7 +12,7 @@ import time
 
 import pytest
 import work
-from test_leaks import live
+from work import live
 
 from hmmbench.guest.protocol import Result
 from hmmbench.oracle import splat

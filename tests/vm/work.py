@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""GPU programs for tests of the VM layer: small, and with results that can be computed here."""
+"""GPU programs for tests of the VM layer: small, and with results that can be computed here.
+
+And what such tests share: operations in few words, what they answered, what must not be seen.
+"""
 
 from __future__ import annotations
 
 import random
+import struct
 from dataclasses import dataclass
+from typing import Any
 
 from hmmbench.guest.protocol import (
     MIGRATE_DEVICE,
@@ -21,8 +26,12 @@ from hmmbench.guest.protocol import (
     Result,
 )
 from hmmbench.model.generate import FILE_PAGES
+from hmmbench.oracle import mirror
 from hmmbench.recipe import Environment, Recipe
 from hmmbench.vm.machine import Machine
+
+#: For the guest's C programs, which must be clean.
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
 @dataclass
@@ -44,6 +53,84 @@ class Work:
 
 def run(machine: Machine, program: Program, timeout: float = 120.0) -> Result:
     return Result.decode(machine.agent.program(program.encode(), timeout), program)
+
+
+def run_ops(machine: Machine, ops: list[Op], **fields: Any) -> Result:
+    """Run operations; `fields` are the program's.
+
+    Whatever they do, the driver holds nothing when their processes are gone.
+    """
+    program = Program(ops, **({"settle_ms": 3000, "timeout_ms": 20000} | fields))
+    result = run(machine, program, timeout=60)
+    assert not result.live_nonzero
+    return result
+
+
+def mmap(pages: int, kind: MapKind = MapKind.ANON_PRIVATE, prot: int = PROT_RW, **k: Any) -> Op:
+    return Op(OpKind.MMAP, len=pages * PAGE, arg=kind, a=prot, **k)
+
+
+def acc(
+    kind: Acc, page: int, value: int = 0, expect: int = 0, region: int = 0, byte: int = 0,
+    lane: int = 0,
+) -> Access:  # fmt: skip
+    return (int(kind), region, lane, page * PAGE + byte, value, expect)
+
+
+def cpu(*accesses: Access, **k: Any) -> Op:
+    return Op(OpKind.CPU_ACCESS, acc=list(accesses), **k)
+
+
+def gpu(*accesses: Access, block: int = 0, **k: Any) -> Op:
+    return Op(OpKind.GPU_ACCESS, acc=list(accesses), arg=block, **k)
+
+
+def migrate(pages: int, to: int, **k: Any) -> Op:
+    return Op(OpKind.MIGRATE, len=pages * PAGE, arg=to, **k)
+
+
+def query(pages: int = 1, **k: Any) -> Op:
+    return Op(OpKind.QUERY, len=pages * PAGE, **k)
+
+
+def statuses(result: Result) -> list[int]:
+    return [op.status for op in result.ops]
+
+
+def values(result: Result, op: int) -> list[int]:
+    """What accesses returned that were all done."""
+    assert [status for _, status, _ in result.ops[op].acc] == [Ast.DONE] * len(result.ops[op].acc)
+    return [value for value, _, _ in result.ops[op].acc]
+
+
+def flags(result: Result, op: int) -> list[int]:
+    """What a query answered, by page."""
+    data = result.ops[op].data
+    return list(struct.unpack(f"<{len(data) // 4}I", data))
+
+
+def counts(text: str) -> dict[str, int]:
+    """The driver's counters, as its debugfs file has them."""
+    return {name: int(value) for name, value in (line.split() for line in text.splitlines())}
+
+
+def driver_counters(machine: Machine) -> dict[str, int]:
+    return counts(machine.agent.check("cat /sys/kernel/debug/dri/0/counters"))
+
+
+def live(machine: Machine) -> dict[str, int]:
+    """The driver's counts of what it holds now."""
+    all_counts = driver_counters(machine)
+    found = {name: value for name, value in all_counts.items() if name.startswith("live_")}
+    assert len(found) > 5, all_counts
+    return found
+
+
+def no_violation(machine: Machine) -> mirror.Audit:
+    """The device saw none; what else it saw."""
+    seen = mirror.read(machine.violations())
+    assert (seen.total, seen.found) == (0, [])
+    return seen
 
 
 def mixed(seed: int, pages: int = 64, lanes: int = 128, each: int = 8, rounds: int = 1) -> Work:

@@ -209,7 +209,7 @@ def _guest(
         )
     else:
         built = kernel.build(ctx, request.kernel, request.kernel_debug, request.coverage)
-    if request.coverage and not kernel.has_gcov(built):
+    if request.coverage and not kernel.enabled(built, "CONFIG_GCOV_KERNEL"):
         raise UsageError(
             f"the kernel in {built.build_dir} counts no lines",
             "Coverage needs a kernel with CONFIG_GCOV_KERNEL; the bench's own is built if asked.",

@@ -10,7 +10,7 @@ from pathlib import Path
 from hmmbench import paths
 from hmmbench.build import cache, guest_tree
 from hmmbench.build.context import Context
-from hmmbench.build.kernel import Kernel, has_gcov, read_config
+from hmmbench.build.kernel import Kernel, enabled
 
 MODULE = "hmm_gpu.ko"
 
@@ -36,7 +36,7 @@ def build(ctx: Context, kernel: Kernel, source: Path | None, patches: Sequence[P
         log = ctx.log("driver-build")
         with ctx.ui.stage(f"driver for {kernel.release}: compiling", log):
             guest_tree.lay_out(ctx, files, work, patches)
-            clang = read_config(kernel.build_dir / ".config").get("CONFIG_CC_IS_CLANG") == "y"
+            clang = enabled(kernel, "CONFIG_CC_IS_CLANG")
             ctx.runner.run(
                 [
                     "make",
@@ -45,7 +45,7 @@ def build(ctx: Context, kernel: Kernel, source: Path | None, patches: Sequence[P
                     kernel.build_dir,
                     f"M={work / 'guest-driver'}",
                     *(["LLVM=1"] if clang else []),
-                    *(["GCOV_PROFILE=y"] if has_gcov(kernel) else []),
+                    *(["GCOV_PROFILE=y"] if enabled(kernel, "CONFIG_GCOV_KERNEL") else []),
                     "modules",
                 ],
                 what="building the driver",

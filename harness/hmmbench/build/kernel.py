@@ -218,10 +218,6 @@ def gcov_words() -> list[str]:
     return [f"GCOV_PROFILE_{Path(name).stem}.o=y" for name in GCOV_FILES]
 
 
-def has_gcov(kernel: Kernel) -> bool:
-    return read_config(kernel.build_dir / ".config").get("CONFIG_GCOV_KERNEL") == "y"
-
-
 def _make(ctx: Context, build_dir: Path, label: str, words: Sequence[str]) -> None:
     log = ctx.log(f"kernel-{label}-build")
     done = 0
@@ -290,6 +286,11 @@ def read_config(path: Path) -> dict[str, str]:
         if equals and name.startswith("CONFIG_"):
             options[name] = value
     return options
+
+
+def enabled(kernel: Kernel, option: str) -> bool:
+    """Whether an option (its whole name, CONFIG_...) is built in; a module's "m" is not."""
+    return read_config(kernel.build_dir / ".config").get(option) == "y"
 
 
 def check_config(config: Mapping[str, str], where: Path, usage: bool = False) -> None:

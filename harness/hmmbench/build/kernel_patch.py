@@ -19,7 +19,7 @@ from pathlib import Path
 from hmmbench import paths
 from hmmbench.build import cache
 from hmmbench.build.context import Context
-from hmmbench.build.kernel import Kernel, environment, read_config
+from hmmbench.build.kernel import Kernel, enabled, environment
 from hmmbench.errors import EnvironmentFailure, UsageError
 
 #: In the copy: what it was copied from, and the patched files that are in it.
@@ -76,7 +76,7 @@ def _make(
     stamp = work / _STAMP
     state = cache.stamp_read(stamp)
     log = ctx.log(f"kernel-patched-{patches[0].stem}")
-    clang = read_config(base.build_dir / ".config").get("CONFIG_CC_IS_CLANG") == "y"
+    clang = enabled(base, "CONFIG_CC_IS_CLANG")
     with ctx.ui.stage(f"kernel {base.release} with {names}", log):
         if state.get("base") != base.key:
             shutil.rmtree(work, ignore_errors=True)

@@ -3,10 +3,21 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class Audit(StrEnum):
+    """Which translations the devices compare with the CPU's: docs/audit.md."""
+
+    off = "off"
+    sampled = "sampled"
+    fill = "fill"
+    access = "access"
+
 
 Kernel = Annotated[
     str, typer.Option(help="lts, latest, or a folder with a kernel's source or build.")

@@ -33,13 +33,6 @@ from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
 
 
-class Audit(StrEnum):
-    off = "off"
-    sampled = "sampled"
-    fill = "fill"
-    access = "access"
-
-
 class Schedule(StrEnum):
     random = "random"
     pct = "pct"
@@ -89,12 +82,12 @@ def main(
         ),
     ] = Schedule.random,
     audit: Annotated[
-        Audit,
+        options.Audit,
         typer.Option(
             help="When the device compares its translations with the CPU's page table: never, "
             "for one access of 16, when it takes one up, at every access."
         ),
-    ] = Audit.fill,
+    ] = options.Audit.fill,
     coverage: Annotated[
         bool,
         typer.Option(

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,18 +14,10 @@ from hmmbench.build import BuildRequest, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_OK, EXIT_VIOLATION
-from hmmbench.report import check_writable
+from hmmbench.report import check_writable, write_json
 from hmmbench.selftests import OURS, THEIRS, Outcome, Run
 from hmmbench.ui import Ui
-from hmmbench.vm.errors import guard_disk
 from hmmbench.vm.standard import best_spec
-
-
-class Audit(StrEnum):
-    off = "off"
-    sampled = "sampled"
-    fill = "fill"
-    access = "access"
 
 
 def main(
@@ -41,8 +31,8 @@ def main(
         bool, typer.Option(help="Run the tests on the kernel's test_hmm as well.")
     ] = True,
     audit: Annotated[
-        Audit, typer.Option(help="Mirror audit by the devices meanwhile (docs/audit.md).")
-    ] = Audit.fill,
+        options.Audit, typer.Option(help="Mirror audit by the devices meanwhile (docs/audit.md).")
+    ] = options.Audit.fill,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the evidence of a failure goes.")
     ] = Path("hmmbench-out/selftests"),
@@ -74,12 +64,8 @@ def main(
     if compare:
         with ui.stage(f"hmm-tests on {THEIRS}"):
             theirs = selftests.run(spec, THEIRS, program, keep=out / THEIRS)
-    if json_file is not None:
-        about = {"kernel": artifacts.kernel_release, "accel": accel.name}
-        with guard_disk(json_file):
-            json_file.write_text(
-                json.dumps(selftests.to_json(ours, theirs, about), indent=1) + "\n"
-            )
+    about = {"kernel": artifacts.kernel_release, "accel": accel.name}
+    write_json(json_file, selftests.to_json(ours, theirs, about))
     for line in table(ours, theirs, artifacts.kernel_release, accel.name):
         typer.echo(line)
     if ours.bad:
