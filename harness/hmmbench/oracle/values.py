@@ -235,9 +235,14 @@ class Checker:
                 self.status(i, o, r, True)
                 structural.append(o)
         meeting.finish()
+        policies = [o.proc for o in structural if o.op == OpKind.POLICY]
         for o in structural:
             if not (o.op == OpKind.MADVISE and o.a == Advice.DONTNEED):
                 self.space.apply(o)
+        for proc in policies:
+            if policies.count(proc) > 1:
+                # Which came last?
+                self.space.procs[proc].exclusive = None
 
 
 class Meeting:
