@@ -62,6 +62,8 @@ def test_accesses_as_text() -> None:
         ({"ops": [{"op": "nop", "proc": 77}]}, "proc"),
         ({"file_pages": [1]}, "file_pages"),
         ({"delays": [1]}, "delays"),
+        ({"rebind": 1}, "rebind must be"),
+        ({"coherent": "on"}, "coherent must be"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, change: dict[str, Any], says: str) -> None:
@@ -90,3 +92,11 @@ def test_the_audit_is_part_of_it(tmp_path: Path) -> None:
         Recipe.read(tmp_path / "r.json")
     (tmp_path / "r.json").write_text(text.replace(' "audit": "access",\n', ""))
     assert Recipe.read(tmp_path / "r.json").environment.audit == "off"
+
+
+def test_the_device_is_part_of_it(tmp_path: Path) -> None:
+    for coherent in (False, True):
+        r = recipe()
+        r.coherent = coherent
+        r.write(tmp_path / "r.json")
+        assert Recipe.read(tmp_path / "r.json").coherent is coherent

@@ -99,3 +99,11 @@ def test_pairs_comes_back_to_what_was_not_met() -> None:
     assert schedule.coverage()["pairs_met"] == schedule.coverage()["pairs"] - 1
     # Again and again, but not for ever instead of the others.
     assert 4 <= count < 60
+
+
+def test_a_point_that_is_passed_seldom_waits_each_time() -> None:
+    for line in (x for n in range(200) for x in Random(POINTS, 1.0).choose(random.Random(n))):
+        name, us, permille, _ = line.split()
+        if name == "release_begin":
+            assert permille == "1000"
+            assert int(us) >= 3000

@@ -97,7 +97,7 @@ struct hb_op {			/* 64 bytes */
 
 /* op flags */
 #define HB_F_CTX1		0x1	/* use the process's second GPU context */
-#define HB_F_NOWAIT		0x2	/* do not wait for the GPU job (only before EXIT, KILL or WAIT_GPU) */
+#define HB_F_NOWAIT		0x2	/* do not wait for the GPU job (only before EXIT, KILL, CLOSE_GPU or WAIT_GPU) */
 #define HB_F_WRITE_BACK		0x4
 
 #define HB_OP_NOP		0

@@ -66,7 +66,7 @@ def parse(path: Path) -> KernelBug:
     cve = f" ({fields['CVE']})" if "CVE" in fields else ""
     return KernelBug(
         path.stem, path, prose, fields["Class"], fields["Subject"] + cve,
-        fields.get("Equivalent", ""), touched[0], bool(kernel[2]), int(fields["Row"]),
+        fields.get("Equivalent", ""), touched[0], bool(kernel[2]), False, int(fields["Row"]),
         " ".join(fields["Made"].split()), kernel[1],
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ A patch (tests/mutants/NAME.patch) begins with a sentence of prose, an empty lin
     Source: where such a bug was made, or which list asks for it
     Kernel: debug, if only a sanitised kernel can see the fault (memory that is used
       after it was freed, a mapping that is never given back)
+    Device: coherent, if it needs VRAM that CPUs use as memory
     Equivalent: only if no behaviour differs: the proof.  More lines are indented
       by two spaces.
 
@@ -41,6 +42,7 @@ class Mutant:
     proof: str
     file: str
     debug: bool
+    coherent: bool
 
     def request(self) -> BuildRequest:
         """What to build."""
@@ -95,13 +97,14 @@ def parse(path: Path) -> Mutant:
     if place is None or place[1] != place[2]:
         raise UsageError(f"{path} is no mutant: no diff of one file of guest-driver/")
     prose, fields = read_head(
-        path, text[: place.start()], ("Class", "Source"), ("Kernel", "Equivalent")
+        path, text[: place.start()], ("Class", "Source"), ("Kernel", "Device", "Equivalent")
     )
-    if fields.get("Kernel", "debug") != "debug":
-        raise UsageError(f"{path}: Kernel can only be debug")
+    for name, value in (("Kernel", "debug"), ("Device", "coherent")):
+        if fields.get(name, value) != value:
+            raise UsageError(f"{path}: {name} can only be {value}")
     return Mutant(
         path.stem, path, prose, fields["Class"], fields["Source"],
-        fields.get("Equivalent", ""), place[1], "Kernel" in fields,
+        fields.get("Equivalent", ""), place[1], "Kernel" in fields, "Device" in fields,
     )  # fmt: skip
 
 
@@ -131,6 +134,7 @@ def table(mutants: Iterable[Mutant]) -> str:
     for m in sorted(mutants, key=lambda m: (m.bug_class, m.name)):
         prose = " ".join(m.prose.split()) + (" *Equivalent.*" if m.proof else "")
         prose += " *Sanitised kernel.*" if m.debug else ""
+        prose += " *Coherent memory.*" if m.coherent else ""
         cells = (m.name, m.bug_class, prose, m.source)
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(lines) + "\n"

@@ -26,8 +26,8 @@ from hmmbench.vm.standard import best_spec
 
 KILLED, EQUIVALENT, ALIVE, ERROR = "killed", "equivalent", "alive", "error"
 
-#: Names of the controls' rows.
-SOUND, SOUND_DEBUG = "sound", "sound-debug"
+#: What the controls' rows are called, with the machine's words after it.
+SOUND = "sound"
 
 #: A mutant with a proof is run for so long (seconds), to see that the proof does not lie.
 EQUIVALENT_S = 30.0
@@ -83,7 +83,7 @@ class Row:
 
 @dataclass
 class Result:
-    """A whole run.  `controls`: the sound driver's rows, one a kernel; none if not asked for."""
+    """A whole run.  `controls`: the sound driver's rows, one a machine; none if not asked for."""
 
     seed: int
     limit_s: float
@@ -137,29 +137,34 @@ def run_one(
     row = Row(mutant.name, mutant.bug_class, declared=bool(mutant.proof))
     seconds = min(limit_s, EQUIVALENT_S) if mutant.proof else limit_s
     silent = EQUIVALENT if mutant.proof else ALIVE
-    _fill(row, mutant.request(), ui, out, seed, _UNBOUNDED, seconds, shrink_s, silent)
+    _fill(
+        row, mutant.request(), mutant.coherent, ui, out, seed, _UNBOUNDED, seconds, shrink_s, silent
+    )
     return row
 
 
 def run_sound(
-    ui: Ui, out: Path, *, seed: int, examples: int, shrink_s: float, debug: bool = False
-) -> Row:
+    ui: Ui, out: Path, *, seed: int, examples: int, shrink_s: float, debug: bool = False,
+    coherent: bool = False,
+) -> Row:  # fmt: skip
     """The control: the driver without a patch, for so many examples."""
-    row = Row(SOUND_DEBUG if debug else SOUND, "no fault")
+    row = Row(SOUND + "-coherent" * coherent + "-debug" * debug, "no fault")
     least = CONTROL_MIN_DEBUG if debug else CONTROL_MIN
     request = BuildRequest(kernel_debug=debug)
-    _fill(row, request, ui, out, seed, max(examples, least), None, shrink_s, SOUND)
+    _fill(row, request, coherent, ui, out, seed, max(examples, least), None, shrink_s, SOUND)
     return row
 
 
 def _fill(
-    row: Row, request: BuildRequest, ui: Ui, out: Path, seed: int, examples: int,
+    row: Row, request: BuildRequest, coherent: bool, ui: Ui, out: Path, seed: int, examples: int,
     limit_s: float | None, shrink_s: float, silent: str,
 ) -> None:  # fmt: skip
     folder = out / row.name
     try:
         artifacts = ensure(request, Ui(quiet=True))
         spec, _ = best_spec(artifacts)
+        if coherent:
+            spec = spec.with_gpu(coherent=True)
         with ui.stage(row.name) as stage, Opener(spec) as opener, VmTarget(opener) as target:
             shown = examples if limit_s is None else 0
 
@@ -170,7 +175,7 @@ def _fill(
             campaign = Campaign(
                 target, folder, seed=seed, examples=examples, limit_s=limit_s,
                 kernel=artifacts.kernel_release, delays=target.delay_points(),
-                shrink_s=shrink_s, note=note, audit="access",
+                shrink_s=shrink_s, note=note, audit="access", coherent=coherent,
             )  # fmt: skip
             tally = campaign.run()
     except VmDied as error:

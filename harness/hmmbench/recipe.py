@@ -61,7 +61,11 @@ class Environment:
 
 @dataclass
 class Recipe:
-    """One example and where it comes from.  `repeat`: executions one replay is made of."""
+    """One example and where it comes from.
+
+    `repeat`: executions one replay is made of; `coherent`: on a device whose VRAM is memory of
+    the CPU too.
+    """
 
     program: Program
     environment: Environment = field(default_factory=Environment)
@@ -71,6 +75,7 @@ class Recipe:
     seed: int = 0
     example: int = -1
     repeat: int = 20
+    coherent: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -86,6 +91,7 @@ class Recipe:
             "inject": list(self.environment.inject),
             "audit": self.environment.audit,
             **({"rebind": True} if self.environment.rebind else {}),
+            **({"coherent": True} if self.coherent else {}),
             "file_pages": list(self.program.file_pages),
             "ops": [op_to_json(o) for o in self.program.ops],
         }
@@ -127,7 +133,8 @@ class Recipe:
         return Recipe(
             Program(ops, (pages[0], pages[1], pages[2], pages[3])),
             Environment(
-                _strings(data, "delays"), _strings(data, "inject"), _audit(data), _rebind(data)
+                _strings(data, "delays"), _strings(data, "inject"), _audit(data),
+                _flag(data, "rebind"),
             ),
             str(data.get("oracle", "")),
             str(data.get("message", "")),
@@ -135,16 +142,17 @@ class Recipe:
             _number(data.get("seed", 0), "seed"),
             _number(data.get("example", -1), "example"),
             max(1, _number(data.get("repeat", 20), "repeat")),
-        )
+            _flag(data, "coherent"),
+        )  # fmt: skip
 
     def with_program(self, program: Program) -> Recipe:
         return replace(self, program=program)
 
 
-def _rebind(data: Mapping[str, Any]) -> bool:
-    wanted = data.get("rebind", False)
+def _flag(data: Mapping[str, Any], name: str) -> bool:
+    wanted = data.get(name, False)
     if not isinstance(wanted, bool):
-        raise ValueError("rebind must be true or false")
+        raise ValueError(f"{name} must be true or false")
     return wanted
 
 

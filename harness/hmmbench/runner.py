@@ -134,6 +134,7 @@ class Campaign:
     note        -- called with the tally now and then
     shrink_s    -- time for making one failure small
     audit       -- the device's mirror audit: off, sampled, fill or access
+    coherent    -- VRAM is memory of the CPU too: noted in recipes, for `replay`
     limit_s     -- no new example after so many seconds (none: `examples` alone counts)
     """
 
@@ -151,6 +152,7 @@ class Campaign:
         note: Callable[[Tally, str], None] = lambda tally, text: None,
         shrink_s: float = 150.0,
         audit: str = "off",
+        coherent: bool = False,
         limit_s: float | None = None,
     ) -> None:
         self.targets = tuple(targets) if isinstance(targets, Sequence) else (targets,)
@@ -164,6 +166,7 @@ class Campaign:
         self.note = note
         self.shrink_s = shrink_s
         self.audit = audit
+        self.coherent = coherent
         self.limit_s = limit_s
         self.tally = Tally()
         self._started = 0
@@ -327,8 +330,9 @@ class Campaign:
         path = folder / "recipe.json"
         original = folder / "original.json"
         recipe = Recipe(
-            p, env, first.oracle, first.message, self.kernel, self.seed, index, repeat=200
-        )
+            p, env, first.oracle, first.message, self.kernel, self.seed, index, repeat=200,
+            coherent=self.coherent,
+        )  # fmt: skip
         # Before anything else: what follows may be interrupted.
         recipe.write(path)
         recipe.write(original)
@@ -353,6 +357,7 @@ class Campaign:
             Recipe(
                 small.program, small.environment, small.violation.oracle,
                 small.violation.message, self.kernel, self.seed, index, repeats(small.rate),
+                self.coherent,
             ).write(path)  # fmt: skip
             finding.violation = small.violation
             finding.operations = len(small.program.ops)

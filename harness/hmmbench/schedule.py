@@ -27,12 +27,18 @@ from dataclasses import dataclass
 SHARE = 0.3
 
 #: Points that are chosen more often, where the driver has them: between looking at the CPU's
-#: page table and acting on it is where drivers of this kind go wrong.
-FAVOURITES = ("svm_after_range_fault", "migrate_before_map")
+#: page table and acting on it is where drivers of this kind go wrong, and at the end of an
+#: address space, whose number another gets.
+FAVOURITES = ("svm_after_range_fault", "migrate_before_map", "release_before_asid_free")
+FAVOURED = 0.6
 
 #: Microseconds and how many of 1000 passages wait.  Long waits meet what short ones miss, but one
 #: at each passage would make an example take seconds.
 DELAYS = ((500, 1000), (3000, 300), (8000, 100))
+
+#: Points passed a few times in an example, when a file is closed: these wait each time.
+RARE = ("release_begin", "release_before_asid_free")
+RARE_DELAYS = ((3000, 1000), (8000, 1000))
 
 #: Counters of the device that a point can wait for: what the GPU does meanwhile.
 EVENTS = (
@@ -109,12 +115,12 @@ class Random(Schedule):
     def choose(self, rng: random.Random) -> tuple[str, ...]:
         names = rng.sample(self.points, k=min(len(self.points), rng.choice((1, 1, 2))))
         favourites = [n for n in FAVOURITES if n in self.points]
-        if favourites and rng.random() < 0.5:
+        if favourites and rng.random() < FAVOURED:
             names = [rng.choice(favourites)]
         return tuple(
             f"{name} {us} {permille} {rng.randrange(1, 1 << 16)}"
             for name in names
-            for us, permille in (rng.choice(DELAYS),)
+            for us, permille in (rng.choice(RARE_DELAYS if name in RARE else DELAYS),)
         )
 
 

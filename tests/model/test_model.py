@@ -9,8 +9,8 @@ import random
 import fake
 import pytest
 
-from hmmbench.guest.protocol import Program, Result
-from hmmbench.model.admit import normalise
+from hmmbench.guest.protocol import F_NOWAIT, PAGE, PROT_RW, Acc, Op, OpKind, Program, Result
+from hmmbench.model.admit import broken_off, normalise
 from hmmbench.model.generate import FILE_PAGES, MAX_STEPS, program, size_of
 from hmmbench.oracle.values import Checker
 
@@ -60,3 +60,67 @@ def test_normalise_keeps_what_the_generator_made() -> None:
         q = Program(normalise(Program.decode(p.encode()).ops, FILE_PAGES), FILE_PAGES)
         assert len(q.ops) == len(p.ops)
         assert [len(o.acc) for o in q.ops] == [len(o.acc) for o in p.ops]
+
+
+def _ops(*after: Op) -> list[Op]:
+    """A job in process 0 that is not waited for, and what comes after it."""
+    ops = [
+        Op(OpKind.MMAP, len=PAGE, a=PROT_RW), Op(OpKind.SPAWN, arg=1),
+        Op(OpKind.MMAP, proc=1, len=PAGE, a=PROT_RW), access(0, flags=F_NOWAIT), *after,
+    ]  # fmt: skip
+    for n, o in enumerate(ops):
+        o.phase = o.phase or n
+    return normalise(ops, FILE_PAGES)
+
+
+def access(proc: int, **more: int) -> Op:
+    acc = [(int(Acc.WRITE), 0, 0, 0, 5, 0)]
+    return Op(OpKind.GPU_ACCESS, proc, acc=acc, **more)  # type: ignore[arg-type]
+
+
+def close(proc: int, **more: int) -> Op:
+    return Op(OpKind.CLOSE_GPU, proc, **more)  # type: ignore[arg-type]
+
+
+def test_a_close_breaks_off_the_job_before_it() -> None:
+    ops = _ops(close(0))
+    assert ops[3].flags & F_NOWAIT
+    assert broken_off(ops, 3)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [],
+        [close(1)],
+        # something runs beside the close, and would see what the job still does
+        [close(0, phase=9), access(1, phase=9)],
+        [access(0), close(0)],
+    ],
+)
+def test_a_job_that_nothing_breaks_off_is_waited_for(after: list[Op]) -> None:
+    ops = _ops(*after)
+    assert len(ops) == 4 + len(after)
+    assert not ops[3].flags & F_NOWAIT
+
+
+def test_nobody_closes_under_a_user() -> None:
+    ops = _ops(close(0, phase=9, actor=1), access(0, phase=9), access(1, phase=9))
+    assert [o.op for o in ops[4:]] == [OpKind.GPU_ACCESS] * 2
+    ops = _ops(close(0, phase=9, actor=1), access(1, phase=9))
+    assert [o.op for o in ops[4:]] == [OpKind.CLOSE_GPU, OpKind.GPU_ACCESS]
+
+
+def test_closes_at_work_and_beside_an_opening_are_generated() -> None:
+    at_work = beside = 0
+    for seed in range(60):
+        ops = example(seed).ops
+        for i, o in enumerate(ops):
+            if o.op == OpKind.CLOSE_GPU:
+                at_work += i > 0 and bool(ops[i - 1].flags & F_NOWAIT)
+                beside += any(
+                    n.phase == o.phase and n.op == OpKind.GPU_ACCESS and n.proc != o.proc
+                    for n in ops
+                )
+    assert at_work > 10
+    assert beside > 10

@@ -103,12 +103,12 @@ def _run(
             chosen, ui, out, jobs, took, seed=result.seed, limit_s=result.limit_s, shrink_s=shrink
         )
     if control:
-        debug = {m.name for m in chosen if m.debug}
-        for slow in sorted({m.debug for m in chosen}):
-            rows = [r for r in result.having(KILLED) if (r.name in debug) == slow]
+        machines = {m.name: (m.debug, m.coherent) for m in chosen}
+        for debug, coherent in sorted(set(machines.values())):
+            rows = [r for r in result.having(KILLED) if machines[r.name] == (debug, coherent)]
             row = run_sound(
                 ui, out, seed=result.seed, examples=max((r.examples for r in rows), default=0),
-                shrink_s=shrink, debug=slow,
+                shrink_s=shrink, debug=debug, coherent=coherent,
             )  # fmt: skip
             result.controls.append(row)
             _show(row)

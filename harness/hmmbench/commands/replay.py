@@ -73,6 +73,8 @@ def main(
         ), ui,
     )  # fmt: skip
     spec, accel = best_spec(artifacts)
+    if recipe.coherent:
+        spec = spec.with_gpu(coherent=True)
     if trace is not None:
         spec = dataclasses.replace(spec, trace=DEVICE_EVENTS)
     tracing = _Tracing()

@@ -18,6 +18,7 @@ without a false alarm.  The rules for one phase in which several threads meet:
   what it reads or writes.
 * mprotect, munmap and DONTNEED of private memory may race with accesses, from one actor.
   Other mm operations have phases of their own.
+* A process closes its GPU only while none of its threads uses it.
 """
 
 from __future__ import annotations
@@ -71,9 +72,13 @@ _RACING = frozenset(
     {
         OpKind.NOP, OpKind.CPU_ACCESS, OpKind.GPU_ACCESS, OpKind.GPU_COPY, OpKind.GPU_FILL,
         OpKind.MIGRATE, OpKind.MADVISE, OpKind.MPROTECT, OpKind.MUNMAP, OpKind.EVICT,
-        OpKind.SLEEP, OpKind.POLICY,
+        OpKind.SLEEP, OpKind.POLICY, OpKind.CLOSE_GPU,
     }
 )  # fmt: skip
+#: What opens the GPU, or needs it open.
+_USES_GPU = frozenset(
+    {OpKind.GPU_ACCESS, OpKind.GPU_COPY, OpKind.GPU_FILL, OpKind.MIGRATE, OpKind.POLICY}
+)
 _MAIN_ONLY = frozenset({OpKind.FORK, OpKind.SPAWN, OpKind.EXIT})
 
 
@@ -100,13 +105,21 @@ def end_nowait(ops: list[Op]) -> list[Op]:
     for i, o in enumerate(ops):
         if o.op == OpKind.GPU_ACCESS and o.flags & F_NOWAIT:
             n = ops[i + 1] if i + 1 < len(ops) else None
-            ends = n is not None and (
-                (n.op in (OpKind.EXIT, OpKind.WAIT_GPU) and n.proc == o.proc)
-                or (n.op == OpKind.KILL and n.arg == o.proc)
-            )
-            if not ends:
+            waited = n is not None and n.op == OpKind.WAIT_GPU and n.proc == o.proc
+            if not waited and not broken_off(ops, i):
                 o.flags &= ~F_NOWAIT
     return ops
+
+
+def broken_off(ops: list[Op], i: int) -> bool:
+    """Whether what comes next ends the job of operation i, finished or not."""
+    if i + 1 >= len(ops):
+        return False
+    n, proc = ops[i + 1], ops[i].proc
+    if n.op == OpKind.CLOSE_GPU and n.proc == proc:
+        # Alone: what runs beside it would see what the job still does.
+        return i + 2 >= len(ops) or ops[i + 2].phase != n.phase
+    return (n.op == OpKind.EXIT and n.proc == proc) or (n.op == OpKind.KILL and n.arg == proc)
 
 
 class Admission:
@@ -230,6 +243,7 @@ class Admission:
         mm_actor: tuple[int, int] | None = None
         unmapped = False
         out: list[Op] = []
+        with_gpu = {o.proc for o in ops if o.op in _USES_GPU}
         for o in ops:
             if not self._alive(o) or o.op not in _RACING or o.flags & F_NOWAIT:
                 continue
@@ -250,6 +264,9 @@ class Admission:
                     out.append(o)
             elif o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):
                 if o.len <= RACING_COPY and self._copy(o, True):
+                    out.append(o)
+            elif o.op == OpKind.CLOSE_GPU:
+                if o.proc not in with_gpu:
                     out.append(o)
             elif (
                 o.op == OpKind.MADVISE and o.a in (Advice.FREE, Advice.MERGEABLE)

@@ -127,6 +127,15 @@ class Generator:
                 self.ops += kept
                 self.phase += bool(kept)
 
+    def first(self, ops: list[Op]) -> bool:
+        """Puts operations of one phase before what is being made; whether any was admitted."""
+        for o in ops:
+            o.phase = self.phase
+        kept = self.admission.phase(ops) if ops else []
+        self.ops += kept
+        self.phase += bool(kept)
+        return bool(kept)
+
     def finish(self) -> list[Op]:
         return end_nowait(self.ops)
 
@@ -444,35 +453,65 @@ def _end(g: Generator, proc: Process) -> list[Op]:
     else:
         victim, last = proc, Op(OpKind.EXIT, proc.number)
     r = rng.random()
-    before: list[Op] = []
-    if r < 0.35 and victim.vmas:
-        before = _gpu(g, victim)
-        before[0].flags |= F_NOWAIT
-    elif r < 0.6:
-        before = [Op(OpKind.GPU_SPIN, victim.number, flags=F_NOWAIT, a=1_000_000)]
-    for o in before:
-        o.phase = g.phase
-    kept = g.admission.phase(before) if before else []
-    if kept:
-        g.ops += kept
-        g.phase += 1
+    if r < 0.6:
+        _job(g, victim, access=r < 0.35)
     return [last]
+
+
+def _job(g: Generator, proc: Process, access: bool) -> None:
+    """A job that is not waited for; what comes next ends it, or waits."""
+    if not access:
+        g.first([Op(OpKind.GPU_SPIN, proc.number, flags=F_NOWAIT, a=1_000_000)])
+    elif proc.vmas:
+        job = _gpu(g, proc)
+        job[0].flags |= F_NOWAIT
+        g.first(job)
 
 
 def _wait(g: Generator, proc: Process) -> list[Op]:
     """A job that is not waited for at once."""
-    before = _gpu(g, proc)
-    before[0].flags |= F_NOWAIT
-    before[0].phase = g.phase
-    kept = g.admission.phase(before)
-    if kept:
-        g.ops += kept
-        g.phase += 1
+    _job(g, proc, access=True)
     return [Op(OpKind.WAIT_GPU, proc.number)]
 
 
 def _close(g: Generator, proc: Process) -> list[Op]:
+    """The GPU is closed: idle, at work, or while another process opens it."""
+    r = g.rng.random()
+    if r < 0.5:
+        return _handover(g, proc) or _closing(proc)
+    if r < 0.8:
+        _job(g, proc, access=r < 0.7)
+    return _closing(proc)
+
+
+def _closing(proc: Process) -> list[Op]:
     return [Op(OpKind.CLOSE_GPU, proc.number)]
+
+
+def _handover(g: Generator, proc: Process) -> list[Op]:
+    """One process closes while another opens: what the one gives back the other gets.
+
+    Before, both are closed and the first opens alone, so that it has what a driver that takes
+    the lowest free number gives to the second.
+    """
+    rng = g.rng
+    others = [p for p in g.space.alive() if p is not proc]
+    n = _next_proc(g)
+    if not others and n and g.first([Op(OpKind.SPAWN, proc.number, arg=n)]):
+        others = [g.space.procs[n]]
+    if not others:
+        return []
+    other = rng.choice(others)
+    if not other.vmas:
+        g.first(_mmap(g, other))
+    if not other.vmas:
+        return []
+    g.first(_closing(other))
+    g.first(_closing(proc))
+    g.first(_gpu(g, proc))
+    g.after = _gpu(g, other)
+    pause = Op(OpKind.SLEEP, other.number, a=rng.choice((100, 500, 1500, 3000)))
+    return [*_closing(proc), pause, *_gpu(g, other)]
 
 
 def _race(g: Generator, proc: Process) -> list[Op]:
@@ -588,7 +627,7 @@ def _racer(
 
 #: Weights out of 256, by the kind byte.  Kind 0 is the simplest.
 _WEIGHTS: tuple[tuple[Maker, int], ...] = (
-    (_cpu, 70),
+    (_cpu, 68),
     (_gpu, 40),
     (_migrate, 30),
     (_mmap, 18),
@@ -604,7 +643,7 @@ _WEIGHTS: tuple[tuple[Maker, int], ...] = (
     (_evict, 2),
     (_wait, 2),
     (_end, 1),
-    (_close, 1),
+    (_close, 3),
     (_spawn, 1),
 )
 _TABLE: tuple[Maker, ...] = tuple(m for m, n in _WEIGHTS for _ in range(n))

@@ -18,6 +18,7 @@ from hmmbench.guest.protocol import (
     HUGE,
     MAX_FILES,
     PAGE,
+    POLICY_EXCLUSIVE,
     PROT_RW,
     REGION_SIZE,
     STACK_PAGES,
@@ -70,23 +71,26 @@ class SharedObject:
 class Vma:
     """A range of pages [start, end) with one kind and one protection.
 
-    Page gp of it is page gp + delta of `obj`, if there is one.
+    Page gp of it is page gp + delta of `obj`, if there is one.  `large`: the kernel may have had
+    room for a 2 MiB page there, so its pages may be pieces of one.
     """
 
-    __slots__ = ("delta", "end", "kind", "obj", "prot", "start")
+    __slots__ = ("delta", "end", "kind", "large", "obj", "prot", "start")
 
     def __init__(
-        self, start: int, end: int, kind: MapKind, prot: int, obj: SharedObject | None, delta: int
-    ) -> None:
+        self, start: int, end: int, kind: MapKind, prot: int, obj: SharedObject | None, delta: int,
+        large: bool = False,
+    ) -> None:  # fmt: skip
         self.start = start
         self.end = end
         self.kind = kind
         self.prot = prot
         self.obj = obj
         self.delta = delta
+        self.large = large
 
     def sub(self, start: int, end: int) -> Vma:
-        return Vma(start, end, self.kind, self.prot, self.obj, self.delta)
+        return Vma(start, end, self.kind, self.prot, self.obj, self.delta, self.large)
 
 
 class Process:
@@ -96,13 +100,15 @@ class Process:
     `unsettled` holds private pages whose content depends on more than one word's history
     (MADV_FREE, a copy that may or may not have happened): only one thread a phase may touch
     such a page.
+    `exclusive`: whether its GPU has to have a page for itself for atomics (None: not known).
     """
 
-    __slots__ = ("alive", "number", "private", "starts", "unsettled", "vmas")
+    __slots__ = ("alive", "exclusive", "number", "private", "starts", "unsettled", "vmas")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.alive = True
+        self.exclusive: bool | None = False
         self.vmas: list[Vma] = []
         self.starts: list[int] = []
         self.private: dict[int, Page] = {}
@@ -179,6 +185,15 @@ class Process:
 
     def add(self, vma: Vma) -> None:
         self._set([*self.vmas, vma])
+        # The kernel may merge neighbours: 2 MiB pages need what they cover together.
+        first = last = self.vmas.index(vma)
+        while first and self.vmas[first - 1].end == self.vmas[first].start:
+            first -= 1
+        while last + 1 < len(self.vmas) and self.vmas[last].end == self.vmas[last + 1].start:
+            last += 1
+        if self.vmas[last].end - self.vmas[first].start >= HUGE_PAGES:
+            for v in self.vmas[first : last + 1]:
+                v.large = True
 
     def page(self, gp: int, vma: Vma) -> Page:
         """The page behind gp, which lies in `vma`."""
@@ -260,12 +275,12 @@ def _mremap(space: Space, p: Process, op: Op) -> None:
     shift = to - start
     contents = {gp + shift: pg for gp, pg in p.private.items() if start <= gp < start + move}
     marks = {gp + shift for gp in p.unsettled if start <= gp < start + move}
-    kind, prot, obj, delta = old.kind, old.prot, old.obj, old.delta
+    kind, prot, obj, delta, large = old.kind, old.prot, old.obj, old.delta, old.large
     if op.c:
         p.drop_pages(start, end)
     else:
         p.unmap(start, end)
-    p.add(Vma(to, to + count, kind, prot, obj, delta - shift))
+    p.add(Vma(to, to + count, kind, prot, obj, delta - shift, large))
     p.private.update(contents)
     p.unsettled |= marks
 
@@ -303,6 +318,14 @@ def _end(p: Process) -> None:
     p.unsettled.clear()
 
 
+def _policy(space: Space, p: Process, op: Op) -> None:
+    p.exclusive = bool(op.arg & POLICY_EXCLUSIVE)
+
+
+def _close(space: Space, p: Process, op: Op) -> None:
+    p.exclusive = False
+
+
 def _exit(space: Space, p: Process, op: Op) -> None:
     _end(p)
 
@@ -319,6 +342,8 @@ _APPLY = {
     OpKind.MADVISE: _madvise,
     OpKind.FORK: _fork,
     OpKind.SPAWN: _spawn,
+    OpKind.POLICY: _policy,
+    OpKind.CLOSE_GPU: _close,
     OpKind.EXIT: _exit,
     OpKind.KILL: _kill,
 }

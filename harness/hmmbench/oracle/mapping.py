@@ -12,13 +12,16 @@ from hmmbench.guest.protocol import (
     PAGE,
     Q_CPU_DEVICE,
     Q_CPU_WRITE,
+    Q_GPU_ATOMIC,
+    Q_GPU_EXCLUSIVE,
     Q_GPU_VALID,
     Q_GPU_VRAM,
     Q_GPU_WRITE,
+    MapKind,
     Op,
     OpResult,
 )
-from hmmbench.model.space import SHARED, Space, gp_of, place
+from hmmbench.model.space import SHARED, Process, Space, Vma, gp_of, place
 
 
 def check(space: Space, o: Op, r: OpResult) -> str:
@@ -48,8 +51,21 @@ def check(space: Space, o: Op, r: OpResult) -> str:
                 problem = "the GPU maps VRAM, but the page does not live there"
             elif q & Q_CPU_DEVICE and not q & Q_GPU_VRAM:
                 problem = "the GPU maps system memory, but the page lives in VRAM"
+            elif _shared_atomics(proc, vma, q):
+                problem = "the GPU may do atomics on a page that is not exclusively its own"
         if not problem and q & Q_CPU_DEVICE and vma is not None and vma.kind in SHARED:
             problem = "a shared page lives in VRAM"
         if problem:
             return f"{problem}: {place(gp)} of process {o.proc} (query {q:#x})"
     return ""
+
+
+def _shared_atomics(proc: Process, vma: Vma, q: int) -> bool:
+    """Against an exclusive policy, on memory that the kernel has exclusive access for: small
+    pages of anonymous memory."""
+    return (
+        proc.exclusive is True
+        and vma.kind == MapKind.ANON_PRIVATE
+        and not vma.large
+        and q & (Q_GPU_ATOMIC | Q_GPU_VRAM | Q_GPU_EXCLUSIVE) == Q_GPU_ATOMIC
+    )

@@ -116,7 +116,7 @@ class Checker:
             self._cpu(i, o, r)
         elif kind == OpKind.GPU_ACCESS:
             meeting = Meeting(self, i)
-            dying = bool(o.flags & F_NOWAIT) and self._dies_next(i)
+            dying = bool(o.flags & F_NOWAIT) and admit.broken_off(self.program.ops, i)
             meeting.gpu(i, o, r, 0, dying)
             meeting.finish()
         elif kind == OpKind.GPU_COPY or kind == OpKind.GPU_FILL:
@@ -128,15 +128,6 @@ class Checker:
                 if bad:
                     raise Contradiction(i, bad)
             self.space.apply(o)
-
-    def _dies_next(self, i: int) -> bool:
-        ops = self.program.ops
-        if i + 1 >= len(ops):
-            return False
-        n, o = ops[i + 1], ops[i]
-        return (n.op == OpKind.EXIT and n.proc == o.proc) or (
-            n.op == OpKind.KILL and n.arg == o.proc
-        )
 
     def status(self, i: int, o: Op, r: OpResult, racing: bool = False) -> None:
         legal = admit.legal_status(self.space, o, racing)
@@ -244,9 +235,14 @@ class Checker:
                 self.status(i, o, r, True)
                 structural.append(o)
         meeting.finish()
+        policies = [o.proc for o in structural if o.op == OpKind.POLICY]
         for o in structural:
             if not (o.op == OpKind.MADVISE and o.a == Advice.DONTNEED):
                 self.space.apply(o)
+        for proc in policies:
+            if policies.count(proc) > 1:
+                # Which came last?
+                self.space.procs[proc].exclusive = None
 
 
 class Meeting:
