@@ -14,7 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hmmbench.build import BuildRequest, ensure
+from hmmbench import selftests
+from hmmbench.build import BuildRequest, ensure, hmm_tests
+from hmmbench.build.context import Context
 from hmmbench.errors import HmmbenchError
 from hmmbench.mutants import Mutant
 from hmmbench.runner import Campaign, Tally
@@ -28,6 +30,11 @@ KILLED, EQUIVALENT, ALIVE, ERROR = "killed", "equivalent", "alive", "error"
 
 #: What the controls' rows are called, with the machine's words after it.
 SOUND = "sound"
+
+#: What the kernel's hmm-tests said of a mutant.
+NOT_RUN = "not run"
+#: Seconds for them: a test that waits for what never comes ends after 30.
+HMM_TESTS_S = 400.0
 
 #: A mutant with a proof is run for so long (seconds), to see that the proof does not lie.
 EQUIVALENT_S = 30.0
@@ -49,6 +56,7 @@ class Row:
     shrink_s  -- spent on making the recipe small
     rate      -- failures an execution of the recipe (0: not seen again)
     declared  -- its patch carries a proof that it is equivalent
+    hmm_tests -- whether the kernel's own tests kill it: killed, alive, error or not run
     """
 
     name: str
@@ -63,6 +71,7 @@ class Row:
     operations: int = 0
     rate: float = 0.0
     recipe: str = ""
+    hmm_tests: str = NOT_RUN
 
     @property
     def wrong(self) -> bool:
@@ -118,6 +127,8 @@ class Result:
                 "slowest_s": max((r.seconds for r in killed), default=None),
                 "median_examples": _median([r.examples for r in killed]),
                 "recipes_of_10_or_less": sum(0 < r.operations <= 10 for r in killed),
+                "hmm_tests_killed": sum(r.hmm_tests == KILLED for r in self.rows),
+                "hmm_tests_alive": sum(r.hmm_tests == ALIVE for r in self.rows),
             },
         }
 
@@ -141,6 +152,29 @@ def run_one(
         row, mutant.request(), mutant.coherent, ui, out, seed, _UNBOUNDED, seconds, shrink_s, silent
     )
     return row
+
+
+def run_hmm_tests(row: Row, mutant: Mutant, ui: Ui) -> None:
+    """The kernel's own tests on a mutant.
+
+    Judged by what they and the kernel's log say: what the devices see is this bench's, and is
+    left out.  For coherent memory they have nodes of their own.
+    """
+    row.hmm_tests = ERROR
+    try:
+        artifacts = ensure(mutant.request(), Ui(quiet=True))
+        program = hmm_tests.build(Context(Ui(quiet=True)), artifacts.kernel_source_dir)
+        spec, _ = best_spec(artifacts)
+        with ui.stage(f"{row.name}: hmm-tests"):
+            found = selftests.run(
+                spec, selftests.OURS, program, timeout=HMM_TESTS_S, audit="off", ask=False
+            )
+    except VmDied as error:
+        row.hmm_tests = KILLED if error.panicked else ERROR
+    except HmmbenchError as error:
+        row.message = row.message or error.message
+    else:
+        row.hmm_tests = KILLED if found.bad else ALIVE
 
 
 def run_sound(

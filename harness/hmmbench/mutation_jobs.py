@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -66,9 +66,9 @@ class _Children:
 
 def run_many(
     chosen: list[Mutant], ui: Ui, out: Path, jobs: int, took: Callable[[Row], None], *,
-    seed: int, limit_s: float, shrink_s: float,
+    seed: int, limit_s: float, shrink_s: float, more: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """`took` is called in this thread with each row as it comes."""
+    """`took` is called in this thread with each row as it comes; `more`: further options."""
     children = _Children()
     with (
         tempfile.TemporaryDirectory(prefix="hmmbench-mutants-") as folder,
@@ -78,6 +78,7 @@ def run_many(
         common = [
             "--no-control", "--seed", str(seed), "--limit", str(limit_s),
             "--shrink", str(shrink_s), "--out", str(out),
+            *more,
         ]  # fmt: skip
         try:
             futures = [pool.submit(_one, children, m, Path(folder), common) for m in chosen]

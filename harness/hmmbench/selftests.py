@@ -114,7 +114,7 @@ def machine(spec: MachineSpec, driver: str, audit: str = "off") -> MachineSpec:
 def run(
     spec: MachineSpec, driver: str, program: Path, keep: Path | None = None, args: str = "",
     timeout: float = TIMEOUT, audit: str = "fill",
-    leaving: Callable[[Machine], None] = lambda vm: None,
+    leaving: Callable[[Machine], None] = lambda vm: None, ask: bool = True,
 ) -> Run:  # fmt: skip
     """Boot a machine and run the program in it.
 
@@ -125,6 +125,7 @@ def run(
     args    -- of the program: its filters, "-t snapshot" say
     audit   -- of the devices, while the program runs
     leaving -- called with the machine before it ends, if it answers
+    ask     -- whether what the devices saw counts, too
     """
     begun = Run(driver)
     with Machine(machine(spec, driver, audit)) as vm:
@@ -139,7 +140,7 @@ def run(
             begun.trouble = error.message
         console = vm.console.text()[mark:]
         read(begun, console)
-        if driver == OURS:
+        if driver == OURS and ask:
             _ask_devices(vm, begun)
         if begun.bad and keep is not None:
             vm.keep(keep)

@@ -12,7 +12,17 @@ from hmmbench import kernel_bugs as kernel_set
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.mutants import Mutant, choose, table
-from hmmbench.mutation import ALIVE, ERROR, KILLED, Result, Row, run_one, run_sound
+from hmmbench.mutation import (
+    ALIVE,
+    ERROR,
+    KILLED,
+    NOT_RUN,
+    Result,
+    Row,
+    run_hmm_tests,
+    run_one,
+    run_sound,
+)
 from hmmbench.mutation_jobs import run_many
 from hmmbench.report import check_writable, write_json
 from hmmbench.ui import Ui
@@ -44,6 +54,10 @@ def main(
         typer.Option(
             help="Break the kernel instead: bugs it once had (a minute to build each)."
         ),
+    ] = False,
+    hmm_tests: Annotated[
+        bool,
+        typer.Option("--hmm-tests", help="Run the kernel's own HMM tests on each as well."),
     ] = False,
     list_only: Annotated[
         bool, typer.Option("--list", help="Name the mutants and what they stand for, and end.")
@@ -77,7 +91,7 @@ def main(
     result = Result(seed, limit)
     ui = Ui()
     try:
-        _run(result, chosen, ui, out, jobs, shrink, control)
+        _run(result, chosen, ui, out, jobs, shrink, control, hmm_tests)
     finally:
         # Also after an interrupt: what was found up to then is worth having.
         write_json(json_file, result.to_json())
@@ -87,9 +101,14 @@ def main(
 
 def _run(
     result: Result, chosen: list[Mutant], ui: Ui, out: Path, jobs: int, shrink: float,
-    control: bool,
+    control: bool, hmm_tests: bool,
 ) -> None:  # fmt: skip
-    typer.echo(_line("mutant", "class", "status", "oracle", "examples", "seconds", "ops", "recipe"))
+    typer.echo(
+        _line(
+            "mutant", "class", "status", "oracle", "examples", "seconds", "ops", "hmm-tests",
+            "recipe",
+        )
+    )  # fmt: skip
 
     def took(row: Row) -> None:
         result.rows.append(row)
@@ -97,11 +116,15 @@ def _run(
 
     if jobs == 1 or len(chosen) == 1:
         for m in chosen:
-            took(run_one(m, ui, out, seed=result.seed, limit_s=result.limit_s, shrink_s=shrink))
+            row = run_one(m, ui, out, seed=result.seed, limit_s=result.limit_s, shrink_s=shrink)
+            if hmm_tests:
+                run_hmm_tests(row, m, ui)
+            took(row)
     else:
         run_many(
-            chosen, ui, out, jobs, took, seed=result.seed, limit_s=result.limit_s, shrink_s=shrink
-        )
+            chosen, ui, out, jobs, took, seed=result.seed, limit_s=result.limit_s, shrink_s=shrink,
+            more=["--hmm-tests"] if hmm_tests else [],
+        )  # fmt: skip
     if control:
         machines = {m.name: (m.debug, m.coherent) for m in chosen}
         for debug, coherent in sorted(set(machines.values())):
@@ -116,11 +139,11 @@ def _run(
 
 def _line(
     name: str, kind: str, status: str, oracle: str, examples: str, seconds: str, ops: str,
-    recipe: str,
+    theirs: str, recipe: str,
 ) -> str:  # fmt: skip
     return (
         f"{name:31} {kind[:34]:34} {status:10} {oracle:9} {examples:>8} {seconds:>8} {ops:>4}"
-        f"  {recipe}"
+        f"  {theirs:9}  {recipe}"
     )
 
 
@@ -136,6 +159,7 @@ def _show(row: Row) -> None:
             str(row.examples),
             f"{row.seconds:.1f}",
             str(row.operations) if killed else "-",
+            "-" if row.hmm_tests == NOT_RUN else row.hmm_tests,
             row.recipe or "-",
         )
     )
@@ -156,6 +180,11 @@ def _show_summary(result: Result) -> None:
             f"to the kill: median {data['median_s']:.1f} s and {data['median_examples']:.0f} "
             f"examples, slowest {data['slowest_s']:.1f} s; {data['recipes_of_10_or_less']} "
             "recipes of at most 10 operations"
+        )
+    if data["hmm_tests_killed"] + data["hmm_tests_alive"]:
+        typer.echo(
+            f"the kernel's hmm-tests: {data['hmm_tests_killed']} killed, "
+            f"{data['hmm_tests_alive']} alive"
         )
     for row in result.having(ALIVE):
         typer.echo(f"alive: {row.name} ({row.bug_class})")

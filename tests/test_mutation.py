@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Rows of `hmmbench mutants`, and what the kernel's own tests make of a mutant."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hmmbench import mutants, mutation
+from hmmbench.errors import EnvironmentFailure
+from hmmbench.mutation import ALIVE, ERROR, KILLED, NOT_RUN, Result, Row
+from hmmbench.selftests import OURS, Outcome, Run
+from hmmbench.ui import Ui
+from hmmbench.vm.errors import VmDied
+
+
+def ran(*statuses: str, trouble: str = "") -> Run:
+    return Run(OURS, [Outcome(str(n), s, 0.1) for n, s in enumerate(statuses)], trouble=trouble)
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> list[Run | Exception]:
+    """What the tests' run gives, or raises; how it is called is noted in the second place."""
+    given: list[Any] = [None, None]
+
+    def run(*_: object, **how: object) -> Run:
+        given[1] = how
+        if isinstance(given[0], Exception):
+            raise given[0]
+        return given[0]
+
+    monkeypatch.setattr(mutation.selftests, "run", run)
+    monkeypatch.setattr(mutation, "ensure", lambda *_: SimpleNamespace(kernel_source_dir=None))
+    monkeypatch.setattr(mutation.hmm_tests, "build", lambda *_: None)
+    monkeypatch.setattr(mutation, "best_spec", lambda *_: (None, None))
+    return given
+
+
+@pytest.mark.parametrize(
+    ("result", "status"),
+    [
+        (ran("pass", "skip"), ALIVE),
+        (ran("pass", "fail"), KILLED),
+        (ran("pass", trouble="the kernel printed: BUG"), KILLED),
+        (ran("skip"), KILLED),
+        (EnvironmentFailure("no compiler"), ERROR),
+        (VmDied("it ended", panicked=True), KILLED),
+    ],
+)
+def test_what_the_kernels_tests_say(
+    answer: list[Any], result: Run | Exception, status: str
+) -> None:
+    answer[0] = result
+    row = Row("a", "b", status=ALIVE)
+    mutation.run_hmm_tests(row, mutants.load()[0], Ui(quiet=True))
+    assert row.hmm_tests == status
+    # The bench's own checks are not theirs.
+    assert answer[1]["ask"] is False
+    assert answer[1]["audit"] == "off"
+    # Nor is their verdict the bench's.
+    assert row.status == ALIVE
+
+
+def test_rows_and_sums() -> None:
+    rows = [
+        Row("a", "x", status=KILLED, hmm_tests=KILLED, operations=3),
+        Row("b", "x", status=KILLED, hmm_tests=ALIVE, operations=11),
+        Row("c", "x", status=KILLED),
+    ]
+    assert [Row.from_json(r.to_json()) for r in rows] == rows
+    assert rows[2].hmm_tests == NOT_RUN
+    data = Result(1, 10.0, rows).to_json()
+    assert data["verdict"] == "pass"
+    assert (data["summary"]["hmm_tests_killed"], data["summary"]["hmm_tests_alive"]) == (1, 1)
+    assert data["summary"]["recipes_of_10_or_less"] == 1
