@@ -138,7 +138,8 @@ def test_a_failure_on_one_of_several_machines(tmp_path: Path, broken: int) -> No
     tally = Campaign(targets, tmp_path, seed=1, examples=100, shrink_s=40).run()
     (finding,) = tally.findings
     assert finding.operations <= 10
-    assert finding.rate > 0.5
+    # On another machine it would not have been seen again.
+    assert finding.rate > 0
     recipe = Recipe.read(finding.recipe)
     assert recipe.seed == 1
     assert replay(FakeTarget("stale_tlb", 3), recipe).found
