@@ -119,7 +119,11 @@ static inline struct page *hg_make_exclusive(struct mm_struct *mm, unsigned long
 		return ERR_PTR(n);
 	if (!n)
 		return ERR_PTR(-EBUSY);
-	never = !PageAnon(page) || PageHuge(page) || PageTail(page);
+	/*
+	 * Of a large folio it takes all pages or none, and only by the first one:
+	 * it fails for ever while one of the others is mapped as it is.
+	 */
+	never = !PageAnon(page) || PageCompound(page);
 	put_page(page);
 	return ERR_PTR(never ? -EOPNOTSUPP : -EBUSY);
 }

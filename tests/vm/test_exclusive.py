@@ -119,6 +119,26 @@ def test_huge_pages_and_pages_in_vram(vm: Machine) -> None:
     assert values(result, 7) == [i + 2 for i in range(0, n, 16)]
 
 
+def test_the_first_small_page_of_a_huge_one(vm: Machine) -> None:
+    """Its pieces are taken together or not at all, and one of them is in use already.
+
+    The address range moves, so all of it has to be mapped again. A campaign found that the
+    driver asked for ever.
+    """
+    n = 512
+    result = run_ops(vm, [
+        Op(OpKind.POLICY, arg=EXCLUSIVE),
+        mmap(n),
+        Op(OpKind.MADVISE, len=n * p.PAGE, a=Advice.HUGEPAGE),
+        gpu(acc(Acc.ADD, 0, 5), acc(Acc.ADD, 3, 6, lane=1)),
+        Op(OpKind.MREMAP, len=n * p.PAGE, arg=1, a=0, b=n * p.PAGE),
+        gpu(acc(Acc.ADD, 0, 1, region=1), acc(Acc.ADD, 3, 1, region=1, lane=1)),
+        cpu(acc(Acc.READ, 0, region=1), acc(Acc.READ, 3, region=1)),
+    ])  # fmt: skip
+    assert statuses(result) == [0] * 7
+    assert values(result, 6) == [6, 7]
+
+
 def test_both_at_once_and_a_fork(vm: Machine) -> None:
     """CPU and GPU count in the same pages at the same time; then a child has a copy."""
     n, rounds = 4, 200
