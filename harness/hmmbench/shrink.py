@@ -33,6 +33,11 @@ HANG_MS = 2500
 #: The delay that is tried then (microseconds), and the rate that is good enough.
 WIDE_US = 8000
 ENOUGH = 0.4
+#: Operations of the processes concerned that bold guesses keep, before the phase that failed.
+GUESSES = (
+    frozenset({OpKind.MMAP, OpKind.POLICY}),
+    frozenset({OpKind.MMAP, OpKind.POLICY, OpKind.MIGRATE, OpKind.GPU_ACCESS}),
+)
 #: Seconds beyond the limit for measuring the result.
 EXTRA_S = 20.0
 #: How sure an execution series must be to see a failure of the measured rate.
@@ -97,6 +102,8 @@ class Shrinker:
         self._expect(rate)
         if self._environment():
             self._expect(self._rate(self.program, self.environment, CONFIRM) or rate)
+        if last >= 0:
+            self._guess()
         changed, again = True, AGAIN
         while not self._late():
             if not changed:
@@ -247,6 +254,25 @@ class Shrinker:
         if before.rebind:
             self._fails(self.program.ops, replace(self.environment, rebind=False))
         return before != self.environment
+
+    def _guess(self) -> bool:
+        """What failed last, on memory as it is mapped: enough for much that fails always, and a
+        hang costs seconds each time it is seen."""
+        ops = self.program.ops
+        end = [o for o in ops if o.phase == ops[-1].phase]
+        before = ops[: len(ops) - len(end)]
+        procs = {o.proc for o in end}
+        births = []
+        for o in reversed(before):
+            if o.op in (OpKind.FORK, OpKind.SPAWN) and o.arg in procs:
+                births.append(id(o))
+                procs.add(o.proc)
+        return any(
+            self._fails(
+                [o for o in before if id(o) in births or (o.proc in procs and o.op in kept)] + end
+            )
+            for kept in GUESSES
+        )
 
     def _operations(self) -> bool:
         """ddmin over the operations, from large pieces to single ones."""
