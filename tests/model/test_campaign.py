@@ -174,3 +174,14 @@ def test_what_hangs_is_guessed_with_few_executions(tmp_path: Path) -> None:
         (OpKind.SPAWN, 0), (OpKind.POLICY, 1), (OpKind.GPU_ACCESS, 1),
     ]  # fmt: skip
     assert small.executions < 40
+
+
+def test_a_leak_is_not_waited_for_each_time() -> None:
+    target = FakeTarget("leak")
+    ops = [Op(OpKind.MMAP, len=PAGE, a=PROT_RW, phase=n) for n in range(12)]
+    program = Program(ops, (24, 600, 0, 0))
+    small = Shrinker(target, program, Environment(), Violation("leak", "left"), 30.0).run()
+    settled = {Program.decode(p).settle_ms for p in target.programs}
+    assert max(settled) < program.settle_ms == small.program.settle_ms
+    assert small.program.timeout_ms == program.timeout_ms
+    assert len(small.program.ops) == 1
