@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from hmmbench import interrupt
 from hmmbench.coverage import Coverage
 from hmmbench.evidence import Portrait, portrait
-from hmmbench.guest.protocol import Program
+from hmmbench.guest.protocol import POLICY_EXCLUSIVE, OpKind, Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Recipe
@@ -222,10 +222,11 @@ class Campaign:
         if error:
             raise error[0]
 
-    def environment(self, index: int) -> Environment:
+    def environment(self, index: int, p: Program) -> Environment:
         """Most examples run undisturbed; some with a widened race or a misbehaving device."""
         rng = random.Random(self.seed << 32 | index)
-        delays = self.schedule.delays(rng)
+        exclusive = any(o.op == OpKind.POLICY and o.arg & POLICY_EXCLUSIVE for o in p.ops)
+        delays = self.schedule.delays(rng, exclusive)
         inject: tuple[str, ...] = ()
         if self.injections and rng.random() < 0.15:
             inject = (rng.choice(self.injections),)
@@ -234,7 +235,7 @@ class Campaign:
     def _one(self, data: bytes) -> None:
         index = self._started
         p = program(data, self.seed)
-        env = self.environment(index)
+        env = self.environment(index, p)
         before = self._wait()
         if before is not None and before.answer.result().tainted:
             self._finish(before)
