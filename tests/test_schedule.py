@@ -8,7 +8,7 @@ import random
 import pytest
 
 from hmmbench.page.build import _delay
-from hmmbench.schedule import EVENTS, SCHEDULES, SHARE, Pairs, Pct, Point, Random, parse
+from hmmbench.schedule import EVENTS, EXCLUSIVE, SCHEDULES, SHARE, Pairs, Pct, Point, Random, parse
 
 POINTS = ("svm_after_range_fault", "to_ram_entry", "release_begin")
 
@@ -107,3 +107,13 @@ def test_a_point_that_is_passed_seldom_waits_each_time() -> None:
         if name == "release_begin":
             assert permille == "1000"
             assert int(us) >= 3000
+
+
+def test_the_point_of_exclusive_access_is_for_programs_that_have_it() -> None:
+    points = (*POINTS, EXCLUSIVE, *(f"other_{n}" for n in range(30)))
+
+    def times(exclusive: bool) -> int:
+        chosen = [Random(points, 1.0).choose(random.Random(n), exclusive) for n in range(400)]
+        return sum(line.startswith(EXCLUSIVE) for lines in chosen for line in lines)
+
+    assert times(True) > 4 * times(False)

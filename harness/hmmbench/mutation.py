@@ -221,11 +221,11 @@ def _fill(
     except HmmbenchError as error:
         row.message = error.message
         return
-    row.examples = tally.examples
+    row.examples = tally.found_examples or tally.examples
     row.seconds = round(tally.found_s or tally.run_s, 3)
     row.status = silent
-    if tally.findings:
-        finding = tally.findings[0]
+    finding = tally.finding
+    if finding is not None:
         row.status = KILLED
         row.oracle, row.message = finding.violation.oracle, finding.violation.message
         row.shrink_s, row.rate = round(tally.shrunk_s, 3), round(finding.rate, 3)

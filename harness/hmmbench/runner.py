@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from hmmbench import interrupt
 from hmmbench.coverage import Coverage
 from hmmbench.evidence import Portrait, portrait
-from hmmbench.guest.protocol import Program
+from hmmbench.guest.protocol import POLICY_EXCLUSIVE, OpKind, Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Recipe
@@ -39,6 +39,9 @@ PROFILES = {"quick": 300, "default": 3000, "long": 30000}
 
 #: Executions at most to see the small failure once more, for the report.
 LOOKS = 40
+
+#: Failures that were not seen again, after which a campaign looks for no further one.
+ELUSIVE = 3
 
 #: After one example of so many, a quarter of a second: the driver is unbound and bound again.
 #: Soon for the first time, so that a short run has one.
@@ -98,8 +101,9 @@ class Tally:
     gpu_accesses: int = 0
     undecided: int = 0
     run_s: float = 0.0
-    #: seconds until the first violation (0: none), and those spent on making it small
+    #: seconds and examples until the first violation (0: none); seconds for making them small
     found_s: float = 0.0
+    found_examples: int = 0
     shrunk_s: float = 0.0
     findings: list[Finding] = field(default_factory=list)
     coverage: Coverage = field(default_factory=Coverage)
@@ -108,6 +112,12 @@ class Tally:
     delayed: Counter[str] = field(default_factory=Counter)
     #: (seconds since the start, operations, examples), at most some hundreds
     pace: list[tuple[float, int, int]] = field(default_factory=list)
+
+    @property
+    def finding(self) -> Finding | None:
+        """The one that repeats, or the first."""
+        repeating = (found for found in self.findings if found.rate)
+        return next(repeating, self.findings[0] if self.findings else None)
 
 
 @dataclass
@@ -212,7 +222,13 @@ class Campaign:
     def _going(self) -> bool:
         interrupt.check()
         late = self.limit_s is not None and time.monotonic() - self._begun > self.limit_s
-        return self._started < self.examples and not self.tally.findings and not late
+        return self._started < self.examples and not self._enough() and not late
+
+    def _enough(self) -> bool:
+        """A failure that does not repeat is one, but a small recipe is worth more."""
+        findings = self.tally.findings
+        wanted = ELUSIVE if self.shrink_s else 1
+        return any(found.rate for found in findings) or len(findings) >= wanted
 
     def _batch(self, number: int) -> None:
         blocks = st.integers(MIN_STEPS, MAX_STEPS).flatmap(
@@ -239,10 +255,11 @@ class Campaign:
         if error:
             raise error[0]
 
-    def environment(self, index: int) -> Environment:
+    def environment(self, index: int, p: Program) -> Environment:
         """Most examples run undisturbed; some with a widened race or a misbehaving device."""
         rng = random.Random(self.seed << 32 | index)
-        delays = self.schedule.delays(rng)
+        exclusive = any(o.op == OpKind.POLICY and o.arg & POLICY_EXCLUSIVE for o in p.ops)
+        delays = self.schedule.delays(rng, exclusive)
         inject: tuple[str, ...] = ()
         if self.injections and rng.random() < 0.15:
             inject = (rng.choice(self.injections),)
@@ -251,14 +268,14 @@ class Campaign:
     def _one(self, data: bytes) -> None:
         index = self._started
         p = program(data, self.seed)
-        env = self.environment(index)
+        env = self.environment(index, p)
         number = self._free()
         done = self._take(number)
         if done is not None and done.answer.result().tainted:
             # Judged first: what follows would replace the machine, and its evidence.
             self._finish(done)
             done = None
-            if self.tally.findings:
+            if self._enough():
                 return
         self._started += 1
         target = self.targets[number]
@@ -296,7 +313,7 @@ class Campaign:
 
     def _finish(self, example: _Running | None) -> None:
         """Judge an example whose answer is there, and count it."""
-        if example is None or self.tally.findings:
+        if example is None or self._enough():
             return
         execution = example.answer.result()
         self.schedule.learn(example.env.delays, execution.points)
@@ -324,7 +341,9 @@ class Campaign:
         p, env, index, target = example.program, example.env, example.index, example.target
         first = violations[0]
         found = time.monotonic()
-        self.tally.found_s = found - self._begun
+        if not self.tally.findings:
+            self.tally.found_s = found - self._begun
+            self.tally.found_examples = self.tally.examples
         folder = self.out / f"violation-{len(self.tally.findings) + 1}"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "recipe.json"
@@ -352,7 +371,7 @@ class Campaign:
             self.note(self.tally, "not seen again: the example before is tried")
             p, env, index = example.before.program, example.before.env, example.before.index
             small = self._shrink(target, p, env, replace(first, op=-1))
-        self.tally.shrunk_s = time.monotonic() - found
+        self.tally.shrunk_s += time.monotonic() - found
         if small.rate:
             Recipe(
                 small.program, small.environment, small.violation.oracle,

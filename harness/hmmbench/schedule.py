@@ -32,6 +32,9 @@ SHARE = 0.3
 FAVOURITES = ("svm_after_range_fault", "migrate_before_map", "release_before_asid_free")
 FAVOURED = 0.6
 
+#: One more, in programs that set a policy of exclusive access: no other passes it.
+EXCLUSIVE = "exclusive_before_map"
+
 #: Microseconds and how many of 1000 passages wait.  Long waits meet what short ones miss, but one
 #: at each passage would make an example take seconds.
 DELAYS = ((500, 1000), (3000, 300), (8000, 100))
@@ -90,14 +93,14 @@ class Schedule(ABC):
         self.points = tuple(points)
         self.share = share
 
-    def delays(self, rng: random.Random) -> tuple[str, ...]:
-        """Lines for one example; none for most."""
+    def delays(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
+        """Lines for one example; none for most.  `exclusive`: its program sets such a policy."""
         if not self.points or rng.random() >= self.share:
             return ()
-        return self.choose(rng)
+        return self.choose(rng, exclusive)
 
     @abstractmethod
-    def choose(self, rng: random.Random) -> tuple[str, ...]:
+    def choose(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
         """Lines for an example that is to be disturbed."""
 
     def learn(self, lines: Iterable[str], points: Sequence[Point]) -> None:
@@ -112,9 +115,10 @@ class Schedule(ABC):
 class Random(Schedule):
     """See the module's text."""
 
-    def choose(self, rng: random.Random) -> tuple[str, ...]:
+    def choose(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
         names = rng.sample(self.points, k=min(len(self.points), rng.choice((1, 1, 2))))
-        favourites = [n for n in FAVOURITES if n in self.points]
+        liked = (*FAVOURITES, EXCLUSIVE) if exclusive else FAVOURITES
+        favourites = [n for n in liked if n in self.points]
         if favourites and rng.random() < FAVOURED:
             names = [rng.choice(favourites)]
         return tuple(
@@ -132,7 +136,7 @@ class Pct(Schedule):
         #: passages of a point in an example, the most seen lately
         self._length = dict.fromkeys(self.points, PCT_UNKNOWN)
 
-    def choose(self, rng: random.Random) -> tuple[str, ...]:
+    def choose(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
         names = list(self.points)
         weights = [self._length[n] for n in names]
         chosen = {}
@@ -158,7 +162,7 @@ class Pairs(Schedule):
         self._met: Counter[tuple[str, str]] = Counter()
         self._pairs = [(p, q) for p in self.points for q in (*self.points, *EVENTS)]
 
-    def choose(self, rng: random.Random) -> tuple[str, ...]:
+    def choose(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
         # First what was never met, the least tried of it before the rest; chance among equals.
         first, second = min(
             self._pairs,

@@ -30,6 +30,8 @@ SMALL, AGAIN = 10, 3
 BOOST_BELOW = 0.6
 #: What counts as a hang while shrinking one (milliseconds; examples take some tens).
 HANG_MS = 2500
+#: How long a leak is waited for to go away while shrinking one (milliseconds).
+LEAK_MS = 500
 #: The delay that is tried then (microseconds), and the rate that is good enough.
 WIDE_US = 8000
 ENOUGH = 0.4
@@ -87,6 +89,14 @@ class Shrinker:
         # Whatever settled before it failed needs no long wait to be seen again.
         hang = self.violation.oracle == "progress"
         self.program.timeout_ms = HANG_MS if hang else 8000
+        settle_ms = self.program.settle_ms
+        if self.violation.oracle == "leak":
+            self.program.settle_ms = min(settle_ms, LEAK_MS)
+        found = self._smallest(hang)
+        found.program.timeout_ms, found.program.settle_ms = 20000, settle_ms
+        return found
+
+    def _smallest(self, hang: bool) -> Shrunk:
         # What comes after the violation did not cause it.
         last = self.violation.op
         if 0 <= last < len(self.program.ops):
@@ -166,7 +176,6 @@ class Shrinker:
             at += step
             step *= 2
         rate, program, environment, violation = best
-        program.timeout_ms = 20000
         return Shrunk(program, environment, violation, rate, self.executions)
 
     def _expect(self, rate: float) -> None:

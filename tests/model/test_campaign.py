@@ -175,9 +175,30 @@ def test_a_tainted_machine_is_judged_before_it_is_used_again(tmp_path: Path) -> 
             self.kept = len(self.programs)
 
     targets = [Tainted(), FakeTarget(), FakeTarget()]
-    (finding,) = Campaign(targets, tmp_path, examples=300, shrink_s=0).run().findings
+    (finding,) = Campaign(targets, tmp_path, examples=60, shrink_s=0).run().findings
     assert finding.violation.oracle == "kernel"
     assert targets[0].kept == 9  # type: ignore[attr-defined]
+
+
+def test_after_a_failure_that_does_not_repeat_another_is_looked_for(tmp_path: Path) -> None:
+    class Elusive(FakeTarget):
+        """Fails once for no reason, and later as often as one likes."""
+
+        def execute(self, program: Program, environment: Environment) -> Execution:
+            done = super().execute(program, environment)
+            if len(self.programs) == 5:
+                done.violations.append(Violation("mirror", "once"))
+            if any(o.op == OpKind.FORK for o in program.ops):
+                done.violations.append(Violation("kernel", "often"))
+            return done
+
+    tally = Campaign(Elusive(), tmp_path, seed=4, examples=300, shrink_s=20).run()
+    assert [f.violation.message for f in tally.findings] == ["once", "often"]
+    assert [f.rate > 0.5 for f in tally.findings] == [False, True]
+    assert tally.finding is tally.findings[1]
+    assert tally.found_examples == 5
+    assert Recipe.read(tally.findings[1].recipe).oracle == "kernel"
+    assert Campaign(Elusive(), tmp_path / "b", seed=4, shrink_s=0).run().found_examples == 5
 
 
 def test_an_interrupt_ends_every_machine(tmp_path: Path) -> None:
@@ -262,3 +283,14 @@ def test_what_hangs_is_guessed_with_few_executions(tmp_path: Path) -> None:
         (OpKind.SPAWN, 0), (OpKind.POLICY, 1), (OpKind.GPU_ACCESS, 1),
     ]  # fmt: skip
     assert small.executions < 40
+
+
+def test_a_leak_is_not_waited_for_each_time() -> None:
+    target = FakeTarget("leak")
+    ops = [Op(OpKind.MMAP, len=PAGE, a=PROT_RW, phase=n) for n in range(12)]
+    program = Program(ops, (24, 600, 0, 0))
+    small = Shrinker(target, program, Environment(), Violation("leak", "left"), 30.0).run()
+    settled = {Program.decode(p).settle_ms for p in target.programs}
+    assert max(settled) < program.settle_ms == small.program.settle_ms
+    assert small.program.timeout_ms == program.timeout_ms
+    assert len(small.program.ops) == 1

@@ -139,6 +139,24 @@ def test_the_first_small_page_of_a_huge_one(vm: Machine) -> None:
     assert values(result, 6) == [6, 7]
 
 
+def test_the_head_of_a_huge_page_taken_back_in_part(vm: Machine) -> None:
+    """Up to 6.14 its head takes all pages of it along, and never again once a CPU had some back."""
+    n = 512
+    result = run_ops(vm, [
+        mmap(n),
+        Op(OpKind.MADVISE, len=n * p.PAGE, a=Advice.HUGEPAGE),
+        cpu(acc(Acc.WRITE, 0, 5)),
+        Op(OpKind.POLICY, arg=EXCLUSIVE),
+        gpu(acc(Acc.ADD, 0, 1)),
+        cpu(acc(Acc.READ, 0), acc(Acc.READ, 2)),
+        gpu(acc(Acc.ADD, 0, 1), acc(Acc.ADD, 2, 1)),
+        cpu(acc(Acc.READ, 0), acc(Acc.READ, 2)),
+    ])  # fmt: skip
+    assert statuses(result) == [0] * 8
+    assert values(result, 5) == [6, 0]
+    assert values(result, 7) == [7, 1]
+
+
 def test_both_at_once_and_a_fork(vm: Machine) -> None:
     """CPU and GPU count in the same pages at the same time; then a child has a copy."""
     n, rounds = 4, 200
