@@ -66,6 +66,11 @@ INJECTIONS = (
     "launch prob=0.3 delay=100000",
 )
 
+#: Share of examples in which VRAM is short, and how many pages it has then: what does not fit
+#: stays where it is, or is moved half.
+VRAM_SHORT = 0.06
+VRAM_PAGES = (0, 0, 1, 3, 16, 200)
+
 
 @dataclass
 class Finding:
@@ -239,19 +244,20 @@ class Campaign:
         if error:
             raise error[0]
 
-    def environment(self, index: int) -> Environment:
+    def environment(self, index: int, p: Program) -> Environment:
         """Most examples run undisturbed; some with a widened race or a misbehaving device."""
         rng = random.Random(self.seed << 32 | index)
-        delays = self.schedule.delays(rng)
+        delays = self.schedule.delays(rng, p)
         inject: tuple[str, ...] = ()
         if self.injections and rng.random() < 0.15:
             inject = (rng.choice(self.injections),)
-        return Environment(delays, inject, self.audit, index % REBIND_EACH == REBIND_FIRST)
+        vram = rng.choice(VRAM_PAGES) if rng.random() < VRAM_SHORT else None
+        return Environment(delays, inject, self.audit, index % REBIND_EACH == REBIND_FIRST, vram)
 
     def _one(self, data: bytes) -> None:
         index = self._started
         p = program(data, self.seed)
-        env = self.environment(index)
+        env = self.environment(index, p)
         number = self._free()
         done = self._take(number)
         if done is not None and done.answer.result().tainted:

@@ -5,7 +5,8 @@ A schedule chooses lines for the driver's file `delays` (docs/driver.md) and lea
 driver counted in the example.  Which examples it disturbs, and how, follows from the campaign's
 seed and from those counts; a recipe has the lines themselves, so a replay needs no schedule.
 
-random -- a point, a length and a share of its passages, drawn for each example.
+random -- a point, a length and a share of its passages, drawn for each example; and, where the
+          program makes a race that is named here (AIMED), the points of that.
 pct    -- few waits at single passages, drawn from all passages that earlier examples had: the
           idea of probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010: a bug of
           depth d needs d - 1 preemptions at the right steps; few, well spread, find it with a
@@ -23,6 +24,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from hmmbench.guest.protocol import POLICY_EXCLUSIVE, OpKind, Program
+
 #: Share of examples that are disturbed.
 SHARE = 0.3
 
@@ -37,8 +40,20 @@ FAVOURED = 0.6
 DELAYS = ((500, 1000), (3000, 300), (8000, 100))
 
 #: Points passed a few times in an example, when a file is closed: these wait each time.
-RARE = ("release_begin", "release_before_asid_free")
+RARE = (
+    "release_begin", "release_before_remove", "release_before_asid_free", "svm_closing_invalidate",
+)  # fmt: skip
 RARE_DELAYS = ((3000, 1000), (8000, 1000))
+
+#: Points that few examples pass, and those seldom: in examples that do what is named, so that
+#: waiting there costs little and the race is where the program makes it.
+AIMED = {
+    "close": ("release_before_remove", "svm_closing_invalidate"),
+    "query": ("query_before_walk",),
+    "revoke": ("exclusive_before_revoke",),
+}
+AIMED_SHARE = 0.4
+AIMED_DELAYS = ((1000, 1000), (3000, 700), (8000, 500))
 
 #: Counters of the device that a point can wait for: what the GPU does meanwhile.
 EVENTS = (
@@ -73,6 +88,19 @@ class Point:
     met: int
 
 
+def races(program: Program) -> set[str]:
+    """What of AIMED a program does."""
+    threads = {(o.phase, o.proc, o.actor) for o in program.ops}
+    beside = Counter((phase, proc) for phase, proc, _ in threads)
+    found = set()
+    for o in program.ops:
+        if o.op == OpKind.POLICY and o.arg & POLICY_EXCLUSIVE:
+            found.add("revoke")
+        elif o.op in (OpKind.CLOSE_GPU, OpKind.QUERY) and beside[o.phase, o.proc] > 1:
+            found.add("close" if o.op == OpKind.CLOSE_GPU else "query")
+    return found
+
+
 def parse(text: str) -> list[Point]:
     """The driver's file `delays`."""
     out = []
@@ -90,8 +118,9 @@ class Schedule(ABC):
         self.points = tuple(points)
         self.share = share
 
-    def delays(self, rng: random.Random) -> tuple[str, ...]:
+    def delays(self, rng: random.Random, program: Program | None = None) -> tuple[str, ...]:
         """Lines for one example; none for most."""
+        del program
         if not self.points or rng.random() >= self.share:
             return ()
         return self.choose(rng)
@@ -111,6 +140,16 @@ class Schedule(ABC):
 
 class Random(Schedule):
     """See the module's text."""
+
+    def delays(self, rng: random.Random, program: Program | None = None) -> tuple[str, ...]:
+        lines = super().delays(rng)
+        names = {line.split()[0] for line in lines}
+        for what in sorted(races(program)) if program is not None else ():
+            apt = [n for n in AIMED[what] if n in self.points and n not in names]
+            if apt and rng.random() < AIMED_SHARE:
+                us, permille = rng.choice(RARE_DELAYS if apt[0] in RARE else AIMED_DELAYS)
+                lines += tuple(f"{n} {us} {permille} {rng.randrange(1, 1 << 16)}" for n in apt)
+        return lines
 
     def choose(self, rng: random.Random) -> tuple[str, ...]:
         names = rng.sample(self.points, k=min(len(self.points), rng.choice((1, 1, 2))))
