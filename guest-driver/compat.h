@@ -119,7 +119,12 @@ static inline struct page *hg_make_exclusive(struct mm_struct *mm, unsigned long
 		return ERR_PTR(n);
 	if (!n)
 		return ERR_PTR(-EBUSY);
-	never = !PageAnon(page) || PageHuge(page) || PageTail(page);
+	/*
+	 * Of a transparent huge page it refuses the tail pages, and takes the
+	 * head together with all others.  That never succeeds again once a CPU
+	 * has taken back one that comes after one that it has not.
+	 */
+	never = !PageAnon(page) || PageHuge(page) || PageCompound(page);
 	put_page(page);
 	return ERR_PTR(never ? -EOPNOTSUPP : -EBUSY);
 }

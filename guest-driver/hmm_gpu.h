@@ -399,7 +399,7 @@ struct hg_pt_cache {
  * struct hg_gather - entries cleared but possibly still in a TLB
  * @start, @last: addresses covered
  * @n: entries in @dma
- * @dma: system pages to DMA-unmap when the invalidation is done; bit 0: 2 MiB
+ * @dma: system pages to DMA-unmap when the invalidation is done, with HG_GATHER_*
  * @tables: tables to free then
  * @dirty: there is something to invalidate
  */

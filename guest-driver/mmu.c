@@ -19,6 +19,25 @@
 
 #define HG_HUGE_SIZE	BIT(HG_HUGE_SHIFT)
 
+/*
+ * In hg_gather.dma, beside the address of a page.  A mapping is given back the
+ * way it was made.
+ */
+#define HG_GATHER_HUGE	BIT(0)
+#define HG_GATHER_WRITE	BIT(1)
+
+/*
+ * A mirrored page is never handed over to the device: the CPU goes on to use it,
+ * and other mirrors may map it as well.  So there is no moment at which caches
+ * could be brought in line, and the bus has to be coherent.
+ */
+#define HG_MIRROR_ATTRS	DMA_ATTR_SKIP_CPU_SYNC
+
+static enum dma_data_direction mirror_dir(bool write)
+{
+	return write ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
+}
+
 static unsigned int pt_index(unsigned long va, unsigned int level)
 {
 	return (va >> (HG_PAGE_SHIFT + 9 * level)) & (HG_PT_ENTRIES - 1);
@@ -191,9 +210,10 @@ void hg_mmu_flush(struct hg_svm *svm, bool may_sleep)
 		return;
 	hg_tlb_invalidate(hdev, svm->asid, g->start, g->last, may_sleep);
 	for (i = 0; i < g->n; i++) {
-		size_t size = g->dma[i] & 1 ? HG_HUGE_SIZE : PAGE_SIZE;
+		size_t size = g->dma[i] & HG_GATHER_HUGE ? HG_HUGE_SIZE : PAGE_SIZE;
 
-		dma_unmap_page(&hdev->pdev->dev, g->dma[i] & ~1ULL, size, DMA_BIDIRECTIONAL);
+		dma_unmap_page_attrs(&hdev->pdev->dev, g->dma[i] & HG_PTE_FRAME_MASK, size,
+				     mirror_dir(g->dma[i] & HG_GATHER_WRITE), HG_MIRROR_ATTRS);
 		pages += size >> PAGE_SHIFT;
 	}
 	hg_live_add(hdev, sys_pages_held, -(long)pages);
@@ -218,7 +238,8 @@ static void gather_leaf(struct hg_svm *svm, u64 pte, unsigned long va, bool may_
 	gather_range(g, va, va + size - 1);
 	if ((pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS) {
 		svm->gpu_sys -= size >> PAGE_SHIFT;
-		g->dma[g->n++] = (pte & HG_PTE_FRAME_MASK) | huge;
+		g->dma[g->n++] = (pte & HG_PTE_FRAME_MASK) | (huge ? HG_GATHER_HUGE : 0) |
+				 (pte & HG_PTE_WRITE ? HG_GATHER_WRITE : 0);
 		if (g->n == HG_GATHER_MAX)
 			hg_mmu_flush(svm, may_sleep);
 	} else {
@@ -346,11 +367,13 @@ static u64 make_pte(struct hg_svm *svm, struct page *page, bool huge, bool write
 	}
 	if (svm->exclusive && !atomic)
 		pte &= ~HG_PTE_ATOMIC;
-	dma = dma_map_page(&hdev->pdev->dev, page, 0, size, DMA_BIDIRECTIONAL);
+	dma = dma_map_page_attrs(&hdev->pdev->dev, page, 0, size, mirror_dir(write),
+				 HG_MIRROR_ATTRS);
 	if (dma_mapping_error(&hdev->pdev->dev, dma))
 		return 0;
 	if (dma & (size - 1) || dma & ~HG_PTE_FRAME_MASK) {
-		dma_unmap_page(&hdev->pdev->dev, dma, size, DMA_BIDIRECTIONAL);
+		dma_unmap_page_attrs(&hdev->pdev->dev, dma, size, mirror_dir(write),
+				     HG_MIRROR_ATTRS);
 		return 0;
 	}
 	if (dma != page_to_phys(page))

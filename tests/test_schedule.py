@@ -11,8 +11,8 @@ from hmmbench.guest.protocol import POLICY_EXCLUSIVE, Op, OpKind, Program
 from hmmbench.page.build import _delay
 from hmmbench.schedule import (
     AIMED,
-    AIMED_SHARE,
     EVENTS,
+    EXCLUSIVE,
     SCHEDULES,
     SHARE,
     Pairs,
@@ -134,8 +134,12 @@ CLOSING = Program([Op(OpKind.CLOSE_GPU), Op(OpKind.MADVISE, actor=1)])
         ([Op(OpKind.CLOSE_GPU), Op(OpKind.MADVISE, proc=1)], set()),
         ([Op(OpKind.QUERY, actor=1), Op(OpKind.MPROTECT)], {"query"}),
         ([Op(OpKind.QUERY), Op(OpKind.MPROTECT)], set()),
-        ([Op(OpKind.POLICY, arg=POLICY_EXCLUSIVE)], {"revoke"}),
+        ([Op(OpKind.POLICY, arg=POLICY_EXCLUSIVE)], {"exclusive"}),
         ([Op(OpKind.POLICY)], set()),
+        ([Op(OpKind.MIGRATE, arg=1), Op(OpKind.CPU_ACCESS, actor=1)], {"move"}),
+        # home, which needs no page of VRAM; alone
+        ([Op(OpKind.MIGRATE), Op(OpKind.CPU_ACCESS, actor=1)], set()),
+        ([Op(OpKind.MIGRATE, arg=1), Op(OpKind.CPU_ACCESS, phase=1)], set()),
     ],
 )
 def test_a_programs_races(ops: list[Op], found: set[str]) -> None:
@@ -143,16 +147,26 @@ def test_a_programs_races(ops: list[Op], found: set[str]) -> None:
 
 
 def test_random_aims_at_the_programs_races() -> None:
-    points = tuple(n for names in AIMED.values() for n in names)
+    points = tuple(n for race in AIMED.values() for n in race.points)
     for program, aimed in ((CLOSING, True), (Program([Op(OpKind.CLOSE_GPU)]), False)):
         chosen = [Random(points, 0.0).delays(random.Random(n), program) for n in range(500)]
         hit = [lines for lines in chosen if lines]
         if aimed:
-            assert abs(len(hit) - 500 * AIMED_SHARE) < 60
-            assert all({x.split()[0] for x in lines} == set(AIMED["close"]) for lines in hit)
+            assert abs(len(hit) - 500 * AIMED["close"].share) < 60
+            assert all({x.split()[0] for x in lines} == set(AIMED["close"].points) for lines in hit)
         else:
             assert not hit
     # Never two lines of one point: the driver keeps the last.
     for n in range(300):
         lines = Random(points, 1.0).delays(random.Random(n), CLOSING)
         assert len({x.split()[0] for x in lines}) == len(lines)
+
+
+def test_the_point_of_exclusive_access_is_for_programs_that_have_it() -> None:
+    points = (*POINTS, EXCLUSIVE, *(f"other_{n}" for n in range(30)))
+
+    def times(exclusive: bool) -> int:
+        chosen = [Random(points, 1.0).choose(random.Random(n), exclusive) for n in range(400)]
+        return sum(line.startswith(EXCLUSIVE) for lines in chosen for line in lines)
+
+    assert times(True) > 4 * times(False)

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hmmbench.guest.protocol import POLICY_EXCLUSIVE, OpKind, Program
+from hmmbench.guest.protocol import MIGRATE_DEVICE, POLICY_EXCLUSIVE, OpKind, Program
 
 #: Share of examples that are disturbed.
 SHARE = 0.3
@@ -35,6 +35,9 @@ SHARE = 0.3
 FAVOURITES = ("svm_after_range_fault", "migrate_before_map", "release_before_asid_free")
 FAVOURED = 0.6
 
+#: One more, in programs that set a policy of exclusive access: no other passes it.
+EXCLUSIVE = "exclusive_before_map"
+
 #: Microseconds and how many of 1000 passages wait.  Long waits meet what short ones miss, but one
 #: at each passage would make an example take seconds.
 DELAYS = ((500, 1000), (3000, 300), (8000, 100))
@@ -44,16 +47,6 @@ RARE = (
     "release_begin", "release_before_remove", "release_before_asid_free", "svm_closing_invalidate",
 )  # fmt: skip
 RARE_DELAYS = ((3000, 1000), (8000, 1000))
-
-#: Points that few examples pass, and those seldom: in examples that do what is named, so that
-#: waiting there costs little and the race is where the program makes it.
-AIMED = {
-    "close": ("release_before_remove", "svm_closing_invalidate"),
-    "query": ("query_before_walk",),
-    "revoke": ("exclusive_before_revoke",),
-}
-AIMED_SHARE = 0.4
-AIMED_DELAYS = ((1000, 1000), (3000, 700), (8000, 500))
 
 #: Counters of the device that a point can wait for: what the GPU does meanwhile.
 EVENTS = (
@@ -88,6 +81,29 @@ class Point:
     met: int
 
 
+@dataclass(frozen=True)
+class Aim:
+    """A race that a program makes: the points where it is narrow, all of which then wait.
+
+    share   -- of the examples that have such a race
+    waits   -- microseconds and how many of 1000 passages, one of these
+    """
+
+    points: tuple[str, ...]
+    share: float
+    waits: tuple[tuple[int, int], ...]
+
+
+#: By what the program does at the same time (`races`).  Waiting costs little where few examples
+#: pass the points, and those seldom; a page is freed often.
+AIMED = {
+    "close": Aim(("release_before_remove", "svm_closing_invalidate"), 0.4, RARE_DELAYS),
+    "query": Aim(("query_before_walk",), 0.3, ((1000, 1000), (3000, 700), (8000, 500))),
+    "exclusive": Aim(("exclusive_before_revoke",), 0.4, ((1000, 1000), (3000, 700), (8000, 500))),
+    "move": Aim(("vram_after_free",), 0.06, ((500, 500), (2000, 200))),
+}
+
+
 def races(program: Program) -> set[str]:
     """What of AIMED a program does."""
     threads = {(o.phase, o.proc, o.actor) for o in program.ops}
@@ -95,9 +111,11 @@ def races(program: Program) -> set[str]:
     found = set()
     for o in program.ops:
         if o.op == OpKind.POLICY and o.arg & POLICY_EXCLUSIVE:
-            found.add("revoke")
+            found.add("exclusive")
         elif o.op in (OpKind.CLOSE_GPU, OpKind.QUERY) and beside[o.phase, o.proc] > 1:
             found.add("close" if o.op == OpKind.CLOSE_GPU else "query")
+        elif o.op == OpKind.MIGRATE and o.arg == MIGRATE_DEVICE and beside[o.phase, o.proc] > 1:
+            found.add("move")
     return found
 
 
@@ -120,14 +138,14 @@ class Schedule(ABC):
 
     def delays(self, rng: random.Random, program: Program | None = None) -> tuple[str, ...]:
         """Lines for one example; none for most."""
-        del program
         if not self.points or rng.random() >= self.share:
             return ()
-        return self.choose(rng)
+        return self.choose(rng, program is not None and "exclusive" in races(program))
 
     @abstractmethod
-    def choose(self, rng: random.Random) -> tuple[str, ...]:
-        """Lines for an example that is to be disturbed."""
+    def choose(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
+        """Lines for an example that is to be disturbed.  `exclusive`: its program sets a policy of
+        exclusive access."""
 
     def learn(self, lines: Iterable[str], points: Sequence[Point]) -> None:
         """What the driver counted in an example that ran with these lines."""
@@ -142,18 +160,20 @@ class Random(Schedule):
     """See the module's text."""
 
     def delays(self, rng: random.Random, program: Program | None = None) -> tuple[str, ...]:
-        lines = super().delays(rng)
+        lines = super().delays(rng, program)
         names = {line.split()[0] for line in lines}
         for what in sorted(races(program)) if program is not None else ():
-            apt = [n for n in AIMED[what] if n in self.points and n not in names]
-            if apt and rng.random() < AIMED_SHARE:
-                us, permille = rng.choice(RARE_DELAYS if apt[0] in RARE else AIMED_DELAYS)
+            aim = AIMED[what]
+            apt = [n for n in aim.points if n in self.points and n not in names]
+            if apt and rng.random() < aim.share:
+                us, permille = rng.choice(aim.waits)
                 lines += tuple(f"{n} {us} {permille} {rng.randrange(1, 1 << 16)}" for n in apt)
         return lines
 
-    def choose(self, rng: random.Random) -> tuple[str, ...]:
+    def choose(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
         names = rng.sample(self.points, k=min(len(self.points), rng.choice((1, 1, 2))))
-        favourites = [n for n in FAVOURITES if n in self.points]
+        liked = (*FAVOURITES, EXCLUSIVE) if exclusive else FAVOURITES
+        favourites = [n for n in liked if n in self.points]
         if favourites and rng.random() < FAVOURED:
             names = [rng.choice(favourites)]
         return tuple(
@@ -171,7 +191,7 @@ class Pct(Schedule):
         #: passages of a point in an example, the most seen lately
         self._length = dict.fromkeys(self.points, PCT_UNKNOWN)
 
-    def choose(self, rng: random.Random) -> tuple[str, ...]:
+    def choose(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
         names = list(self.points)
         weights = [self._length[n] for n in names]
         chosen = {}
@@ -197,7 +217,7 @@ class Pairs(Schedule):
         self._met: Counter[tuple[str, str]] = Counter()
         self._pairs = [(p, q) for p in self.points for q in (*self.points, *EVENTS)]
 
-    def choose(self, rng: random.Random) -> tuple[str, ...]:
+    def choose(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
         # First what was never met, the least tried of it before the rest; chance among equals.
         first, second = min(
             self._pairs,

@@ -30,9 +30,16 @@ SMALL, AGAIN = 10, 3
 BOOST_BELOW = 0.6
 #: What counts as a hang while shrinking one (milliseconds; examples take some tens).
 HANG_MS = 2500
+#: How long a leak is waited for to go away while shrinking one (milliseconds).
+LEAK_MS = 500
 #: The delay that is tried then (microseconds), and the rate that is good enough.
 WIDE_US = 8000
 ENOUGH = 0.4
+#: Operations of the processes concerned that bold guesses keep, before the phase that failed.
+GUESSES = (
+    frozenset({OpKind.MMAP, OpKind.POLICY}),
+    frozenset({OpKind.MMAP, OpKind.POLICY, OpKind.MIGRATE, OpKind.GPU_ACCESS}),
+)
 #: Seconds beyond the limit for measuring the result.
 EXTRA_S = 20.0
 #: How sure an execution series must be to see a failure of the measured rate.
@@ -82,6 +89,14 @@ class Shrinker:
         # Whatever settled before it failed needs no long wait to be seen again.
         hang = self.violation.oracle == "progress"
         self.program.timeout_ms = HANG_MS if hang else 8000
+        settle_ms = self.program.settle_ms
+        if self.violation.oracle == "leak":
+            self.program.settle_ms = min(settle_ms, LEAK_MS)
+        found = self._smallest(hang)
+        found.program.timeout_ms, found.program.settle_ms = 20000, settle_ms
+        return found
+
+    def _smallest(self, hang: bool) -> Shrunk:
         # What comes after the violation did not cause it.
         last = self.violation.op
         if 0 <= last < len(self.program.ops):
@@ -97,6 +112,8 @@ class Shrinker:
         self._expect(rate)
         if self._environment():
             self._expect(self._rate(self.program, self.environment, CONFIRM) or rate)
+        if last >= 0:
+            self._guess()
         changed, again = True, AGAIN
         while not self._late():
             if not changed:
@@ -159,7 +176,6 @@ class Shrinker:
             at += step
             step *= 2
         rate, program, environment, violation = best
-        program.timeout_ms = 20000
         return Shrunk(program, environment, violation, rate, self.executions)
 
     def _expect(self, rate: float) -> None:
@@ -249,6 +265,25 @@ class Shrinker:
         if before.vram is not None:
             self._fails(self.program.ops, replace(self.environment, vram=None))
         return before != self.environment
+
+    def _guess(self) -> bool:
+        """What failed last, on memory as it is mapped: enough for much that fails always, and a
+        hang costs seconds each time it is seen."""
+        ops = self.program.ops
+        end = [o for o in ops if o.phase == ops[-1].phase]
+        before = ops[: len(ops) - len(end)]
+        procs = {o.proc for o in end}
+        births = []
+        for o in reversed(before):
+            if o.op in (OpKind.FORK, OpKind.SPAWN) and o.arg in procs:
+                births.append(id(o))
+                procs.add(o.proc)
+        return any(
+            self._fails(
+                [o for o in before if id(o) in births or (o.proc in procs and o.op in kept)] + end
+            )
+            for kept in GUESSES
+        )
 
     def _operations(self) -> bool:
         """ddmin over the operations, from large pieces to single ones."""

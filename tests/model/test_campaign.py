@@ -14,12 +14,13 @@ import pytest
 
 from hmmbench.event import Event
 from hmmbench.export_c import export
-from hmmbench.guest.protocol import Program, Result
+from hmmbench.guest.protocol import PAGE, PROT_RW, Acc, Op, OpKind, Program, Result
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Recipe
 from hmmbench.replay import replay
 from hmmbench.report import Report
 from hmmbench.runner import Campaign, Tally, repeats
+from hmmbench.shrink import Shrinker
 from hmmbench.target import Execution
 
 
@@ -227,3 +228,48 @@ def test_report_as_json_and_junit(tmp_path: Path) -> None:
     failure = root.find("testsuite/testcase/failure")
     assert failure is not None
     assert failure.get("message") == "a < b?"
+
+
+class Hanging(FakeTarget):
+    """A GPU that never finishes a job of process 1 after process 1 set a policy."""
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        policy = False
+        for i, o in enumerate(program.ops):
+            policy |= o.proc == 1 and o.op == OpKind.POLICY
+            if policy and o.proc == 1 and o.op == OpKind.GPU_ACCESS:
+                done.violations.append(Violation("progress", "it hangs", i))
+        return done
+
+
+def test_what_hangs_is_guessed_with_few_executions(tmp_path: Path) -> None:
+    word = (int(Acc.ADD), 0, 0, 0, 1, 0)
+    ops = [
+        Op(OpKind.MMAP, len=PAGE, a=PROT_RW), Op(OpKind.SPAWN, arg=1),
+        Op(OpKind.MMAP, proc=1, len=PAGE, a=PROT_RW), Op(OpKind.POLICY, proc=1, arg=2),
+        *(Op(OpKind.CPU_ACCESS, proc=n % 2, acc=[word]) for n in range(40)),
+        Op(OpKind.GPU_ACCESS, proc=1, acc=[word]), Op(OpKind.GPU_ACCESS, acc=[word]),
+    ]  # fmt: skip
+    for n, o in enumerate(ops):
+        o.phase = n
+    target = Hanging()
+    program = Program(ops, (24, 600, 0, 0))
+    violation = target.execute(program, Environment()).violations[0]
+    small = Shrinker(target, program, Environment(), violation, 60.0).run()
+    assert small.rate == 1
+    assert [(o.op, o.proc) for o in small.program.ops] == [
+        (OpKind.SPAWN, 0), (OpKind.POLICY, 1), (OpKind.GPU_ACCESS, 1),
+    ]  # fmt: skip
+    assert small.executions < 40
+
+
+def test_a_leak_is_not_waited_for_each_time() -> None:
+    target = FakeTarget("leak")
+    ops = [Op(OpKind.MMAP, len=PAGE, a=PROT_RW, phase=n) for n in range(12)]
+    program = Program(ops, (24, 600, 0, 0))
+    small = Shrinker(target, program, Environment(), Violation("leak", "left"), 30.0).run()
+    settled = {Program.decode(p).settle_ms for p in target.programs}
+    assert max(settled) < program.settle_ms == small.program.settle_ms
+    assert small.program.timeout_ms == program.timeout_ms
+    assert len(small.program.ops) == 1

@@ -119,6 +119,24 @@ def test_huge_pages_and_pages_in_vram(vm: Machine) -> None:
     assert values(result, 7) == [i + 2 for i in range(0, n, 16)]
 
 
+def test_the_head_of_a_huge_page_taken_back_in_part(vm: Machine) -> None:
+    """Up to 6.14 its head takes all pages of it along, and never again once a CPU had some back."""
+    n = 512
+    result = run_ops(vm, [
+        Op(OpKind.MMAP, len=n * p.PAGE, arg=MapKind.ANON_PRIVATE, a=p.PROT_RW),
+        Op(OpKind.MADVISE, len=n * p.PAGE, a=Advice.HUGEPAGE, arg=Advice.HUGEPAGE),
+        cpu(acc(Acc.WRITE, 0, 5)),
+        Op(OpKind.POLICY, arg=EXCLUSIVE),
+        gpu(acc(Acc.ADD, 0, 1)),
+        cpu(acc(Acc.READ, 0), acc(Acc.READ, 2)),
+        gpu(acc(Acc.ADD, 0, 1), acc(Acc.ADD, 2, 1)),
+        cpu(acc(Acc.READ, 0), acc(Acc.READ, 2)),
+    ])  # fmt: skip
+    assert [o.status for o in result.ops] == [0] * 8
+    assert values(result, 5) == [6, 0]
+    assert values(result, 7) == [7, 1]
+
+
 def test_both_at_once_and_a_fork(vm: Machine) -> None:
     """CPU and GPU count in the same pages at the same time; then a child has a copy."""
     n, rounds = 4, 200

@@ -577,6 +577,9 @@ def _race(g: Generator, proc: Process) -> list[Op]:
             views[other.number] = view
             who += [(other, 0), (other, 1)]
     rng.shuffle(who)
+    if rng.random() < 0.2 and vma.kind not in SHARED:
+        # Somebody gets what another gives back.
+        g.first([g.ranged(OpKind.MIGRATE, proc, min(pages), max(pages) + 1, arg=MIGRATE_DEVICE)])
     out: list[Op] = []
     mover = rng.random() < 0.7
     for n, (p, actor) in enumerate(who[: rng.choice((2, 2, 3, 4))]):
