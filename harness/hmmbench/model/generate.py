@@ -731,7 +731,7 @@ def _revoke(g: Generator, proc: Process) -> list[Op]:
 
 #: Weights out of 256, by the kind byte.  Kind 0 is the simplest.
 _WEIGHTS: tuple[tuple[Maker, int], ...] = (
-    (_cpu, 62),
+    (_cpu, 61),
     (_gpu, 40),
     (_migrate, 30),
     (_mmap, 18),
@@ -749,7 +749,7 @@ _WEIGHTS: tuple[tuple[Maker, int], ...] = (
     (_end, 1),
     (_close, 4),
     (_spawn, 1),
-    (_lazyfree, 2),
+    (_lazyfree, 3),
     (_revoke, 3),
 )
 _TABLE: tuple[Maker, ...] = tuple(m for m, n in _WEIGHTS for _ in range(n))
