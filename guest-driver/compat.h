@@ -143,6 +143,13 @@ static inline struct page *hg_make_exclusive(struct mm_struct *mm, unsigned long
 #define HG_SWP_EXCLUSIVE_B		SWP_DEVICE_EXCLUSIVE_READ
 #endif
 
+/* how the end of an exclusive access is announced */
+#ifdef SWP_DEVICE_EXCLUSIVE
+#define HG_NOTIFY_REVOKE		MMU_NOTIFY_CLEAR
+#else
+#define HG_NOTIFY_REVOKE		MMU_NOTIFY_EXCLUSIVE
+#endif
+
 /* drm_driver.date went away in 6.14 */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 14, 0)
 #define HG_DRM_DATE

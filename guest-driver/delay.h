@@ -13,6 +13,7 @@
 #define HG_DELAY_POINTS(X)	\
 	X(svm_after_range_fault)	\
 	X(svm_before_invalidate)	\
+	X(svm_closing_invalidate)	\
 	X(svm_after_zap)	\
 	X(mmu_before_inval_wait)	\
 	X(mmu_after_inval_wait)	\
@@ -30,9 +31,12 @@
 	X(fault_before_replay)	\
 	X(sched_before_doorbell)	\
 	X(exclusive_before_map)	\
+	X(exclusive_before_revoke)	\
 	X(query_before_walk)	\
 	X(release_begin)	\
-	X(release_before_asid_free)
+	X(release_before_remove)	\
+	X(release_before_asid_free)	\
+	X(vram_after_free)
 
 struct hg_device;
 

@@ -207,7 +207,7 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 			bool to_device, unsigned long *pfns,
 			struct hg_migrate_result *res, bool *mapped)
 {
-	unsigned long limit = *end, n, device;
+	unsigned long limit = *end, before = res->migrated, n, device;
 	struct hg_migrate_result now = {};
 	struct vm_area_struct *vma;
 	unsigned int tries;
@@ -241,7 +241,8 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 		}
 		if (ret)
 			return ret;
-		res->migrated += now.migrated;
+		/* what had to make room for its neighbours and moved again counts once */
+		res->migrated = min(res->migrated + now.migrated, before + n);
 		if (to_device && now.migrated == n)
 			return 0;
 		ret = hg_svm_count_device(svm, start, *end, pfns, &device);

@@ -69,8 +69,32 @@ static bool svm_invalidate(struct mmu_interval_notifier *ni,
 	return true;
 }
 
+/* A CPU wants back what is exclusively the GPU's.  (Since 6.15 it may be another change.) */
+static bool revokes(struct hg_svm *svm, const struct mmu_notifier_range *range)
+{
+	return READ_ONCE(svm->exclusive) && range->end - range->start == PAGE_SIZE &&
+	       range->event == HG_NOTIFY_REVOKE && range->owner != svm;
+}
+
+/*
+ * svm_invalidate() behind the delay points of what is rare: hg_svm_destroy() is
+ * about to remove the notifier, which waits for us; a page's exclusive access ends.
+ */
+static bool svm_notify(struct mmu_interval_notifier *ni,
+		       const struct mmu_notifier_range *range, unsigned long seq)
+{
+	struct hg_svm *svm = container_of(ni, struct hg_svm, notifier);
+	bool may_sleep = mmu_notifier_range_blockable(range);
+
+	if (READ_ONCE(svm->dead))
+		hg_delay_nosleep(svm_closing_invalidate, may_sleep);
+	else if (revokes(svm, range))
+		hg_delay_nosleep(exclusive_before_revoke, may_sleep);
+	return svm_invalidate(ni, range, seq);
+}
+
 static const struct mmu_interval_notifier_ops svm_notifier_ops = {
-	.invalidate = svm_invalidate,
+	.invalidate = svm_notify,
 };
 
 /**
@@ -176,6 +200,7 @@ void hg_svm_destroy(struct hg_svm *svm)
 	hg_svm_put(svm);
 	wait_for_completion(&svm->idle);
 
+	hg_delay(release_before_remove);
 	mmu_interval_notifier_remove(&svm->notifier);
 	mmdrop(svm->mm);
 	hg_delay(release_before_asid_free);

@@ -30,6 +30,8 @@ static void vram_free_page(struct page *page, unsigned int order)
 	vram->used -= 1U << order;
 	spin_unlock_irqrestore(&vram->lock, flags);
 	hg_live_add(hdev, vram_pages, -(1L << order));
+	/* others may be given it by now: the core must have done with it before */
+	hg_delay_nosleep(vram_after_free, false);
 }
 
 HG_DEFINE_PAGE_FREE(vram_free)

@@ -94,6 +94,14 @@ def test_the_audit_is_part_of_it(tmp_path: Path) -> None:
     assert Recipe.read(tmp_path / "r.json").environment.audit == "off"
 
 
+def test_short_vram_is_part_of_it(tmp_path: Path) -> None:
+    for vram in (None, 0, 3):
+        r = recipe()
+        r.environment = Environment(vram=vram)
+        r.write(tmp_path / "r.json")
+        assert Recipe.read(tmp_path / "r.json").environment.vram == vram
+
+
 def test_the_device_is_part_of_it(tmp_path: Path) -> None:
     for coherent in (False, True):
         r = recipe()

@@ -7,8 +7,21 @@ import random
 
 import pytest
 
+from hmmbench.guest.protocol import POLICY_EXCLUSIVE, Op, OpKind, Program
 from hmmbench.page.build import _delay
-from hmmbench.schedule import EVENTS, EXCLUSIVE, SCHEDULES, SHARE, Pairs, Pct, Point, Random, parse
+from hmmbench.schedule import (
+    AIMED,
+    EVENTS,
+    EXCLUSIVE,
+    SCHEDULES,
+    SHARE,
+    Pairs,
+    Pct,
+    Point,
+    Random,
+    parse,
+    races,
+)
 
 POINTS = ("svm_after_range_fault", "to_ram_entry", "release_begin")
 
@@ -107,6 +120,46 @@ def test_a_point_that_is_passed_seldom_waits_each_time() -> None:
         if name == "release_begin":
             assert permille == "1000"
             assert int(us) >= 3000
+
+
+CLOSING = Program([Op(OpKind.CLOSE_GPU), Op(OpKind.MADVISE, actor=1)])
+
+
+@pytest.mark.parametrize(
+    ("ops", "found"),
+    [
+        (CLOSING.ops, {"close"}),
+        ([Op(OpKind.CLOSE_GPU), Op(OpKind.MADVISE, phase=1)], set()),
+        # somebody else's memory
+        ([Op(OpKind.CLOSE_GPU), Op(OpKind.MADVISE, proc=1)], set()),
+        ([Op(OpKind.QUERY, actor=1), Op(OpKind.MPROTECT)], {"query"}),
+        ([Op(OpKind.QUERY), Op(OpKind.MPROTECT)], set()),
+        ([Op(OpKind.POLICY, arg=POLICY_EXCLUSIVE)], {"exclusive"}),
+        ([Op(OpKind.POLICY)], set()),
+        ([Op(OpKind.MIGRATE, arg=1), Op(OpKind.CPU_ACCESS, actor=1)], {"move"}),
+        # home, which needs no page of VRAM; alone
+        ([Op(OpKind.MIGRATE), Op(OpKind.CPU_ACCESS, actor=1)], set()),
+        ([Op(OpKind.MIGRATE, arg=1), Op(OpKind.CPU_ACCESS, phase=1)], set()),
+    ],
+)
+def test_a_programs_races(ops: list[Op], found: set[str]) -> None:
+    assert races(Program(ops)) == found
+
+
+def test_random_aims_at_the_programs_races() -> None:
+    points = tuple(n for race in AIMED.values() for n in race.points)
+    for program, aimed in ((CLOSING, True), (Program([Op(OpKind.CLOSE_GPU)]), False)):
+        chosen = [Random(points, 0.0).delays(random.Random(n), program) for n in range(500)]
+        hit = [lines for lines in chosen if lines]
+        if aimed:
+            assert abs(len(hit) - 500 * AIMED["close"].share) < 60
+            assert all({x.split()[0] for x in lines} == set(AIMED["close"].points) for lines in hit)
+        else:
+            assert not hit
+    # Never two lines of one point: the driver keeps the last.
+    for n in range(300):
+        lines = Random(points, 1.0).delays(random.Random(n), CLOSING)
+        assert len({x.split()[0] for x in lines}) == len(lines)
 
 
 def test_the_point_of_exclusive_access_is_for_programs_that_have_it() -> None:

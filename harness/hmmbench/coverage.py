@@ -255,7 +255,7 @@ class Coverage:
         self._range(proc, pages, row, start, end)
         if kind == OpKind.GPU_FILL:
             self._used_by_gpu(proc, pages, start, end, racing or r.status != 0)
-        elif kind == OpKind.QUERY:
+        elif kind == OpKind.QUERY and not racing:
             _believe(pages, start, r)
         elif kind == OpKind.MUNMAP:
             _forget(pages, start, end)

@@ -127,6 +127,9 @@ def _setup(recipe: Recipe) -> str:
     if env.inject:
         rules = "; ".join(env.inject)
         text += f" *\n * The device misbehaved: its QEMU property inject was\n *	{rules}\n"
+    if env.vram is not None:
+        path = "/sys/kernel/debug/dri/0/vram_limit"
+        text += f" *\n * VRAM is short, by, before:\n *	echo {env.vram} >{path}\n"
     if env.rebind:
         text += " *\n * Afterwards the driver was unbound and bound again.\n"
     return text
@@ -169,6 +172,8 @@ def _statement(i: int, o: Op, space: Space, expected: Predictor, racing: bool) -
     if kind == OpKind.EXIT:
         return ["exit_process();"]
     if kind == OpKind.QUERY:
+        if racing:
+            return [f"check_query({o.region}, {o.off:#x}, 0, 0);"]
         return _query(o, space)
     if kind not in calls:
         return []

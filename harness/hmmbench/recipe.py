@@ -45,13 +45,15 @@ class Environment:
 
     `delays`: lines for the driver's debugfs file ("NAME [at N | until OTHER] USEC [PERMILLE
     [SEED]]"); `inject`: rules of the device (docs/device.md); `audit`: the device's mirror audit
-    (docs/audit.md); `rebind`: after the program the driver is unbound and bound again.
+    (docs/audit.md); `rebind`: after the program the driver is unbound and bound again; `vram`:
+    pages of VRAM that the driver may use (None: all).
     """
 
     delays: tuple[str, ...] = ()
     inject: tuple[str, ...] = ()
     audit: str = "off"
     rebind: bool = False
+    vram: int | None = None
 
     @property
     def counted(self) -> bool:
@@ -91,6 +93,7 @@ class Recipe:
             "inject": list(self.environment.inject),
             "audit": self.environment.audit,
             **({"rebind": True} if self.environment.rebind else {}),
+            **({} if self.environment.vram is None else {"vram": self.environment.vram}),
             **({"coherent": True} if self.coherent else {}),
             "file_pages": list(self.program.file_pages),
             "ops": [op_to_json(o) for o in self.program.ops],
@@ -135,6 +138,7 @@ class Recipe:
             Environment(
                 _strings(data, "delays"), _strings(data, "inject"), _audit(data),
                 _flag(data, "rebind"),
+                None if "vram" not in data else _number(data["vram"], "vram"),
             ),
             str(data.get("oracle", "")),
             str(data.get("message", "")),

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from hmmbench import interrupt
 from hmmbench.coverage import Coverage
 from hmmbench.evidence import Portrait, portrait
-from hmmbench.guest.protocol import POLICY_EXCLUSIVE, OpKind, Program
+from hmmbench.guest.protocol import Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Recipe
@@ -68,6 +68,11 @@ INJECTIONS = (
     "fence prob=0.3 delay=200000",
     "launch prob=0.3 delay=100000",
 )
+
+#: Share of examples in which VRAM is short, and how many pages it has then: what does not fit
+#: stays where it is, or is moved half.
+VRAM_SHORT = 0.08
+VRAM_PAGES = (0, 0, 1, 3, 16, 200)
 
 
 @dataclass
@@ -258,12 +263,12 @@ class Campaign:
     def environment(self, index: int, p: Program) -> Environment:
         """Most examples run undisturbed; some with a widened race or a misbehaving device."""
         rng = random.Random(self.seed << 32 | index)
-        exclusive = any(o.op == OpKind.POLICY and o.arg & POLICY_EXCLUSIVE for o in p.ops)
-        delays = self.schedule.delays(rng, exclusive)
+        delays = self.schedule.delays(rng, p)
         inject: tuple[str, ...] = ()
         if self.injections and rng.random() < 0.15:
             inject = (rng.choice(self.injections),)
-        return Environment(delays, inject, self.audit, index % REBIND_EACH == REBIND_FIRST)
+        vram = rng.choice(VRAM_PAGES) if rng.random() < VRAM_SHORT else None
+        return Environment(delays, inject, self.audit, index % REBIND_EACH == REBIND_FIRST, vram)
 
     def _one(self, data: bytes) -> None:
         index = self._started

@@ -5,7 +5,8 @@ A schedule chooses lines for the driver's file `delays` (docs/driver.md) and lea
 driver counted in the example.  Which examples it disturbs, and how, follows from the campaign's
 seed and from those counts; a recipe has the lines themselves, so a replay needs no schedule.
 
-random -- a point, a length and a share of its passages, drawn for each example.
+random -- a point, a length and a share of its passages, drawn for each example; and, where the
+          program makes a race that is named here (AIMED), the points of that.
 pct    -- few waits at single passages, drawn from all passages that earlier examples had: the
           idea of probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010: a bug of
           depth d needs d - 1 preemptions at the right steps; few, well spread, find it with a
@@ -22,6 +23,8 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+from hmmbench.guest.protocol import MIGRATE_DEVICE, POLICY_EXCLUSIVE, OpKind, Program
 
 #: Share of examples that are disturbed.
 SHARE = 0.3
@@ -40,7 +43,9 @@ EXCLUSIVE = "exclusive_before_map"
 DELAYS = ((500, 1000), (3000, 300), (8000, 100))
 
 #: Points passed a few times in an example, when a file is closed: these wait each time.
-RARE = ("release_begin", "release_before_asid_free")
+RARE = (
+    "release_begin", "release_before_remove", "release_before_asid_free", "svm_closing_invalidate",
+)  # fmt: skip
 RARE_DELAYS = ((3000, 1000), (8000, 1000))
 
 #: Counters of the device that a point can wait for: what the GPU does meanwhile.
@@ -76,6 +81,44 @@ class Point:
     met: int
 
 
+@dataclass(frozen=True)
+class Aim:
+    """A race that a program makes: the points where it is narrow, all of which then wait.
+
+    share   -- of the examples that have such a race
+    waits   -- microseconds and how many of 1000 passages, one of these
+    """
+
+    points: tuple[str, ...]
+    share: float
+    waits: tuple[tuple[int, int], ...]
+
+
+#: By what the program does at the same time (`races`).  Waiting costs little where few examples
+#: pass the points, and those seldom; a page is freed often.
+AIMED = {
+    "close": Aim(("release_before_remove", "svm_closing_invalidate"), 0.4, RARE_DELAYS),
+    "query": Aim(("query_before_walk",), 0.3, ((1000, 1000), (3000, 700), (8000, 500))),
+    "exclusive": Aim(("exclusive_before_revoke",), 0.4, ((1000, 1000), (3000, 700), (8000, 500))),
+    "move": Aim(("vram_after_free",), 0.06, ((500, 500), (2000, 200))),
+}
+
+
+def races(program: Program) -> set[str]:
+    """What of AIMED a program does."""
+    threads = {(o.phase, o.proc, o.actor) for o in program.ops}
+    beside = Counter((phase, proc) for phase, proc, _ in threads)
+    found = set()
+    for o in program.ops:
+        if o.op == OpKind.POLICY and o.arg & POLICY_EXCLUSIVE:
+            found.add("exclusive")
+        elif o.op in (OpKind.CLOSE_GPU, OpKind.QUERY) and beside[o.phase, o.proc] > 1:
+            found.add("close" if o.op == OpKind.CLOSE_GPU else "query")
+        elif o.op == OpKind.MIGRATE and o.arg == MIGRATE_DEVICE and beside[o.phase, o.proc] > 1:
+            found.add("move")
+    return found
+
+
 def parse(text: str) -> list[Point]:
     """The driver's file `delays`."""
     out = []
@@ -93,15 +136,16 @@ class Schedule(ABC):
         self.points = tuple(points)
         self.share = share
 
-    def delays(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
-        """Lines for one example; none for most.  `exclusive`: its program sets such a policy."""
+    def delays(self, rng: random.Random, program: Program | None = None) -> tuple[str, ...]:
+        """Lines for one example; none for most."""
         if not self.points or rng.random() >= self.share:
             return ()
-        return self.choose(rng, exclusive)
+        return self.choose(rng, program is not None and "exclusive" in races(program))
 
     @abstractmethod
     def choose(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
-        """Lines for an example that is to be disturbed."""
+        """Lines for an example that is to be disturbed.  `exclusive`: its program sets a policy of
+        exclusive access."""
 
     def learn(self, lines: Iterable[str], points: Sequence[Point]) -> None:
         """What the driver counted in an example that ran with these lines."""
@@ -114,6 +158,17 @@ class Schedule(ABC):
 
 class Random(Schedule):
     """See the module's text."""
+
+    def delays(self, rng: random.Random, program: Program | None = None) -> tuple[str, ...]:
+        lines = super().delays(rng, program)
+        names = {line.split()[0] for line in lines}
+        for what in sorted(races(program)) if program is not None else ():
+            aim = AIMED[what]
+            apt = [n for n in aim.points if n in self.points and n not in names]
+            if apt and rng.random() < aim.share:
+                us, permille = rng.choice(aim.waits)
+                lines += tuple(f"{n} {us} {permille} {rng.randrange(1, 1 << 16)}" for n in apt)
+        return lines
 
     def choose(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
         names = rng.sample(self.points, k=min(len(self.points), rng.choice((1, 1, 2))))

@@ -262,6 +262,8 @@ class Shrinker:
             self._fails(self.program.ops, replace(self.environment, delays=fewer))
         if before.rebind:
             self._fails(self.program.ops, replace(self.environment, rebind=False))
+        if before.vram is not None:
+            self._fails(self.program.ops, replace(self.environment, vram=None))
         return before != self.environment
 
     def _guess(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +30,9 @@ from hmmbench.vm.machine import Machine
 
 #: How much longer than the program's own limit the host waits (seconds).
 GRACE_S = 20.0
+
+#: As the driver's limit: no limit.
+ALL_VRAM = (1 << 64) - 1
 
 #: So many times QEMU may end by itself, or by somebody's signal, before that is an error.
 LOST_MACHINES = 2
@@ -243,6 +246,9 @@ class VmTarget:
             vm.agent.write_file(self._debugfs() + "/delays", text.encode(), mode=0)
         if wanted.inject != self._set.inject or wanted.counted:
             vm.inject(wanted.inject)
+        if wanted.vram != self._set.vram:
+            pages = ALL_VRAM if wanted.vram is None else wanted.vram
+            vm.agent.write_file(self._debugfs() + "/vram_limit", str(pages).encode(), mode=0)
         if wanted.audit != self._set.audit:
             vm.set_audit(wanted.audit)
             vm.clear_violations()
@@ -309,6 +315,8 @@ class VmTarget:
         # Driver and device count from zero afterwards.
         self._count(vm)
         left = unload.check(vm)
+        # The limit is the driver's, and ended with its hold of the device.
+        self._set = replace(self._set, vram=None)
         if left is None:
             self._base = self._counters(vm)
         else:

@@ -4,12 +4,24 @@ every broken one caught."""
 
 from __future__ import annotations
 
+import errno
 import random
+from collections import Counter
 
 import fake
 import pytest
 
-from hmmbench.guest.protocol import F_NOWAIT, PAGE, PROT_RW, Acc, Op, OpKind, Program, Result
+from hmmbench.guest.protocol import (
+    F_NOWAIT,
+    PAGE,
+    PROT_RW,
+    Acc,
+    Advice,
+    Op,
+    OpKind,
+    Program,
+    Result,
+)
 from hmmbench.model.admit import broken_off, normalise
 from hmmbench.model.generate import FILE_PAGES, MAX_STEPS, program, size_of
 from hmmbench.oracle.values import Checker
@@ -124,3 +136,61 @@ def test_closes_at_work_and_beside_an_opening_are_generated() -> None:
                 )
     assert at_work > 10
     assert beside > 10
+
+
+def query(**more: int) -> Op:
+    return Op(OpKind.QUERY, len=PAGE, **more)  # type: ignore[arg-type]
+
+
+def test_of_a_query_among_others_the_status_is_judged() -> None:
+    """Its answer may be of any moment of the phase; an error is one."""
+    drop = Op(OpKind.MUNMAP, phase=9, len=PAGE)
+    ops = _ops(query(phase=9, actor=1), drop)
+    assert [o.op for o in ops[4:]] == [OpKind.QUERY, OpKind.MUNMAP]
+    p = Program(ops, FILE_PAGES)
+    r = Result.decode(fake.Fake().run(p.encode()), p)
+    for status, data, wrong in (
+        (0, b"\xff" * 4, ""), (-errno.EBUSY, b"", ""), (-errno.EAGAIN, b"", "EAGAIN"),
+    ):  # fmt: skip
+        r.ops[4].status, r.ops[4].data = status, data
+        v = Checker(p, r).run()
+        assert bool(v) == bool(wrong), status
+        assert wrong in (v.message if v else "")
+
+
+def test_a_migration_among_others_has_the_errors_it_may_have() -> None:
+    move = Op(OpKind.MIGRATE, phase=9, actor=1, len=PAGE, arg=1)
+    p = Program(_ops(move, Op(OpKind.MADVISE, phase=9, len=PAGE, a=Advice.DONTNEED)), FILE_PAGES)
+    r = Result.decode(fake.Fake().run(p.encode()), p)
+    for status, fine in ((0, True), (-errno.EFAULT, True), (-errno.EAGAIN, False)):
+        r.ops[4].status = status
+        assert (Checker(p, r).run() is None) == fine
+
+
+def test_nobody_closes_under_a_query() -> None:
+    ops = _ops(close(0, phase=9, actor=1), query(phase=9))
+    assert [o.op for o in ops[4:]] == [OpKind.QUERY]
+
+
+def test_narrow_races_are_generated() -> None:
+    """A close beside mm operations, queries beside anything, exclusive pages taken back while
+    they go, and lazily freed pages that are written before they (perhaps) move."""
+    seen: Counter[str] = Counter()
+    for seed in range(80):
+        ops = example(seed).ops
+        for i, o in enumerate(ops):
+            beside = {
+                n.op for n in ops if n.phase == o.phase and n.proc == o.proc and n.actor != o.actor
+            }
+            if o.op == OpKind.CLOSE_GPU and beside & {OpKind.MPROTECT, OpKind.MADVISE}:
+                seen["close"] += 1
+            if o.op == OpKind.QUERY and beside:
+                seen["query"] += 1
+            if o.op in (OpKind.MADVISE, OpKind.MUNMAP) and beside == {OpKind.CPU_ACCESS}:
+                seen["revoke"] += i > 2 and any(n.op == OpKind.POLICY for n in ops[i - 6 : i])
+            if o.op == OpKind.MADVISE and o.a == Advice.FREE and i + 4 < len(ops):
+                kinds = [n.op for n in ops[i + 1 : i + 5]]
+                seen["lazyfree"] += kinds == [
+                    OpKind.CPU_ACCESS, OpKind.MIGRATE, OpKind.MADVISE, OpKind.CPU_ACCESS,
+                ]  # fmt: skip
+    assert min(seen[what] for what in ("close", "query", "revoke", "lazyfree")) > 8, seen

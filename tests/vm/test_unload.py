@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from work import plain
+from work import acc, cpu, migrate, mmap, plain
 
 from hmmbench.build import Artifacts, BuildRequest, ensure
+from hmmbench.guest.protocol import MIGRATE_DEVICE, Acc, Program
 from hmmbench.oracle.unload import left
 from hmmbench.recipe import Environment, Recipe
 from hmmbench.replay import replay
@@ -56,3 +57,26 @@ def test_a_range_of_addresses_that_stays_taken(
         assert "hmm_gpu-vram" in found.violations[0].message
     with Opener(spec) as opener, VmTarget(opener) as target:
         assert not replay(target, recipe).found
+
+
+def test_short_vram_ends_with_its_example(spec: MachineSpec) -> None:
+    """Also when the driver was bound again meanwhile, which forgets the limit."""
+    everywhere = Program(
+        [
+            mmap(4), cpu(*(acc(Acc.WRITE, page, 5) for page in range(4)), phase=1),
+            migrate(4, MIGRATE_DEVICE, phase=2),
+        ],
+        (0, 0, 0, 0),
+    )  # fmt: skip
+    with Opener(spec) as opener, VmTarget(opener) as target:
+        for vram, rebind, moved in (
+            (None, False, 4), (0, False, 0), (None, False, 4), (0, True, 0), (0, False, 0),
+            (3, True, 3), (None, False, 4),
+        ):  # fmt: skip
+            done = target.execute(everywhere, Environment(vram=vram, rebind=rebind))
+            assert judge(done).violations == []
+            assert done.result is not None
+            got = done.result.ops[2]
+            assert got.status == 0
+            assert (got.aux0 <= 4 if moved == 3 else got.aux0 == moved), (vram, got)
+            assert vram != 3 or got.aux1 >= 1

@@ -19,6 +19,7 @@ without a false alarm.  The rules for one phase in which several threads meet:
 * mprotect, munmap and DONTNEED of private memory may race with accesses, from one actor.
   Other mm operations have phases of their own.
 * A process closes its GPU only while none of its threads uses it.
+* Of a query that meets others only the status is judged: its answer is of no known moment.
 """
 
 from __future__ import annotations
@@ -72,13 +73,16 @@ _RACING = frozenset(
     {
         OpKind.NOP, OpKind.CPU_ACCESS, OpKind.GPU_ACCESS, OpKind.GPU_COPY, OpKind.GPU_FILL,
         OpKind.MIGRATE, OpKind.MADVISE, OpKind.MPROTECT, OpKind.MUNMAP, OpKind.EVICT,
-        OpKind.SLEEP, OpKind.POLICY, OpKind.CLOSE_GPU,
+        OpKind.SLEEP, OpKind.POLICY, OpKind.CLOSE_GPU, OpKind.QUERY,
     }
 )  # fmt: skip
 #: What opens the GPU, or needs it open.
 _USES_GPU = frozenset(
-    {OpKind.GPU_ACCESS, OpKind.GPU_COPY, OpKind.GPU_FILL, OpKind.MIGRATE, OpKind.POLICY}
-)
+    {
+        OpKind.GPU_ACCESS, OpKind.GPU_COPY, OpKind.GPU_FILL, OpKind.MIGRATE, OpKind.POLICY,
+        OpKind.QUERY,
+    }
+)  # fmt: skip
 _MAIN_ONLY = frozenset({OpKind.FORK, OpKind.SPAWN, OpKind.EXIT})
 
 
@@ -711,6 +715,8 @@ _RULES = {
 # -- what the call may return --
 
 _OK = frozenset({0})
+#: The address space changed all the time; a signal came in between.
+_TOO_FAST = frozenset({-errno.EBUSY, -errno.EINTR})
 
 
 def legal_status(space: Space, o: Op, racing: bool = False) -> frozenset[int] | None:
@@ -737,8 +743,10 @@ def legal_status(space: Space, o: Op, racing: bool = False) -> frozenset[int] | 
         return _OK if p.covered(start, end) else frozenset({-errno.ENOMEM})
     if o.op == OpKind.MIGRATE:
         if racing:
-            return None
+            return _OK | _TOO_FAST | {-errno.EFAULT, -errno.ENOMEM}
         return _OK if p.overlapping(start, end) else frozenset({-errno.EFAULT, 0})
+    if o.op == OpKind.QUERY and racing:
+        return _OK | _TOO_FAST
     if o.op in (OpKind.POLICY, OpKind.QUERY, OpKind.EVICT, OpKind.WAIT_GPU, OpKind.CLOSE_GPU):
         return _OK
     return None

@@ -477,15 +477,61 @@ def _wait(g: Generator, proc: Process) -> list[Op]:
 def _close(g: Generator, proc: Process) -> list[Op]:
     """The GPU is closed: idle, at work, or while another process opens it."""
     r = g.rng.random()
-    if r < 0.5:
+    if r < 0.35:
+        return _close_amid(g, proc) or _closing(proc)
+    if r < 0.7:
         return _handover(g, proc) or _closing(proc)
-    if r < 0.8:
-        _job(g, proc, access=r < 0.7)
+    if r < 0.9:
+        _job(g, proc, access=r < 0.83)
     return _closing(proc)
 
 
 def _closing(proc: Process) -> list[Op]:
     return [Op(OpKind.CLOSE_GPU, proc.number)]
+
+
+def _writable(proc: Process) -> list[Vma]:
+    """Private anonymous memory, which moves and may be given back."""
+    return [v for v in proc.vmas if v.kind == MapKind.ANON_PRIVATE and v.prot == PROT_RW]
+
+
+def _few(g: Generator, vma: Vma) -> tuple[int, int]:
+    """One to four pages of the VMA: [start, end)."""
+    start = g.page_of(vma)
+    return start, min(vma.end, start + g.rng.choice((1, 2, 4)))
+
+
+def _touch(g: Generator, proc: Process, vma: Vma, start: int, end: int, kind: int) -> Op:
+    """The CPU reads or writes a word of each page, the same words each time."""
+    acc = [g.access(vma, gp, 0, gp & 511, kind) for gp in range(start, end)]
+    return Op(OpKind.CPU_ACCESS, proc.number, acc=acc)
+
+
+def _close_amid(g: Generator, proc: Process) -> list[Op]:
+    """The GPU is closed while another thread changes the memory that it mirrors."""
+    rng = g.rng
+    private = _writable(proc)
+    if not private:
+        return []
+    vma = rng.choice(private)
+    start, end = _few(g, vma)
+    # Open, and with something to take away.
+    g.first([g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE, a=MIGRATE_MAP)])
+    out = _closing(proc)
+    if rng.random() < 0.7:
+        out.insert(0, Op(OpKind.SLEEP, proc.number, a=rng.choice((100, 300, 1000))))
+    for _ in range(rng.choice((3, 5, 8))):
+        r = rng.random()
+        if r < 0.5:
+            prot = rng.choice((PROT_READ, PROT_RW))
+            o = g.ranged(OpKind.MPROTECT, proc, start, end, a=prot)
+        elif r < 0.85:
+            o = g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.DONTNEED)
+        else:
+            o = _touch(g, proc, vma, start, end, Acc.READ)
+        out += [o, Op(OpKind.SLEEP, proc.number, a=rng.choice((50, 100, 300)))]
+        out[-1].actor = out[-2].actor = 1
+    return out
 
 
 def _handover(g: Generator, proc: Process) -> list[Op]:
@@ -531,6 +577,9 @@ def _race(g: Generator, proc: Process) -> list[Op]:
             views[other.number] = view
             who += [(other, 0), (other, 1)]
     rng.shuffle(who)
+    if rng.random() < 0.2 and vma.kind not in SHARED:
+        # Somebody gets what another gives back.
+        g.first([g.ranged(OpKind.MIGRATE, proc, min(pages), max(pages) + 1, arg=MIGRATE_DEVICE)])
     out: list[Op] = []
     mover = rng.random() < 0.7
     for n, (p, actor) in enumerate(who[: rng.choice((2, 2, 3, 4))]):
@@ -549,6 +598,12 @@ def _race(g: Generator, proc: Process) -> list[Op]:
                     continue
             gpu = rng.random() < 0.6
             out.append(_racer(g, p, actor, v, gps, words, gpu))
+    if rng.random() < 0.3:
+        p, actor = who[-1]
+        v, gps = views[p.number]
+        for _ in range(rng.choice((1, 2, 4))):
+            out.append(g.ranged(OpKind.QUERY, p, min(gps), max(gps) + 1))
+            out[-1].actor = actor
     # What the race left behind, as each side sees it.
     g.after = [
         Op(OpKind.GPU_ACCESS, proc.number, acc=[
@@ -625,9 +680,58 @@ def _racer(
     return o
 
 
+def _lazyfree(g: Generator, proc: Process) -> list[Op]:
+    """Pages are given up, written again, moved (or not) and paged out: what was written stays."""
+    private = _writable(proc)
+    if not private:
+        return _madvise(g, proc)
+    vma = g.rng.choice(private)
+    start, end = _few(g, vma)
+    g.first([_touch(g, proc, vma, start, end, Acc.WRITE)])
+    g.first([g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.FREE)])
+    g.first([_touch(g, proc, vma, start, end, Acc.WRITE)])
+    g.after = [
+        g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.PAGEOUT),
+        _touch(g, proc, vma, start, end, Acc.READ),
+    ]
+    return [g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE)]
+
+
+def _revoke(g: Generator, proc: Process) -> list[Op]:
+    """Threads want pages back that are exclusively the GPU's, while another gives them up."""
+    rng = g.rng
+    private = _writable(proc)
+    if not private:
+        return _race(g, proc)
+    vma = rng.choice(private)
+    start, end = _few(g, vma)
+    pages = range(start, end)
+    words = [rng.choice(_WORDS) for _ in range(2)]
+    g.first([Op(OpKind.POLICY, proc.number, arg=POLICY_MAP | POLICY_EXCLUSIVE)])
+    lanes = [(gp, word) for gp in pages for word in words]
+    g.first([Op(OpKind.GPU_ACCESS, proc.number, acc=[
+        g.access(vma, gp, lane, word, Acc.ADD) for lane, (gp, word) in enumerate(lanes)
+    ])])  # fmt: skip
+    out: list[Op] = []
+    for actor in (1, 2)[: rng.choice((1, 2, 2))]:
+        out.append(Op(OpKind.CPU_ACCESS, proc.number, actor, arg=rng.choice((0, 0, 500))))
+        for gp in pages:
+            kind = rng.choice((Acc.READ, Acc.ADD, Acc.WRITE))
+            out[-1].acc.append(g.access(vma, gp, 0, rng.choice(words), kind))
+    wait = rng.choice((0, 50, 200, 1000))
+    r = rng.random()
+    if r < 0.7:
+        last = g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.DONTNEED)
+    elif r < 0.85:
+        last = g.ranged(OpKind.MUNMAP, proc, start, end)
+    else:
+        last = g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE)
+    return [*out, *([Op(OpKind.SLEEP, proc.number, a=wait)] if wait else []), last]
+
+
 #: Weights out of 256, by the kind byte.  Kind 0 is the simplest.
 _WEIGHTS: tuple[tuple[Maker, int], ...] = (
-    (_cpu, 68),
+    (_cpu, 61),
     (_gpu, 40),
     (_migrate, 30),
     (_mmap, 18),
@@ -643,8 +747,10 @@ _WEIGHTS: tuple[tuple[Maker, int], ...] = (
     (_evict, 2),
     (_wait, 2),
     (_end, 1),
-    (_close, 3),
+    (_close, 4),
     (_spawn, 1),
+    (_lazyfree, 3),
+    (_revoke, 3),
 )
 _TABLE: tuple[Maker, ...] = tuple(m for m, n in _WEIGHTS for _ in range(n))
 assert len(_TABLE) == 256

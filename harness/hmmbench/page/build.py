@@ -201,6 +201,7 @@ def _finding(number: int, f: Finding, options: Sequence[str]) -> dict[str, Any]:
         "delays": [_delay(d) for d in recipe.environment.delays],
         "inject": recipe.environment.inject,
         "rebind": recipe.environment.rebind,
+        "vram": recipe.environment.vram,
         "pages": _pages(portrait),
         "details": _cut(details),
         "extra": [_cut(d) for d in (portrait.details if portrait else [])][:200]
