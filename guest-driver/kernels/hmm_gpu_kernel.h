@@ -17,8 +17,9 @@
  *	}
  *
  * Every thread runs the function once with `args`, the pointer of the launch.
- * Pointers are those of the process.  There is no C library, no floating point
- * and no scratch memory of a block; the stack is the size the launch asked for.
+ * Pointers are those of the process.  There is no C library and no scratch
+ * memory of a block; the stack is the size the launch asked for.  For float and
+ * double compile with -march=rv64imafd -mabi=lp64d.
  *
  * Memory order is RISC-V's (RVWMO): use hmm_fence() or the __atomic built-ins
  * between threads, and between GPU and CPU.  Atomics work on any memory.

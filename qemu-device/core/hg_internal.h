@@ -155,7 +155,7 @@ typedef struct HgInsn {
     uint32_t raw;
     int32_t imm;
     uint8_t op;                 /* 0 = not decoded yet */
-    uint8_t rd, rs1, rs2;       /* rd 32 is a bin for x0 */
+    uint8_t rd, rs1, rs2;       /* rd 32 is a bin for x0; f0 is a register */
 } HgInsn;
 
 typedef struct HgIcPage {
@@ -217,6 +217,8 @@ enum { HG_W_FREE, HG_W_ACTIVE, HG_W_STALL };
  */
 typedef struct HgWarp {
     uint64_t x[33][HG_LANES];
+    uint64_t f[32][HG_LANES];   /* a binary32 has ones above it */
+    uint8_t fcsr[HG_LANES];     /* rounding mode and flags, as CSR fcsr */
     uint64_t pc[HG_LANES];
     uint64_t icount[HG_LANES];
     uint64_t res_addr[HG_LANES], res_val[HG_LANES];
@@ -630,6 +632,15 @@ typedef enum { HG_RUN_OK, HG_RUN_STALL, HG_RUN_IDLE, HG_RUN_ERROR } HgRun;
 void hg_rv_decode(HgInsn *i, uint32_t raw);
 /* Up to *budget warp instructions (decremented); returns at attention. */
 HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r);
+
+/* -- rvf.c -- */
+#define HG_FP_BOX       ((uint64_t)0xffffffff << 32)   /* above a binary32 */
+bool hg_rvf_decode(HgInsn *i);
+/* Arithmetic and moves; the lane whose rounding mode does not exist, or -1. */
+int hg_rvf_run(HgWarp *w, const HgInsn *in, uint32_t mask);
+/* fflags, frm and fcsr: the old value; arg is rs1 or the immediate. */
+bool hg_rvf_is_csr(unsigned csr);
+uint64_t hg_rvf_csr(HgWarp *w, unsigned l, uint32_t raw, uint64_t arg);
 
 /* -- ce.c -- */
 HgCtx *hg_ce_pick(HgEngine *e);                             /* d->lock */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * RV64IMA + Zicsr + Zifencei, 32 lanes at a time.
+ * RV64IMAFD + Zicsr + Zifencei, 32 lanes at a time (F and D: rvf.c).
  *
  * A warp issues for the lanes with the lowest pc together, so lanes that
  * diverged meet again.  So that a lane that spins at a low pc cannot keep the
@@ -26,6 +26,7 @@ enum {
     OP_MUL, OP_MULH, OP_MULHSU, OP_MULHU, OP_DIV, OP_DIVU, OP_REM, OP_REMU,
     OP_MULW, OP_DIVW, OP_DIVUW, OP_REMW, OP_REMUW,
     OP_FENCE, OP_FENCE_I, OP_ECALL, OP_EBREAK, OP_CSR, OP_EXIT, OP_BARRIER,
+    OP_FP, OP_FLW, OP_FLD, OP_FSW, OP_FSD,
     OP_LR_W, OP_LR_D, OP_SC_W, OP_SC_D, OP_AMO_W, OP_AMO_D,
 };
 
@@ -50,7 +51,7 @@ static int amo_op(unsigned funct5)
     }
 }
 
-/* imm is what the operation needs: immediate, shift, CSR number or atomic operation. */
+/* imm is what the operation needs: immediate, shift, CSR number, atomic or FP operation. */
 void hg_rv_decode(HgInsn *i, uint32_t raw)
 {
     unsigned f3 = (raw >> 12) & 7, f7 = raw >> 25;
@@ -100,6 +101,16 @@ void hg_rv_decode(HgInsn *i, uint32_t raw)
         i->imm = sext((f7 << 5) | ((raw >> 7) & 31), 12);
         break;
     }
+    case 0x07:
+        op = f3 == 2 ? OP_FLW : f3 == 3 ? OP_FLD : OP_ILLEGAL;
+        break;
+    case 0x27:
+        op = f3 == 2 ? OP_FSW : f3 == 3 ? OP_FSD : OP_ILLEGAL;
+        i->imm = sext((f7 << 5) | ((raw >> 7) & 31), 12);
+        break;
+    case 0x43: case 0x47: case 0x4b: case 0x4f: case 0x53:
+        op = hg_rvf_decode(i) ? OP_FP : OP_ILLEGAL;
+        break;
     case 0x13: {
         static const uint8_t t[8] = { OP_ADDI, OP_SLLI, OP_SLTI, OP_SLTIU, OP_XORI, OP_SRLI,
                                       OP_ORI, OP_ANDI };
@@ -187,7 +198,7 @@ void hg_rv_decode(HgInsn *i, uint32_t raw)
         break;
     }
     }
-    if (i->rd == 0) {
+    if (i->rd == 0 && !(op >= OP_FP && op <= OP_FLD)) {
         i->rd = 32;
     }
     i->op = op;
@@ -546,7 +557,7 @@ static unsigned load_size(unsigned op)
     switch (op) {
     case OP_LB: case OP_LBU: case OP_SB: return 1;
     case OP_LH: case OP_LHU: case OP_SH: return 2;
-    case OP_LW: case OP_LWU: case OP_SW: return 4;
+    case OP_LW: case OP_LWU: case OP_SW: case OP_FLW: case OP_FSW: return 4;
     default: return 8;
     }
 }
@@ -574,7 +585,7 @@ static bool memory_insn(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint
                 return false;
             }
         }
-    } else if (op >= OP_SB && op <= OP_SD) {
+    } else if ((op >= OP_SB && op <= OP_SD) || op == OP_FSW || op == OP_FSD) {
         cnt = HG_CNT_STORES;
     }
     for (uint32_t m = mask; m; m &= m - 1) {
@@ -592,6 +603,15 @@ static bool memory_insn(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint
             break;
         case OP_SB: case OP_SH: case OP_SW: case OP_SD:
             n = lane_store(e, asid, A + IMM, size, B, f);
+            break;
+        case OP_FLW: case OP_FLD:
+            n = lane_load(e, asid, A + IMM, size, &v, f);
+            if (!n) {
+                w->f[in->rd][l] = op == OP_FLW ? v | HG_FP_BOX : v;
+            }
+            break;
+        case OP_FSW: case OP_FSD:
+            n = lane_store(e, asid, A + IMM, size, w->f[in->rs2][l], f);
             break;
         case OP_LR_W: case OP_LR_D:
             n = lane_lr(e, asid, A, size, &v, f);
@@ -848,6 +868,7 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
 
             case OP_LB: case OP_LH: case OP_LW: case OP_LD: case OP_LBU: case OP_LHU:
             case OP_LWU: case OP_SB: case OP_SH: case OP_SW: case OP_SD:
+            case OP_FLW: case OP_FLD: case OP_FSW: case OP_FSD:
             case OP_LR_W: case OP_LR_D: case OP_SC_W: case OP_SC_D:
             case OP_AMO_W: case OP_AMO_D:
                 good = memory_insn(e, c, w, in, mask, r);
@@ -877,13 +898,24 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
                     e->ic[i].valid = false;
                 }
                 break;
+            case OP_FP: {
+                int bad = hg_rvf_run(w, in, mask);
+                if (bad >= 0) {
+                    *r = (HgResult) { .err = HG_ERR_ILLEGAL, .addr = in->raw, .thread = bad };
+                    res = HG_RUN_ERROR;
+                }
+                break;
+            }
             case OP_CSR: {
                 unsigned f3 = in->raw >> 12 & 7;
-                bool writes = (f3 & 3) == 1 || in->rs1 != 0;    /* all are read-only */
+                bool writes = (f3 & 3) == 1 || in->rs1 != 0;
+                bool fp = hg_rvf_is_csr(in->imm);       /* all others are read-only */
                 for (uint32_t m = mask; m && res == HG_RUN_OK; m &= m - 1) {
                     unsigned l = __builtin_ctz(m);
                     uint64_t v;
-                    if (writes || !read_csr(e, c, w, in->imm, l, n, &v)) {
+                    if (fp) {
+                        D = hg_rvf_csr(w, l, in->raw, f3 & 4 ? in->rs1 : A);
+                    } else if (writes || !read_csr(e, c, w, in->imm, l, n, &v)) {
                         *r = (HgResult) { .err = HG_ERR_ILLEGAL, .addr = in->raw, .thread = l };
                         res = HG_RUN_ERROR;
                     } else {

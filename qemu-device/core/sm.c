@@ -224,6 +224,8 @@ static void init_block(HgEngine *e, HgCtx *c, unsigned b)
         uint32_t bytes = (uint32_t)c->desc[5];
 
         memset(w->x, 0, sizeof(w->x));
+        memset(w->f, 0, sizeof(w->f));
+        memset(w->fcsr, 0, sizeof(w->fcsr));
         memset(w->icount, 0, sizeof(w->icount));
         memset(w->res_addr, 0, sizeof(w->res_addr));
         memset(w->res_val, 0, sizeof(w->res_val));

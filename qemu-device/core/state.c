@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
-#define STATE_VERSION 2
+#define STATE_VERSION 3
 
 typedef struct Ar {
     uint8_t *buf;
@@ -335,6 +335,8 @@ static void io_warp(Ar *a, HgDev *d, HgCtx *c, unsigned s, unsigned k)
         return;
     }
     io(a, w->x, sizeof(uint64_t) * 32 * HG_LANES);
+    IO(w->f);
+    IO(w->fcsr);                /* any: a rounding mode that does not exist traps when used */
     IO(w->pc);
     IO(w->icount);
     IO(w->res_addr);

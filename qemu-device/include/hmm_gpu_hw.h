@@ -373,9 +373,12 @@
 #define HG_ERR_BARRIER			9	/* barrier that can never complete */
 
 /*
- * SIMT: each lane is an RV64IMA hart (plus Zicsr and Zifencei).  A thread
- * starts with a0 = args, sp as above, pc = entry, other registers 0.
+ * SIMT: each lane is an RV64IMAFD hart (plus Zicsr and Zifencei).  A thread
+ * starts with a0 = args, sp as above, pc = entry, other registers (fcsr too) 0.
  */
+#define HG_CSR_FFLAGS			0x001	/* these three can be written, no others */
+#define HG_CSR_FRM			0x002
+#define HG_CSR_FCSR			0x003
 #define HG_CSR_CYCLE			0xc00
 #define HG_CSR_TIME			0xc01
 #define HG_CSR_INSTRET			0xc02

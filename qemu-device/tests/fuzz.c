@@ -82,6 +82,9 @@ static void setup(HgDev *d, ThHost *h)
         0x00329313,             /* slli t1, t0, 3 */
         0x00a30333,             /* add t1, t1, a0 */
         0x00533023,             /* sd t0, 0(t1) */
+        0xd222f053,             /* fcvt.d.l ft0, t0 */
+        0x1a0070d3,             /* fdiv.d ft1, ft0, ft0 */
+        0x00133027,             /* fsd ft1, 0(t1) */
         0x0055302f,             /* amoadd.d zero, t0, (a0) */
         0x0000100b,             /* barrier */
         0x0000000b,             /* exit */
@@ -211,7 +214,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         }
         case 8: {               /* an instruction */
-            uint32_t i = take(&in, 1) & 7, v = take(&in, 4);
+            uint32_t i = take(&in, 1) & 15, v = take(&in, 4);
             memcpy(h->ram + 0x8000 + i * 4, &v, 4);
             break;
         }

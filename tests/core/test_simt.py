@@ -30,8 +30,10 @@ IMM12 = st.integers(-2048, 2047)
 @st.composite
 def insn(draw: st.DrawFn) -> list[Item]:
     """One computation, memory access or atomic; memory stays in the lane's or the shared part."""
-    kind = draw(st.integers(0, 9))
+    kind = draw(st.integers(0, 13))
     rd, a, b = draw(DEST), draw(REGS), draw(REGS)
+    if kind > 9:
+        return draw(fp_insn(kind))
     if kind <= 2:
         return [asm.r(draw(st.sampled_from(sorted(asm.OP | asm.OPW))), rd, a, b)]
     if kind == 3:
@@ -54,6 +56,36 @@ def insn(draw: st.DrawFn) -> list[Item]:
         return [asm.amo(draw(st.sampled_from(sorted(asm.AMO))), w, rd, a, base)]
     w = draw(st.sampled_from("wd"))
     return [asm.lr(w, rd, 9), asm.i("addi", rd or 5, rd or 5, 1), asm.sc(w, 14, rd or 5, 9)]
+
+
+FREGS = st.integers(0, 7)
+
+
+@st.composite
+def fp_insn(draw: st.DrawFn, kind: int) -> list[Item]:
+    """An F or D operation, a load or store, or a write of fcsr (rounding modes that exist)."""
+    fmt = draw(st.sampled_from("sd"))
+    rd, a, b = draw(FREGS), draw(FREGS), draw(FREGS)
+    rm = draw(st.sampled_from([0, 1, 2, 3, 4, 7, 7, 7]))
+    if kind <= 11:
+        name = draw(st.sampled_from(sorted([*asm.FP, *asm.FMA])))
+        if name in asm.FMA:
+            return [asm.fma(name, fmt, rd, a, b, draw(FREGS), rm)]
+        if name.startswith(("fcvt_", "fmv_")) and name != "fcvt_f":
+            a = draw(REGS)
+        elif name in ("fle", "flt", "feq", "fmv.x", "fclass") or name.startswith("fcvt."):
+            rd = draw(DEST)
+        return [asm.fp(name, fmt, rd, a, b, rm)]
+    if kind == 12:
+        off = draw(st.integers(0, 120))
+        return [draw(st.sampled_from([asm.fload, asm.fstore]))(fmt, rd, 8, off)]
+    how = draw(st.sampled_from(["csrrw", "csrrs", "csrrc", "csrrwi", "csrrsi", "csrrci"]))
+    if how.endswith("i"):
+        return [asm.csr(how, draw(DEST), "fflags", draw(st.integers(0, 31)))]
+    if draw(st.booleans()):
+        return [asm.csr(how, draw(DEST), "fflags", draw(REGS))]
+    # lanes round differently: 0 to 3
+    return [asm.i("andi", 19, draw(REGS), 3), asm.csr("csrrw", draw(DEST), "frm", 19)]
 
 
 @st.composite
@@ -113,6 +145,8 @@ def programs(draw: st.DrawFn) -> bytes:
     items += [csrr(21, "tid"), asm.i("slli", 21, 21, 8), *li(22, OUT), asm.r("add", 21, 21, 22)]
     regs = [0, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18]
     items += [asm.store("sd", reg, 21, 8 * k) for k, reg in enumerate(regs)]
+    items += [asm.fstore("d", reg, 21, 112 + 8 * reg) for reg in range(8)]
+    items += [csrr(24, "fcsr"), asm.store("sd", 24, 21, 176)]
     items += [csrr(23, "instret"), asm.store("sd", 23, 21, 240), EXIT]
     return assemble(items)
 
