@@ -191,6 +191,8 @@ struct HgEngine {
     /* SM, slice owner: */
     uint64_t cycles;            /* warp instructions issued */
     HgIcPage *ic;
+    uint8_t *shared;            /* of the block whose warp runs */
+    uint32_t shared_bytes;
     /* slice owner: coalesced ram_written/vram_written of one instruction */
     struct {
         uint8_t *ptr;
@@ -224,7 +226,8 @@ typedef struct HgWarp {
     uint64_t res_addr[HG_LANES], res_val[HG_LANES];
     uint8_t res_size[HG_LANES]; /* 0 = no reservation */
     uint32_t live;              /* not ended */
-    uint32_t barrier;           /* subset of live that waits */
+    uint32_t barrier;           /* subset of live that waits for the block */
+    uint32_t wsync;             /* another one that waits for the rest of the warp */
     uint32_t replay;            /* lanes whose access was sent again: they go first */
     uint32_t starve;
     uint64_t owed;              /* key of the replay that waits for `replay`, or 0 */
@@ -248,6 +251,7 @@ typedef struct HgBlock {
 typedef struct HgCtxSm {
     HgWarp *warps;
     HgBlock *blocks;            /* cfg.warps of them */
+    uint8_t *shared;            /* HG_SHARED_MAX bytes: block b's at b * hg_shared_step() */
     _Atomic uint32_t run_mask;  /* warps that can issue */
     uint32_t free_mask;         /* d->lock */
     uint32_t last;              /* last warp issued */
@@ -315,6 +319,22 @@ struct HgCtx {
     HgCtxSm *sm;                /* cfg.sms, allocated at first enable */
     HgCopy copy;
 };
+
+static inline uint32_t hg_shared_bytes(const HgCtx *c)
+{
+    return c->desc[5] >> 32;
+}
+
+static inline uint32_t hg_shared_step(const HgCtx *c)
+{
+    return (hg_shared_bytes(c) + 15) & ~15u;
+}
+
+/* Lanes that can issue. */
+static inline uint32_t hg_warp_active(const HgWarp *w)
+{
+    return w->live & ~w->barrier & ~w->wsync;
+}
 
 typedef struct HgRing {
     uint64_t base;
@@ -623,6 +643,7 @@ uint32_t hg_sm_slice(HgEngine *e, HgCtx *c, uint32_t budget);   /* d->lock on en
 void hg_launch_start(HgDev *d, HgCtx *c);                   /* d->lock */
 void hg_launch_fail(HgDev *d, HgCtx *c, const HgResult *r); /* d->lock */
 void hg_launch_try_finish(HgDev *d, HgCtx *c);              /* d->lock */
+unsigned hg_block_slots(const HgDev *d, const HgCtx *c);   /* blocks that an SM takes at once */
 bool hg_ctx_alloc(HgDev *d, HgCtx *c);
 void hg_ctx_free(HgDev *d, HgCtx *c);
 void hg_ctx_clear_warps(HgDev *d, HgCtx *c);                /* d->lock */

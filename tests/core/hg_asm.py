@@ -14,6 +14,7 @@ Item = int | str | Fixup
 
 EXIT = 0x0000000B
 BARRIER = 0x0000100B
+WARP_SYNC = 0x0200100B
 ECALL = 0x00000073
 EBREAK = 0x00100073
 FENCE = 0x0FF0000F
@@ -43,6 +44,7 @@ CSR = {
     "fflags": 1, "frm": 2, "fcsr": 3,
     "cycle": 0xC00, "time": 0xC01, "instret": 0xC02, "tid": 0xCC0, "bid": 0xCC1,
     "ntid": 0xCC2, "nbid": 0xCC3, "lane": 0xCC4, "warp": 0xCC5, "sm": 0xCC6, "args": 0xCC7,
+    "shared": 0xCC8,
 }  # fmt: skip
 FP = {  # name: (funct5, rs2 or None, funct3 or None if it is the rounding mode)
     "fadd": (0x00, None, None), "fsub": (0x01, None, None), "fmul": (0x02, None, None),
@@ -57,6 +59,8 @@ FP = {  # name: (funct5, rs2 or None, funct3 or None if it is the rounding mode)
 }  # fmt: skip
 FMA = {"fmadd": 0x43, "fmsub": 0x47, "fnmsub": 0x4B, "fnmadd": 0x4F}
 DYN = 7
+SHUFFLE = {"idx": 0, "up": 1, "down": 2, "xor": 3}
+VOTE = {"ballot": 0, "any": 1, "all": 2}
 
 
 def r(name: str, rd: int, rs1: int, rs2: int) -> int:
@@ -180,6 +184,16 @@ def fstore(fmt: str, rs2: int, rs1: int, imm: int = 0) -> int:
         (imm >> 5 & 0x7F) << 25 | rs2 << 20 | rs1 << 15 | (2 + "sd".index(fmt)) << 12
         | (imm & 31) << 7 | 0x27
     )  # fmt: skip
+
+
+def shuffle(how: str, rd: int, rs1: int, rs2: int) -> int:
+    """rd = rs1 of the lane that rs2 chooses."""
+    return SHUFFLE[how] << 25 | rs2 << 20 | rs1 << 15 | 2 << 12 | rd << 7 | 0x0B
+
+
+def vote(what: str, rd: int, rs1: int) -> int:
+    """rd from the lanes whose rs1 is not 0."""
+    return VOTE[what] << 25 | rs1 << 15 | 3 << 12 | rd << 7 | 0x0B
 
 
 def amo(name: str, width: str, rd: int, rs2: int, rs1: int) -> int:

@@ -101,6 +101,7 @@ class Lane:
     instret: int = 0
     live: bool = True
     waiting: bool = False
+    synced: bool = False  # waits for the rest of the warp
     reservation: tuple[int, int, int] | None = None  # address, size, value
 
 
@@ -125,8 +126,13 @@ class Warp:
     def run(self, limit: int = 100_000) -> None:
         """Until all lanes ended; AssertionError after ``limit`` issues."""
         for _ in range(limit):
-            ready = [ln for ln in self.lanes if ln.live and not ln.waiting]
+            ready = [ln for ln in self.lanes if ln.live and not ln.waiting and not ln.synced]
             if not ready:
+                if any(ln.synced for ln in self.lanes):
+                    assert all(ln.synced for ln in self.lanes if ln.live), "warp never together"
+                    for ln in self.lanes:
+                        ln.synced = False
+                    continue
                 waiting = [ln for ln in self.lanes if ln.waiting]
                 if not waiting:
                     return
@@ -135,10 +141,35 @@ class Warp:
                     ln.waiting = False
                 continue
             low = min(ln.pc for ln in ready)
-            for ln in ready:
-                if ln.pc == low:
-                    self._one(ln)
+            group = [n for n, ln in enumerate(self.lanes)
+                     if ln.pc == low and ln.live and not ln.waiting and not ln.synced]  # fmt: skip
+            w = self.code[(low - self.base) // 4]
+            if w & 0x7F == 0x0B and w >> 12 & 7 >= 2:
+                self._together(group, w)
+                continue
+            for n in group:
+                self._one(self.lanes[n])
         raise AssertionError("reference does not end")
+
+    def _together(self, group: list[int], w: int) -> None:
+        """A shuffle or vote of these lanes."""
+        rd, rs1, rs2, f7 = w >> 7 & 31, w >> 15 & 31, w >> 20 & 31, w >> 25
+        values = {n: self.lanes[n].x[rs1] for n in group}
+        ballot = sum(1 << n for n in group if values[n])
+        out = {}
+        for n in group:
+            by = self.lanes[n].x[rs2]
+            if w >> 12 & 7 == 2:
+                source = [by % 32, n - by, n + by, n ^ by][f7]
+                out[n] = values.get(source, values[n])
+            else:
+                out[n] = [ballot, int(ballot != 0), int(all(values.values()))][f7]
+        for n in group:
+            ln = self.lanes[n]
+            if rd:
+                ln.x[rd] = out[n]
+            ln.pc += 4
+            ln.instret += 1
 
     def _one(self, ln: Lane) -> None:
         w = self.code[(ln.pc - self.base) // 4]
@@ -204,6 +235,8 @@ class Warp:
             ln.live = False
         elif w == 0x100B:
             ln.waiting = True
+        elif w == 0x0200100B:
+            ln.synced = True
         else:
             raise AssertionError(f"reference: unknown word {w:#x}")
         if out is not None and rd:

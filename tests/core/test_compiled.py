@@ -61,9 +61,9 @@ def tool(*names: str) -> str:
     raise FileNotFoundError(f"none of {', '.join(names)} is installed")
 
 
-def build(folder: Path) -> bytes:
+def build(folder: Path, source: str) -> bytes:
     """Code bytes from CODE on; the entry is the first."""
-    (folder / "t.c").write_text(SOURCE)
+    (folder / "t.c").write_text(source)
     clang = tool("clang", "clang-19", "clang-16", "clang-14")
     lld = tool("ld.lld", "ld.lld-19", "ld.lld-16", "ld.lld-14")
     kernels = ROOT / "guest-driver" / "kernels"
@@ -99,7 +99,7 @@ def reference(a: np.ndarray, b: np.ndarray, u: np.ndarray, v: np.ndarray) -> tup
 
 @pytest.mark.parametrize(("n", "lazy"), [(1000, False), (777, True)])
 def test_compiled_kernel(tmp_path: Path, n: int, lazy: bool) -> None:
-    code = build(tmp_path)
+    code = build(tmp_path, SOURCE)
     rng = np.random.default_rng(n)
     a, b = rng.normal(0, 100, n), rng.normal(0, 100, n)
     u, v = (rng.normal(0, 100, n).astype(np.float32) for _ in range(2))
@@ -139,3 +139,83 @@ def test_compiled_kernel(tmp_path: Path, n: int, lazy: bool) -> None:
         assert fetch(2) == out.tobytes()
         assert fetch(5) == w.tobytes()
         assert fetch(6) == whole.astype(np.int64).tobytes()
+
+
+SUMS = """
+#include "hmm_gpu_kernel.h"
+
+struct args {
+	const float *in;
+	float *sums;
+	uint32_t *above;
+	uint32_t n;
+};
+
+HMM_KERNEL(start, struct args)
+{
+	float *part = hmm_shared();
+	uint32_t i = hmm_thread(), warps = hmm_ntid() / 32;
+	float v = i < args->n ? args->in[i] : 0;
+
+	/* lanes that branched must meet again for this */
+	uint32_t above = hmm_ballot(v > 1);
+
+	for (uint32_t d = 16; d; d /= 2) {
+		union { float f; uint32_t u; } x = { .f = v };
+
+		x.u = (uint32_t)hmm_shuffle_down(x.u, d);
+		v += x.f;
+	}
+	if (hmm_lane() == 0) {
+		args->above[i / 32] = above;
+		part[hmm_tid() / 32] = v;
+	}
+	hmm_barrier();
+	if (hmm_tid() == 0) {
+		v = 0;
+		for (uint32_t k = 0; k < warps; k++)
+			v += part[k];
+		args->sums[hmm_bid()] = v + (float)hmm_shared_size() * 0;
+	}
+}
+"""
+
+
+def test_compiled_sum_of_a_block(tmp_path: Path) -> None:
+    """A sum by shuffles and block-shared memory, in the order of additions that it has."""
+    code = build(tmp_path, SUMS)
+    n, block = 1000, 256
+    values = np.random.default_rng(1).normal(0, 1, n).astype(np.float32)
+    padded = np.zeros(1024, np.float32)
+    padded[:n] = values
+    lanes = padded.reshape(-1, 32).copy()
+    for d in (16, 8, 4, 2, 1):
+        moved = lanes.copy()
+        moved[:, : 32 - d] = lanes[:, d:]
+        lanes = lanes + moved
+    sums = []
+    for warps in lanes[:, 0].reshape(-1, block // 32):
+        total = np.float32(0)
+        for part in warps:
+            total += part
+        sums.append(total)
+    with Device() as dev:
+        t = Tables(dev, 1)
+        page = dev.alloc()
+        dev.write(page, code)
+        t.map(CODE, page, FULL | SYS)
+        data = dev.alloc(4)
+        for k in range(4):
+            t.map(DATA + k * PAGE, data + k * PAGE, FULL | SYS)
+        dev.write(data, struct.pack("<3QI", DATA + PAGE, DATA + 2 * PAGE, DATA + 3 * PAGE, n))
+        dev.write(data + PAGE, values.tobytes())
+        stack = dev.alloc(64)
+        for k in range(64):
+            t.map(STACK + k * PAGE, stack + k * PAGE, FULL | SYS)
+        rep = Ctx(dev, 1, 1).launch(CODE, DATA, grid=4, block=block, local=STACK, local_bytes=512,
+                                    shared=4 * block // 32)  # fmt: skip
+        dev.run(lambda: dev.report(rep).complete)
+        assert dev.report(rep).status == HW.HG_ERR_NONE, dev.report(rep)
+        assert dev.read(data + 2 * PAGE, 16) == np.array(sums, np.float32).tobytes()
+        bits = np.packbits(padded > 1, bitorder="little").tobytes()
+        assert dev.read(data + 3 * PAGE, 128) == bits

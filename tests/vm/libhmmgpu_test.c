@@ -128,7 +128,7 @@ static void job_errors(void)
 	l.block = HG_MAX_BLOCK + 1;
 	CHECK(hmmgpu_run(ctx, &l, &r) == -EINVAL);
 	l.block = 1;
-	l.pad = 1;
+	l.shared_size = HG_SHARED_MAX + 1;
 	CHECK(hmmgpu_run(ctx, &l, &r) == -EINVAL);
 	/* The context works on. */
 	ids();
