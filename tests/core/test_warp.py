@@ -83,12 +83,14 @@ def test_vote(what: str, modulus: int) -> None:
 
 
 def flag_then_ballot(gather: list[Item]) -> list[Item]:
-    """Even lanes spin until lane 1 has set a flag, which it can only by running ahead of them;
-    then all vote."""
+    """Even lanes spin until lane 1 has set a flag, which it can only by running ahead of them,
+    and work so long then that the others could run ahead again; then all vote."""
     return [
         csrr(5, "lane"), *li(6, 1), asm.i("addi", 11, 10, 1024), asm.r("and", 7, 5, 6),
         branch("bne", 7, 0, "odd"),
-        "spin:", asm.load("ld", 8, 11), branch("beq", 8, 0, "spin"), asm.jal(0, "join"),
+        "spin:", asm.load("ld", 8, 11), branch("beq", 8, 0, "spin"),
+        *li(12, 5000), "work:", asm.i("addi", 12, 12, -1), branch("bne", 12, 0, "work"),
+        asm.jal(0, "join"),
         "odd:", branch("bne", 5, 6, "join"), asm.store("sd", 6, 11),
         "join:", *gather, asm.vote("ballot", 9, 6),
     ]  # fmt: skip
@@ -193,11 +195,15 @@ def test_survives_at_any_step(shift: int) -> None:
         *[FENCE] * shift,
         csrr(5, "tid"), *li(6, SHARED), asm.i("slli", 7, 5, 3), asm.r("add", 7, 7, 6),
         asm.i("andi", 8, 5, 7), "loop:", asm.i("addi", 8, 8, -1), branch("bge", 8, 0, "loop"),
-        asm.store("sd", 5, 7), WARP_SYNC, *li(11, 1), asm.shuffle("xor", 9, 5, 11),
+        asm.store("sd", 5, 7), asm.i("andi", 8, 5, 1), branch("bne", 8, 0, "far"),
+        "gather:", WARP_SYNC, *li(11, 1), asm.shuffle("xor", 9, 5, 11),
         asm.i("andi", 8, 5, 3), "more:", asm.i("addi", 8, 8, -1),
         asm.amo("amoadd", "d", 0, 9, 7), branch("bge", 8, 0, "more"), WARP_SYNC,
         asm.vote("ballot", 12, 5), BARRIER, asm.i("xori", 13, 7, 512), asm.load("ld", 14, 13),
         asm.r("add", 14, 14, 12), *out(14), EXIT,
+        # the others wait at a lower pc meanwhile
+        "far:", *li(8, 100), "turn:", asm.i("addi", 8, 8, -1), branch("bne", 8, 0, "turn"),
+        asm.jal(0, "gather"),
     ]  # fmt: skip
     block, grid = 128, 4
 
