@@ -389,11 +389,11 @@ int hg_launch_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 	u64 desc[HG_DESC_SIZE / 8] = {
 		HG_OP_LAUNCH, args->entry, args->args,
 		args->grid | (u64)args->block << 32,
-		args->local_base, args->local_size, args->budget,
+		args->local_base, args->local_size | (u64)args->shared_size << 32, args->budget,
 	};
 
 	/* What the device would stop the context for is refused here. */
-	if (args->flags || args->pad || !args->grid || !args->block ||
+	if (args->flags || args->shared_size > HG_SHARED_MAX || !args->grid || !args->block ||
 	    args->block > min_t(u32, HG_MAX_BLOCK, hdev->warps * HG_LANES) ||
 	    args->entry & 3 || args->local_size & 15)
 		return -EINVAL;

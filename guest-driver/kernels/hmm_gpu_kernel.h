@@ -17,15 +17,17 @@
  *	}
  *
  * Every thread runs the function once with `args`, the pointer of the launch.
- * Pointers are those of the process.  There is no C library, no floating point
- * and no scratch memory of a block; the stack is the size the launch asked for.
+ * Pointers are those of the process.  There is no C library; the stack is the
+ * size the launch asked for, and so is the memory that the threads of a block
+ * share (hmm_shared()).  For float and double compile with -march=rv64imafd
+ * -mabi=lp64d.
  *
  * Memory order is RISC-V's (RVWMO): use hmm_fence() or the __atomic built-ins
  * between threads, and between GPU and CPU.  Atomics work on any memory.
  *
  * With HMM_GPU_NATIVE defined (tests), the same source compiles for the host:
  * the test sets hmm_native_ids and calls NAME(args) once a thread; kernels with
- * hmm_barrier() cannot be run that way.
+ * hmm_barrier(), and what needs a warp or a block, cannot be run that way.
  */
 #ifndef HMM_GPU_KERNEL_H
 #define HMM_GPU_KERNEL_H
@@ -85,6 +87,43 @@ static inline void hmm_barrier(void)
 
 static inline void hmm_fence(void) { __asm__ volatile("fence rw, rw" ::: "memory"); }
 static inline void hmm_compiler_barrier(void) { __asm__ volatile("" ::: "memory"); }
+
+/* The block's own memory, and how much the launch gave it; zero at the block's start. */
+static inline void *hmm_shared(void) { return (void *)HG_SHARED_BASE; }
+static inline uint32_t hmm_shared_size(void) { return (uint32_t)HMM_CSR_READ_(HG_CSR_SHARED); }
+
+/*
+ * Among the lanes of a warp.  Each of these first waits until all lanes that
+ * have not ended do the same, so all of them must come here, and none may wait
+ * for the block meanwhile.  One copy of the code, never inlined: the compiler
+ * may not give lanes that branched copies of their own, at other addresses.
+ */
+#define HMM_WARP_ static __attribute__((noinline, noduplicate, unused))
+#define HMM_SHUFFLE_(name, how)							\
+	HMM_WARP_ uint64_t name(uint64_t value, uint32_t by)			\
+	{									\
+		__asm__ volatile(".word %2\n\t.insn r 0x0b, 2, %3, %0, %0, %1"	\
+				 : "+r"(value)					\
+				 : "r"((uint64_t)by), "i"(HG_INSN_WARP_SYNC), "i"(how) : "memory"); \
+		return value;							\
+	}
+#define HMM_VOTE_(name, what)							\
+	HMM_WARP_ uint32_t name(uint32_t flag)					\
+	{									\
+		uint64_t v_ = flag;						\
+		__asm__ volatile(".word %1\n\t.insn r 0x0b, 3, %2, %0, %0, x0"	\
+				 : "+r"(v_) : "i"(HG_INSN_WARP_SYNC), "i"(what) : "memory"); \
+		return (uint32_t)v_;						\
+	}
+/* `value` of lane `by` modulo 32, own - by, own + by, own ^ by; the own one if there is none. */
+HMM_SHUFFLE_(hmm_shuffle, HG_SHUFFLE_IDX)
+HMM_SHUFFLE_(hmm_shuffle_up, HG_SHUFFLE_UP)
+HMM_SHUFFLE_(hmm_shuffle_down, HG_SHUFFLE_DOWN)
+HMM_SHUFFLE_(hmm_shuffle_xor, HG_SHUFFLE_XOR)
+/* Mask of the lanes whose flag is not 0; is there one; are all. */
+HMM_VOTE_(hmm_ballot, HG_VOTE_BALLOT)
+HMM_VOTE_(hmm_any, HG_VOTE_ANY)
+HMM_VOTE_(hmm_all, HG_VOTE_ALL)
 
 /* A thread has no caller to return to, so the entry ends it after the body. */
 #define HMM_KERNEL(name, type)							\

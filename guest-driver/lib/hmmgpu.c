@@ -260,14 +260,14 @@ int hmmgpu_launch(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *l, uint64_
 		.ctx_id = ctx->id, .entry = l->entry, .args = l->args,
 		.grid = l->grid, .block = l->block,
 		.local_size = l->local_size ? l->local_size : HMMGPU_DEFAULT_LOCAL,
-		.budget = l->budget,
+		.shared_size = l->shared_size, .budget = l->budget,
 		.in_syncobj = l->in_syncobj, .out_syncobj = l->out_syncobj,
 	};
 	uint64_t base;
 	int ret;
 
 	/* A stack pointer on RISC-V is a multiple of 16. */
-	if (l->pad || d.local_size > 0x10000000)
+	if (d.local_size > 0x10000000)
 		return -EINVAL;
 	d.local_size = (d.local_size + 15) & ~15u;
 	ret = get_local(ctx, d.local_size, &base);

@@ -143,7 +143,7 @@ struct hmmgpu_launch {
 	uint32_t local_size;	/* bytes of stack a thread; 0: HMMGPU_DEFAULT_LOCAL */
 	uint32_t in_syncobj;	/* starts after its fence; 0: none */
 	uint32_t out_syncobj;	/* gets the fence of this job; 0: none */
-	uint32_t pad;		/* 0 */
+	uint32_t shared_size;	/* bytes of memory that a block shares, up to 64 KiB */
 	uint64_t budget;	/* instructions a thread may take; 0: no limit */
 };
 

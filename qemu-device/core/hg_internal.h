@@ -155,7 +155,7 @@ typedef struct HgInsn {
     uint32_t raw;
     int32_t imm;
     uint8_t op;                 /* 0 = not decoded yet */
-    uint8_t rd, rs1, rs2;       /* rd 32 is a bin for x0 */
+    uint8_t rd, rs1, rs2;       /* rd 32 is a bin for x0; f0 is a register */
 } HgInsn;
 
 typedef struct HgIcPage {
@@ -191,6 +191,8 @@ struct HgEngine {
     /* SM, slice owner: */
     uint64_t cycles;            /* warp instructions issued */
     HgIcPage *ic;
+    uint8_t *shared;            /* of the block whose warp runs */
+    uint32_t shared_bytes;
     /* slice owner: coalesced ram_written/vram_written of one instruction */
     struct {
         uint8_t *ptr;
@@ -217,12 +219,15 @@ enum { HG_W_FREE, HG_W_ACTIVE, HG_W_STALL };
  */
 typedef struct HgWarp {
     uint64_t x[33][HG_LANES];
+    uint64_t f[32][HG_LANES];   /* a binary32 has ones above it */
+    uint8_t fcsr[HG_LANES];     /* rounding mode and flags, as CSR fcsr */
     uint64_t pc[HG_LANES];
     uint64_t icount[HG_LANES];
     uint64_t res_addr[HG_LANES], res_val[HG_LANES];
     uint8_t res_size[HG_LANES]; /* 0 = no reservation */
     uint32_t live;              /* not ended */
-    uint32_t barrier;           /* subset of live that waits */
+    uint32_t barrier;           /* subset of live that waits for the block */
+    uint32_t wsync;             /* another one that waits for the rest of the warp */
     uint32_t replay;            /* lanes whose access was sent again: they go first */
     uint32_t starve;
     uint64_t owed;              /* key of the replay that waits for `replay`, or 0 */
@@ -246,6 +251,7 @@ typedef struct HgBlock {
 typedef struct HgCtxSm {
     HgWarp *warps;
     HgBlock *blocks;            /* cfg.warps of them */
+    uint8_t *shared;            /* HG_SHARED_MAX bytes: block b's at b * hg_shared_step() */
     _Atomic uint32_t run_mask;  /* warps that can issue */
     uint32_t free_mask;         /* d->lock */
     uint32_t last;              /* last warp issued */
@@ -313,6 +319,22 @@ struct HgCtx {
     HgCtxSm *sm;                /* cfg.sms, allocated at first enable */
     HgCopy copy;
 };
+
+static inline uint32_t hg_shared_bytes(const HgCtx *c)
+{
+    return c->desc[5] >> 32;
+}
+
+static inline uint32_t hg_shared_step(const HgCtx *c)
+{
+    return (hg_shared_bytes(c) + 15) & ~15u;
+}
+
+/* Lanes that can issue. */
+static inline uint32_t hg_warp_active(const HgWarp *w)
+{
+    return w->live & ~w->barrier & ~w->wsync;
+}
 
 typedef struct HgRing {
     uint64_t base;
@@ -621,6 +643,7 @@ uint32_t hg_sm_slice(HgEngine *e, HgCtx *c, uint32_t budget);   /* d->lock on en
 void hg_launch_start(HgDev *d, HgCtx *c);                   /* d->lock */
 void hg_launch_fail(HgDev *d, HgCtx *c, const HgResult *r); /* d->lock */
 void hg_launch_try_finish(HgDev *d, HgCtx *c);              /* d->lock */
+unsigned hg_block_slots(const HgDev *d, const HgCtx *c);   /* blocks that an SM takes at once */
 bool hg_ctx_alloc(HgDev *d, HgCtx *c);
 void hg_ctx_free(HgDev *d, HgCtx *c);
 void hg_ctx_clear_warps(HgDev *d, HgCtx *c);                /* d->lock */
@@ -630,6 +653,15 @@ typedef enum { HG_RUN_OK, HG_RUN_STALL, HG_RUN_IDLE, HG_RUN_ERROR } HgRun;
 void hg_rv_decode(HgInsn *i, uint32_t raw);
 /* Up to *budget warp instructions (decremented); returns at attention. */
 HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r);
+
+/* -- rvf.c -- */
+#define HG_FP_BOX       ((uint64_t)0xffffffff << 32)   /* above a binary32 */
+bool hg_rvf_decode(HgInsn *i);
+/* Arithmetic and moves; the lane whose rounding mode does not exist, or -1. */
+int hg_rvf_run(HgWarp *w, const HgInsn *in, uint32_t mask);
+/* fflags, frm and fcsr: the old value; arg is rs1 or the immediate. */
+bool hg_rvf_is_csr(unsigned csr);
+uint64_t hg_rvf_csr(HgWarp *w, unsigned l, uint32_t raw, uint64_t arg);
 
 /* -- ce.c -- */
 HgCtx *hg_ce_pick(HgEngine *e);                             /* d->lock */

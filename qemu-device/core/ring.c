@@ -187,7 +187,8 @@ bool hg_launch_ok(HgDev *d, HgCtx *c)
     uint32_t grid = (uint32_t)c->desc[3], block = c->desc[3] >> 32;
 
     return !(c->desc[0] >> 8) && grid && block && block <= HG_MAX_BLOCK &&
-           block <= d->cfg.warps * HG_LANES && !(c->desc[5] >> 32) && report_ok(c);
+           block <= d->cfg.warps * HG_LANES && hg_shared_bytes(c) <= HG_SHARED_MAX &&
+           report_ok(c);
 }
 
 /* Copies are ready to go; injected misbehaviour is decided here. */

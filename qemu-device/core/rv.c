@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * RV64IMA + Zicsr + Zifencei, 32 lanes at a time.
+ * RV64IMAFD + Zicsr + Zifencei, 32 lanes at a time (F and D: rvf.c).
  *
  * A warp issues for the lanes with the lowest pc together, so lanes that
  * diverged meet again.  So that a lane that spins at a low pc cannot keep the
@@ -26,6 +26,8 @@ enum {
     OP_MUL, OP_MULH, OP_MULHSU, OP_MULHU, OP_DIV, OP_DIVU, OP_REM, OP_REMU,
     OP_MULW, OP_DIVW, OP_DIVUW, OP_REMW, OP_REMUW,
     OP_FENCE, OP_FENCE_I, OP_ECALL, OP_EBREAK, OP_CSR, OP_EXIT, OP_BARRIER,
+    OP_WARP_SYNC, OP_SHUFFLE, OP_VOTE,
+    OP_FP, OP_FLW, OP_FLD, OP_FSW, OP_FSD,
     OP_LR_W, OP_LR_D, OP_SC_W, OP_SC_D, OP_AMO_W, OP_AMO_D,
 };
 
@@ -50,7 +52,7 @@ static int amo_op(unsigned funct5)
     }
 }
 
-/* imm is what the operation needs: immediate, shift, CSR number or atomic operation. */
+/* imm is what the operation needs: immediate, shift, CSR number, atomic or FP operation. */
 void hg_rv_decode(HgInsn *i, uint32_t raw)
 {
     unsigned f3 = (raw >> 12) & 7, f7 = raw >> 25;
@@ -100,6 +102,16 @@ void hg_rv_decode(HgInsn *i, uint32_t raw)
         i->imm = sext((f7 << 5) | ((raw >> 7) & 31), 12);
         break;
     }
+    case 0x07:
+        op = f3 == 2 ? OP_FLW : f3 == 3 ? OP_FLD : OP_ILLEGAL;
+        break;
+    case 0x27:
+        op = f3 == 2 ? OP_FSW : f3 == 3 ? OP_FSD : OP_ILLEGAL;
+        i->imm = sext((f7 << 5) | ((raw >> 7) & 31), 12);
+        break;
+    case 0x43: case 0x47: case 0x4b: case 0x4f: case 0x53:
+        op = hg_rvf_decode(i) ? OP_FP : OP_ILLEGAL;
+        break;
     case 0x13: {
         static const uint8_t t[8] = { OP_ADDI, OP_SLLI, OP_SLTI, OP_SLTIU, OP_XORI, OP_SRLI,
                                       OP_ORI, OP_ANDI };
@@ -169,6 +181,14 @@ void hg_rv_decode(HgInsn *i, uint32_t raw)
             op = OP_EXIT;
         } else if (raw == HG_INSN_BARRIER) {
             op = OP_BARRIER;
+        } else if (raw == HG_INSN_WARP_SYNC) {
+            op = OP_WARP_SYNC;
+        } else if (f3 == 2 && f7 <= HG_SHUFFLE_XOR) {
+            op = OP_SHUFFLE;
+            i->imm = f7;
+        } else if (f3 == 3 && f7 <= HG_VOTE_ALL && i->rs2 == 0) {
+            op = OP_VOTE;
+            i->imm = f7;
         }
         break;
     case 0x2f: {
@@ -187,7 +207,7 @@ void hg_rv_decode(HgInsn *i, uint32_t raw)
         break;
     }
     }
-    if (i->rd == 0) {
+    if (i->rd == 0 && !(op >= OP_FP && op <= OP_FLD)) {
         i->rd = 32;
     }
     i->op = op;
@@ -256,6 +276,17 @@ static void poison(HgFault *f, uint64_t va, unsigned access)
 }
 
 /*
+ * Bytes of the block's shared memory, or NULL: then the address is one like any
+ * other, and all there are beyond 48 bits.  Only this SM touches them.
+ */
+static uint8_t *in_shared(HgEngine *e, uint64_t va, unsigned size)
+{
+    uint64_t off = va - HG_SHARED_BASE;
+
+    return off < e->shared_bytes && size <= e->shared_bytes - off ? e->shared + off : NULL;
+}
+
+/*
  * Both return 0, or the number of faults put in f[0..1].  All translations
  * come before the first byte is moved.
  */
@@ -263,7 +294,15 @@ static unsigned lane_load(HgEngine *e, unsigned asid, uint64_t va, unsigned size
                           HgFault *f)
 {
     uint32_t off = va & HG_PAGE_MASK;
-    HgTlbEnt *t = hg_translate(e, asid, va, HG_ACCESS_READ, f);
+    uint8_t *sh = in_shared(e, va, size);
+    HgTlbEnt *t;
+
+    if (sh) {
+        *val = 0;
+        memcpy(val, sh, size);
+        return 0;
+    }
+    t = hg_translate(e, asid, va, HG_ACCESS_READ, f);
 
     if (off + size <= HG_PAGE_SIZE) {
         if (!t) {
@@ -314,7 +353,14 @@ static unsigned lane_store(HgEngine *e, unsigned asid, uint64_t va, unsigned siz
                            HgFault *f)
 {
     uint32_t off = va & HG_PAGE_MASK;
-    HgTlbEnt *t = hg_translate(e, asid, va, HG_ACCESS_WRITE, f);
+    uint8_t *sh = in_shared(e, va, size);
+    HgTlbEnt *t;
+
+    if (sh) {
+        memcpy(sh, &val, size);
+        return 0;
+    }
+    t = hg_translate(e, asid, va, HG_ACCESS_WRITE, f);
 
     if (off + size <= HG_PAGE_SIZE) {
         if (!t) {
@@ -364,8 +410,14 @@ static unsigned lane_atomic(HgEngine *e, unsigned asid, uint64_t va, unsigned si
                             uint64_t operand, uint64_t expected, uint64_t *old, HgFault *f)
 {
     uint32_t off = va & HG_PAGE_MASK;
-    HgTlbEnt *t = hg_translate(e, asid, va, HG_ACCESS_ATOMIC, f);
+    uint8_t *sh = in_shared(e, va, size);
+    HgTlbEnt *t;
 
+    if (sh) {
+        *old = hg_host_atomic(sh, size, op, operand, expected);
+        return 0;
+    }
+    t = hg_translate(e, asid, va, HG_ACCESS_ATOMIC, f);
     if (!t) {
         return 1;
     }
@@ -385,9 +437,15 @@ static unsigned lane_atomic(HgEngine *e, unsigned asid, uint64_t va, unsigned si
 static unsigned lane_lr(HgEngine *e, unsigned asid, uint64_t va, unsigned size, uint64_t *val,
                         HgFault *f)
 {
-    HgTlbEnt *t = hg_translate(e, asid, va, HG_ACCESS_ATOMIC, f);
+    uint8_t *sh = in_shared(e, va, size);
+    HgTlbEnt *t;
 
     *val = 0;
+    if (sh) {
+        memcpy(val, sh, size);
+        return 0;
+    }
+    t = hg_translate(e, asid, va, HG_ACCESS_ATOMIC, f);
     if (!t) {
         return 1;
     }
@@ -473,6 +531,7 @@ static bool read_csr(HgEngine *e, HgCtx *c, HgWarp *w, unsigned csr, unsigned l,
     case HG_CSR_WARP:    *v = w - c->sm[e->num].warps; return true;
     case HG_CSR_SM:      *v = e->num; return true;
     case HG_CSR_ARGS:    *v = c->desc[2]; return true;
+    case HG_CSR_SHARED:  *v = e->shared_bytes; return true;
     default:             return false;
     }
 }
@@ -541,12 +600,23 @@ static uint64_t mulh_u(uint64_t a, uint64_t b)
     return (uint64_t)(((unsigned __int128)a * b) >> 64);
 }
 
+/* The lane that l takes from; HG_LANES or more: none. */
+static unsigned shuffle_from(unsigned how, unsigned l, uint64_t by)
+{
+    switch (how) {
+    case HG_SHUFFLE_IDX:  return by % HG_LANES;
+    case HG_SHUFFLE_UP:   return by <= l ? l - by : HG_LANES;
+    case HG_SHUFFLE_DOWN: return by < HG_LANES ? l + by : HG_LANES;
+    default:              return by < HG_LANES ? l ^ by : HG_LANES;
+    }
+}
+
 static unsigned load_size(unsigned op)
 {
     switch (op) {
     case OP_LB: case OP_LBU: case OP_SB: return 1;
     case OP_LH: case OP_LHU: case OP_SH: return 2;
-    case OP_LW: case OP_LWU: case OP_SW: return 4;
+    case OP_LW: case OP_LWU: case OP_SW: case OP_FLW: case OP_FSW: return 4;
     default: return 8;
     }
 }
@@ -574,7 +644,7 @@ static bool memory_insn(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint
                 return false;
             }
         }
-    } else if (op >= OP_SB && op <= OP_SD) {
+    } else if ((op >= OP_SB && op <= OP_SD) || op == OP_FSW || op == OP_FSD) {
         cnt = HG_CNT_STORES;
     }
     for (uint32_t m = mask; m; m &= m - 1) {
@@ -592,6 +662,15 @@ static bool memory_insn(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint
             break;
         case OP_SB: case OP_SH: case OP_SW: case OP_SD:
             n = lane_store(e, asid, A + IMM, size, B, f);
+            break;
+        case OP_FLW: case OP_FLD:
+            n = lane_load(e, asid, A + IMM, size, &v, f);
+            if (!n) {
+                w->f[in->rd][l] = op == OP_FLW ? v | HG_FP_BOX : v;
+            }
+            break;
+        case OP_FSW: case OP_FSD:
+            n = lane_store(e, asid, A + IMM, size, w->f[in->rs2][l], f);
             break;
         case OP_LR_W: case OP_LR_D:
             n = lane_lr(e, asid, A, size, &v, f);
@@ -641,7 +720,7 @@ static bool memory_insn(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint
  */
 static uint32_t choose(HgWarp *w, uint64_t *pc, uint64_t *join, uint32_t *limit)
 {
-    uint32_t active = w->live & ~w->barrier, mask = 0;
+    uint32_t active = hg_warp_active(w), mask = 0;
     uint64_t low = UINT64_MAX, next = UINT64_MAX;
 
     if (!active) {
@@ -695,6 +774,8 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
     HgCtxSm *cs = &c->sm[e->num];
     uint64_t per_thread = c->desc[6];
 
+    e->shared = cs->shared + w->block * hg_shared_step(c);
+    e->shared_bytes = hg_shared_bytes(c);
     while (*budget) {
         uint64_t pc, join;
         uint32_t limit = *budget, n = 0, mask;
@@ -704,6 +785,14 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
 
         if (hg_attn(e)) {
             return HG_RUN_OK;
+        }
+        if (w->wsync && !hg_warp_active(w)) {
+            if (w->wsync != w->live) {      /* the others wait at the block's barrier */
+                unsigned l = __builtin_ctz(w->wsync);
+                *r = (HgResult) { .err = HG_ERR_BARRIER, .pc = w->pc[l] - 4, .thread = l };
+                return HG_RUN_ERROR;
+            }
+            w->wsync = 0;
         }
         mask = choose(w, &pc, &join, &limit);
         if (!mask) {
@@ -848,6 +937,7 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
 
             case OP_LB: case OP_LH: case OP_LW: case OP_LD: case OP_LBU: case OP_LHU:
             case OP_LWU: case OP_SB: case OP_SH: case OP_SW: case OP_SD:
+            case OP_FLW: case OP_FLD: case OP_FSW: case OP_FSD:
             case OP_LR_W: case OP_LR_D: case OP_SC_W: case OP_SC_D:
             case OP_AMO_W: case OP_AMO_D:
                 good = memory_insn(e, c, w, in, mask, r);
@@ -877,13 +967,24 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
                     e->ic[i].valid = false;
                 }
                 break;
+            case OP_FP: {
+                int bad = hg_rvf_run(w, in, mask);
+                if (bad >= 0) {
+                    *r = (HgResult) { .err = HG_ERR_ILLEGAL, .addr = in->raw, .thread = bad };
+                    res = HG_RUN_ERROR;
+                }
+                break;
+            }
             case OP_CSR: {
                 unsigned f3 = in->raw >> 12 & 7;
-                bool writes = (f3 & 3) == 1 || in->rs1 != 0;    /* all are read-only */
+                bool writes = (f3 & 3) == 1 || in->rs1 != 0;
+                bool fp = hg_rvf_is_csr(in->imm);       /* all others are read-only */
                 for (uint32_t m = mask; m && res == HG_RUN_OK; m &= m - 1) {
                     unsigned l = __builtin_ctz(m);
                     uint64_t v;
-                    if (writes || !read_csr(e, c, w, in->imm, l, n, &v)) {
+                    if (fp) {
+                        D = hg_rvf_csr(w, l, in->raw, f3 & 4 ? in->rs1 : A);
+                    } else if (writes || !read_csr(e, c, w, in->imm, l, n, &v)) {
                         *r = (HgResult) { .err = HG_ERR_ILLEGAL, .addr = in->raw, .thread = l };
                         res = HG_RUN_ERROR;
                     } else {
@@ -903,6 +1004,25 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
                 EACH(w->pc[l] = pc + 4);
                 again = true;
                 break;
+            case OP_WARP_SYNC:
+                w->wsync |= mask;
+                EACH(w->pc[l] = pc + 4);
+                again = true;
+                break;
+            case OP_SHUFFLE: {
+                uint64_t v[HG_LANES];
+                EACH(v[l] = A);
+                EACH(unsigned s = shuffle_from(in->imm, l, B);
+                     D = s < HG_LANES && mask >> s & 1 ? v[s] : v[l]);
+                break;
+            }
+            case OP_VOTE: {
+                uint32_t set = 0;
+                EACH(set |= (uint32_t)(A != 0) << l);
+                EACH(D = in->imm == HG_VOTE_BALLOT ? set
+                       : in->imm == HG_VOTE_ANY ? set != 0 : set == mask);
+                break;
+            }
             case OP_EBREAK:
                 *r = (HgResult) { .err = HG_ERR_BREAK, .thread = __builtin_ctz(mask) };
                 res = HG_RUN_ERROR;
@@ -931,7 +1051,7 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
         cs->instrs += (uint64_t)__builtin_popcount(mask) * n;
         hg_cnt(e, HG_CNT_INSTRS, (uint64_t)__builtin_popcount(mask) * n);
         *budget -= n;
-        if (mask != (w->live & ~w->barrier)) {
+        if (mask != hg_warp_active(w)) {
             w->starve += n;
         }
         if (n || res == HG_RUN_STALL) {

@@ -39,8 +39,9 @@ bool hg_ctx_alloc(HgDev *d, HgCtx *c)
     for (unsigned i = 0; i < d->nsm; i++) {
         c->sm[i].warps = calloc(d->cfg.warps, sizeof(HgWarp));
         c->sm[i].blocks = calloc(d->cfg.warps, sizeof(HgBlock));
+        c->sm[i].shared = calloc(1, HG_SHARED_MAX);
         c->sm[i].free_mask = all_warps(d);
-        if (!c->sm[i].warps || !c->sm[i].blocks) {
+        if (!c->sm[i].warps || !c->sm[i].blocks || !c->sm[i].shared) {
             hg_ctx_free(d, c);
             return false;
         }
@@ -53,6 +54,7 @@ void hg_ctx_free(HgDev *d, HgCtx *c)
     for (unsigned i = 0; c->sm && i < d->nsm; i++) {
         free(c->sm[i].warps);
         free(c->sm[i].blocks);
+        free(c->sm[i].shared);
     }
     free(c->sm);
     c->sm = NULL;
@@ -76,7 +78,7 @@ void hg_ctx_clear_warps(HgDev *d, HgCtx *c)
             }
             w->state = HG_W_FREE;
             w->nfault = 0;
-            w->stall_mask = w->replay = w->live = w->barrier = 0;
+            w->stall_mask = w->replay = w->live = w->barrier = w->wsync = 0;
         }
         memset(cs->blocks, 0, d->cfg.warps * sizeof(HgBlock));
         atomic_store_explicit(&cs->run_mask, 0, memory_order_relaxed);
@@ -140,10 +142,32 @@ void hg_launch_try_finish(HgDev *d, HgCtx *c)
     hg_kick_fe(d);
 }
 
+unsigned hg_block_slots(const HgDev *d, const HgCtx *c)
+{
+    uint32_t step = hg_shared_step(c);
+
+    return step && HG_SHARED_MAX / step < d->cfg.warps ? HG_SHARED_MAX / step : d->cfg.warps;
+}
+
+static int free_block(const HgDev *d, const HgCtx *c, const HgCtxSm *cs)
+{
+    unsigned n = hg_block_slots(d, c);
+
+    for (unsigned b = 0; b < n; b++) {
+        if (!cs->blocks[b].warps_left) {
+            return (int)b;
+        }
+    }
+    return -1;
+}
+
 static bool can_take_block(HgEngine *e, HgCtx *c)
 {
+    const HgCtxSm *cs = &c->sm[e->num];
+
     return c->next_block < launch_grid(c) &&
-           (unsigned)__builtin_popcount(c->sm[e->num].free_mask) >= block_warps(c);
+           (unsigned)__builtin_popcount(cs->free_mask) >= block_warps(c) &&
+           free_block(e->d, c, cs) >= 0;
 }
 
 bool hg_sm_has_work(HgEngine *e, HgCtx *c)
@@ -191,9 +215,7 @@ static bool claim_block(HgEngine *e, HgCtx *c, unsigned *slot)
     if (!can_take_block(e, c)) {
         return false;
     }
-    for (b = 0; cs->blocks[b].warps_left; b++) {
-        /* a free block index exists: every used one holds a warp, and a warp is free */
-    }
+    b = free_block(e->d, c, cs);
     blk = &cs->blocks[b];
     *blk = (HgBlock) { .bid = c->next_block++, .threads = launch_block(c),
                        .live = launch_block(c), .warps_left = nw };
@@ -224,6 +246,8 @@ static void init_block(HgEngine *e, HgCtx *c, unsigned b)
         uint32_t bytes = (uint32_t)c->desc[5];
 
         memset(w->x, 0, sizeof(w->x));
+        memset(w->f, 0, sizeof(w->f));
+        memset(w->fcsr, 0, sizeof(w->fcsr));
         memset(w->icount, 0, sizeof(w->icount));
         memset(w->res_addr, 0, sizeof(w->res_addr));
         memset(w->res_val, 0, sizeof(w->res_val));
@@ -234,10 +258,11 @@ static void init_block(HgEngine *e, HgCtx *c, unsigned b)
             w->x[2][l] = c->desc[4] + (slot + l + 1) * bytes;
         }
         w->live = n == 32 ? UINT32_MAX : (1u << n) - 1;
-        w->barrier = w->replay = w->starve = w->stall_mask = 0;
+        w->barrier = w->wsync = w->replay = w->starve = w->stall_mask = 0;
         w->nfault = 0;
         w->owed = 0;
     }
+    memset(cs->shared + b * hg_shared_step(c), 0, hg_shared_bytes(c));
     atomic_fetch_or_explicit(&cs->run_mask, blk->warp_mask, memory_order_release);
 }
 

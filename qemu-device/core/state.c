@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
-#define STATE_VERSION 2
+#define STATE_VERSION 4
 
 typedef struct Ar {
     uint8_t *buf;
@@ -310,7 +310,7 @@ static void io_result(Ar *a, HgResult *r)
 /* Lanes that re-execute one instruction together: same pc, able to run. */
 static bool one_insn(const HgWarp *w, uint32_t mask)
 {
-    if (mask & ~(w->live & ~w->barrier)) {
+    if (mask & ~hg_warp_active(w)) {
         return false;
     }
     for (uint32_t m = mask; m; m &= m - 1) {
@@ -335,6 +335,8 @@ static void io_warp(Ar *a, HgDev *d, HgCtx *c, unsigned s, unsigned k)
         return;
     }
     io(a, w->x, sizeof(uint64_t) * 32 * HG_LANES);
+    IO(w->f);
+    IO(w->fcsr);                /* any: a rounding mode that does not exist traps when used */
     IO(w->pc);
     IO(w->icount);
     IO(w->res_addr);
@@ -342,6 +344,7 @@ static void io_warp(Ar *a, HgDev *d, HgCtx *c, unsigned s, unsigned k)
     IO(w->res_size);
     IO(w->live);
     IO(w->barrier);
+    IO(w->wsync);
     IO(w->replay);
     IO(w->starve);
     IO(w->owed);
@@ -363,6 +366,7 @@ static void io_warp(Ar *a, HgDev *d, HgCtx *c, unsigned s, unsigned k)
         lanes = blk->threads > first ? blk->threads - first : 0;
         lanes = lanes >= 32 ? UINT32_MAX : (1u << lanes) - 1;
         if (!blk->threads || (w->live & ~lanes) || (w->barrier & ~w->live) ||
+            (w->wsync & ~(w->live & ~w->barrier)) ||
             !one_insn(w, w->replay) || !one_insn(w, w->stall_mask) ||
             (w->state == HG_W_STALL) != (w->nfault != 0) ||
             (w->state == HG_W_STALL) != (w->stall_mask != 0)) {
@@ -410,6 +414,10 @@ static void io_launch(Ar *a, HgDev *d, HgCtx *c)
                 CHECK(blk->bid < (uint32_t)c->desc[3], "block");
                 blk->threads = c->desc[3] >> 32;
                 active++;
+                CHECK(b < hg_block_slots(d, c), "block");
+                if (b < hg_block_slots(d, c)) {
+                    io(a, cs->shared + b * hg_shared_step(c), hg_shared_bytes(c));
+                }
             } else if (a->load) {
                 memset(blk, 0, sizeof(*blk));
             }

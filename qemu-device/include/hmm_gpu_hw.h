@@ -317,8 +317,9 @@
 /*
  * LAUNCH: w1 entry pc (VA), w2 args (VA; a0 and CSR ARGS of each thread),
  * w3 grid[31:0] blocks, block[63:32] threads, w4 local base (VA), w5 bytes of
- * local memory a hardware thread slot[31:0], w6 instruction budget a thread
- * (0 = none), w7 report bus address (0 = none).
+ * local memory a hardware thread slot[31:0] and of shared memory a block[63:32]
+ * (<= HG_SHARED_MAX), w6 instruction budget a thread (0 = none), w7 report bus
+ * address (0 = none).
  * sp = local base + (slot + 1) * bytes, slot = (sm * warps + warp) * 32 + lane.
  */
 #define HG_OP_LAUNCH			1
@@ -373,9 +374,12 @@
 #define HG_ERR_BARRIER			9	/* barrier that can never complete */
 
 /*
- * SIMT: each lane is an RV64IMA hart (plus Zicsr and Zifencei).  A thread
- * starts with a0 = args, sp as above, pc = entry, other registers 0.
+ * SIMT: each lane is an RV64IMAFD hart (plus Zicsr and Zifencei).  A thread
+ * starts with a0 = args, sp as above, pc = entry, other registers (fcsr too) 0.
  */
+#define HG_CSR_FFLAGS			0x001	/* these three can be written, no others */
+#define HG_CSR_FRM			0x002
+#define HG_CSR_FCSR			0x003
 #define HG_CSR_CYCLE			0xc00
 #define HG_CSR_TIME			0xc01
 #define HG_CSR_INSTRET			0xc02
@@ -387,8 +391,28 @@
 #define HG_CSR_WARP			0xcc5
 #define HG_CSR_SM			0xcc6
 #define HG_CSR_ARGS			0xcc7
+#define HG_CSR_SHARED			0xcc8	/* bytes of the block's shared memory, at HG_SHARED_BASE */
 /* custom-0 (opcode 0x0b), all other fields 0: */
 #define HG_INSN_EXIT			0x0000000b	/* thread ends (so does ecall) */
 #define HG_INSN_BARRIER			0x0000100b	/* funct3 1: block barrier */
+#define HG_INSN_WARP_SYNC		0x0200100b	/* funct7 1: waits for all live lanes of the warp */
+/*
+ * R-type, among the lanes that execute it together.  SHUFFLE: rd = rs1 of
+ * another lane, or of itself if that one does not take part or does not exist.
+ * VOTE: rd from the lanes whose rs1 is not 0.
+ */
+#define HG_INSN_SHUFFLE			0x0000200b	/* funct3 2, funct7: */
+#define HG_SHUFFLE_IDX			0	/* lane rs2 modulo 32 */
+#define HG_SHUFFLE_UP			1	/* own - rs2 */
+#define HG_SHUFFLE_DOWN			2	/* own + rs2 */
+#define HG_SHUFFLE_XOR			3	/* own ^ rs2 */
+#define HG_INSN_VOTE			0x0000300b	/* funct3 3, rs2 0, funct7: */
+#define HG_VOTE_BALLOT			0	/* mask of them */
+#define HG_VOTE_ANY			1
+#define HG_VOTE_ALL			2
+
+/* Shared memory of a block: these addresses mean each block's own, zero at its start. */
+#define HG_SHARED_BASE			0x0001000000000000
+#define HG_SHARED_MAX			65536	/* a block, and all blocks of a context on one SM */
 
 #endif /* HMM_GPU_HW_H */

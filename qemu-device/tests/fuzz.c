@@ -82,7 +82,13 @@ static void setup(HgDev *d, ThHost *h)
         0x00329313,             /* slli t1, t0, 3 */
         0x00a30333,             /* add t1, t1, a0 */
         0x00533023,             /* sd t0, 0(t1) */
+        0xd222f053,             /* fcvt.d.l ft0, t0 */
+        0x1a0070d3,             /* fdiv.d ft1, ft0, ft0 */
+        0x00133027,             /* fsd ft1, 0(t1) */
         0x0055302f,             /* amoadd.d zero, t0, (a0) */
+        0x0200100b,             /* warp sync */
+        0x0662a28b,             /* shuffle.xor t0, t0, t1 */
+        0x0002b30b,             /* ballot t1, t0 */
         0x0000100b,             /* barrier */
         0x0000000b,             /* exit */
     };
@@ -136,7 +142,7 @@ static void descriptor(HgDev *d, ThHost *h, In *in)
         w[1] = op & 0x80 ? w[1] : 0x10000;
         w[2] = op & 0x40 ? w[2] : 0x11000;
         w[3] = (take(in, 1) & 7) | (take(in, 1) & 0x7f) << 32;
-        w[5] &= 0xffff;
+        w[5] &= 0x1ffff0000ffffull;
         w[6] = 2000;
         break;
     case HG_OP_COPY:
@@ -211,7 +217,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         }
         case 8: {               /* an instruction */
-            uint32_t i = take(&in, 1) & 7, v = take(&in, 4);
+            uint32_t i = take(&in, 1) & 15, v = take(&in, 4);
             memcpy(h->ram + 0x8000 + i * 4, &v, 4);
             break;
         }

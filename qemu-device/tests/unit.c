@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fp.h"
 #include "hg_internal.h"
 #include "host.h"
 
@@ -348,8 +349,73 @@ static void test_life_cycle(void)
     hg_free(NULL);
 }
 
+/* A pattern of format f: extreme exponents, short and full fractions. */
+static uint64_t fp_pattern(HgFpFmt f, uint64_t *rng)
+{
+    unsigned fb = f ? 52 : 23;
+    uint64_t r = hg_rand(rng), frac = hg_rand(rng) & (((uint64_t)1 << fb) - 1);
+    uint64_t top = f ? 2047 : 255, e = r >> 8;
+
+    e = r & 1 ? top - (e & 3) : r & 2 ? e & 3 : r & 4 ? top / 2 + (e & 63) - 32 : e & top;
+    frac = r & 8 ? frac : r & 16 ? frac & 3 : ~frac & (((uint64_t)1 << fb) - 4);
+    return (r >> 63) << (f ? 63 : 31) | e << fb | (frac & (((uint64_t)1 << fb) - 1));
+}
+
+/*
+ * All of fp.c under the sanitizers, and what any right arithmetic holds: a NaN
+ * that comes out is the canonical one, rounding down is never above rounding
+ * up and one of them is rounding to zero, flags go with each other.
+ */
+static void test_floating_point(void)
+{
+    uint64_t rng = 5;
+
+    for (unsigned n = 0; n < 100000; n++) {
+        HgFpFmt f = n & 1;
+        uint64_t a = fp_pattern(f, &rng), b = fp_pattern(f, &rng), c = fp_pattern(f, &rng);
+        uint64_t other = fp_pattern(f ^ 1, &rng), v[5];
+        uint64_t inf = hg_fp_nan(f) & ~((uint64_t)1 << (f ? 51 : 22));
+        uint64_t sign = (uint64_t)1 << (f ? 63 : 31);
+        unsigned op = n / 2 % 9;
+
+        for (HgFpRound rm = HG_RNE; rm <= HG_RMM; rm++) {
+            uint8_t fl = 0;
+            switch (op) {
+            case 0: v[rm] = hg_fp_add(f, a, b, rm, &fl); break;
+            case 1: v[rm] = hg_fp_sub(f, a, b, rm, &fl); break;
+            case 2: v[rm] = hg_fp_mul(f, a, b, rm, &fl); break;
+            case 3: v[rm] = hg_fp_div(f, a, b, rm, &fl); break;
+            case 4: v[rm] = hg_fp_sqrt(f, a, rm, &fl); break;
+            case 5: v[rm] = hg_fp_fma(f, a, b, c, a & 1, b & 1, rm, &fl); break;
+            case 6: v[rm] = hg_fp_cvt(f, other, rm, &fl); break;
+            case 7: v[rm] = hg_fp_from_int(f, a * b, b & 2 ? 64 : 32, a & 1, rm, &fl); break;
+            default:
+                v[rm] = hg_fp_minmax(f, a, b, a & 1, &fl);
+                CHECK(!(fl & ~HG_FF_NV));
+                break;
+            }
+            CHECK((v[rm] & ~sign) <= inf || v[rm] == hg_fp_nan(f));
+            CHECK(!(fl & HG_FF_NV) || !(fl & HG_FF_NX));
+            CHECK(!(fl & (HG_FF_OF | HG_FF_UF)) || (fl & HG_FF_NX));
+            CHECK(!(fl & HG_FF_DZ) || fl == HG_FF_DZ);
+            hg_fp_to_int(f, a, b & 2 ? 64 : 32, b & 1, rm, &fl);
+        }
+        if (v[0] != hg_fp_nan(f)) {
+            uint8_t fl = 0;
+            CHECK(hg_fp_cmp(f, v[HG_RDN], v[HG_RUP], HG_FP_LE, &fl) && !fl);
+            CHECK(hg_fp_cmp(f, v[HG_RTZ], v[HG_RDN], HG_FP_EQ, &fl) ||
+                  hg_fp_cmp(f, v[HG_RTZ], v[HG_RUP], HG_FP_EQ, &fl));
+            CHECK(v[HG_RNE] == v[HG_RDN] || v[HG_RNE] == v[HG_RUP]);
+            CHECK(v[HG_RMM] == v[HG_RDN] || v[HG_RMM] == v[HG_RUP]);
+        }
+        CHECK(__builtin_popcount(hg_fp_class(f, a)) == 1);
+        CHECK(hg_fp_sgnj(f, hg_fp_sgnj(f, a, b, HG_FP_SGNJ), a, HG_FP_SGNJ) == a);
+    }
+}
+
 int main(void)
 {
+    test_floating_point();
     test_copies();
     test_atomics();
     test_ram_map();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A small RV64IMA assembler: one function an instruction format, labels by name.
+"""A small RV64IMAFD assembler: one function an instruction format, labels by name.
 
 ``assemble`` takes a list of items: an encoded word, a label ("name:"), or a pair
 (function of an offset, label) for branches and jumps.
@@ -14,6 +14,7 @@ Item = int | str | Fixup
 
 EXIT = 0x0000000B
 BARRIER = 0x0000100B
+WARP_SYNC = 0x0200100B
 ECALL = 0x00000073
 EBREAK = 0x00100073
 FENCE = 0x0FF0000F
@@ -40,9 +41,26 @@ AMO = {
     "amomin": 0x10, "amomax": 0x14, "amominu": 0x18, "amomaxu": 0x1C,
 }  # fmt: skip
 CSR = {
+    "fflags": 1, "frm": 2, "fcsr": 3,
     "cycle": 0xC00, "time": 0xC01, "instret": 0xC02, "tid": 0xCC0, "bid": 0xCC1,
     "ntid": 0xCC2, "nbid": 0xCC3, "lane": 0xCC4, "warp": 0xCC5, "sm": 0xCC6, "args": 0xCC7,
+    "shared": 0xCC8,
 }  # fmt: skip
+FP = {  # name: (funct5, rs2 or None, funct3 or None if it is the rounding mode)
+    "fadd": (0x00, None, None), "fsub": (0x01, None, None), "fmul": (0x02, None, None),
+    "fdiv": (0x03, None, None), "fsqrt": (0x0B, 0, None),
+    "fsgnj": (0x04, None, 0), "fsgnjn": (0x04, None, 1), "fsgnjx": (0x04, None, 2),
+    "fmin": (0x05, None, 0), "fmax": (0x05, None, 1),
+    "fle": (0x14, None, 0), "flt": (0x14, None, 1), "feq": (0x14, None, 2),
+    "fcvt.w": (0x18, 0, None), "fcvt.wu": (0x18, 1, None), "fcvt.l": (0x18, 2, None),
+    "fcvt.lu": (0x18, 3, None), "fcvt_w": (0x1A, 0, None), "fcvt_wu": (0x1A, 1, None),
+    "fcvt_l": (0x1A, 2, None), "fcvt_lu": (0x1A, 3, None), "fcvt_f": (0x08, None, None),
+    "fmv.x": (0x1C, 0, 0), "fclass": (0x1C, 0, 1), "fmv_x": (0x1E, 0, 0),
+}  # fmt: skip
+FMA = {"fmadd": 0x43, "fmsub": 0x47, "fnmsub": 0x4B, "fnmadd": 0x4F}
+DYN = 7
+SHUFFLE = {"idx": 0, "up": 1, "down": 2, "xor": 3}
+VOTE = {"ballot": 0, "any": 1, "all": 2}
 
 
 def r(name: str, rd: int, rs1: int, rs2: int) -> int:
@@ -126,6 +144,56 @@ def jalr(rd: int, rs1: int, imm: int = 0) -> int:
 def csrr(rd: int, name: str) -> int:
     """Read a CSR."""
     return CSR[name] << 20 | 2 << 12 | rd << 7 | 0x73
+
+
+def csr(how: str, rd: int, name: str, src: int) -> int:
+    """csrrw, csrrs, csrrc (src is a register), csrrwi, csrrsi, csrrci (src is the value)."""
+    f3 = {"csrrw": 1, "csrrs": 2, "csrrc": 3, "csrrwi": 5, "csrrsi": 6, "csrrci": 7}[how]
+    return CSR[name] << 20 | src << 15 | f3 << 12 | rd << 7 | 0x73
+
+
+def fp(name: str, fmt: str, rd: int, rs1: int, rs2: int = 0, rm: int = DYN) -> int:
+    """Floating-point operation of format "s" or "d".  fcvt.w and the like give an integer,
+    fcvt_w and the like take one; fcvt_f takes the other format; fmv.x goes to an integer
+    register, fmv_x comes from one."""
+    f5, fixed, f3 = FP[name]
+    code = "sd".index(fmt)
+    if name == "fcvt_f":
+        fixed = code ^ 1
+    return (
+        f5 << 27 | code << 25 | (rs2 if fixed is None else fixed) << 20 | rs1 << 15
+        | (rm if f3 is None else f3) << 12 | rd << 7 | 0x53
+    )  # fmt: skip
+
+
+def fma(name: str, fmt: str, rd: int, rs1: int, rs2: int, rs3: int, rm: int = DYN) -> int:
+    """Fused multiply-add family."""
+    return (
+        rs3 << 27 | "sd".index(fmt) << 25 | rs2 << 20 | rs1 << 15 | rm << 12 | rd << 7 | FMA[name]
+    )
+
+
+def fload(fmt: str, rd: int, rs1: int, imm: int = 0) -> int:
+    """flw, fld."""
+    return (imm & 0xFFF) << 20 | rs1 << 15 | (2 + "sd".index(fmt)) << 12 | rd << 7 | 0x07
+
+
+def fstore(fmt: str, rs2: int, rs1: int, imm: int = 0) -> int:
+    """fsw, fsd."""
+    return (
+        (imm >> 5 & 0x7F) << 25 | rs2 << 20 | rs1 << 15 | (2 + "sd".index(fmt)) << 12
+        | (imm & 31) << 7 | 0x27
+    )  # fmt: skip
+
+
+def shuffle(how: str, rd: int, rs1: int, rs2: int) -> int:
+    """rd = rs1 of the lane that rs2 chooses."""
+    return SHUFFLE[how] << 25 | rs2 << 20 | rs1 << 15 | 2 << 12 | rd << 7 | 0x0B
+
+
+def vote(what: str, rd: int, rs1: int) -> int:
+    """rd from the lanes whose rs1 is not 0."""
+    return VOTE[what] << 25 | rs1 << 15 | 3 << 12 | rd << 7 | 0x0B
 
 
 def amo(name: str, width: str, rd: int, rs2: int, rs1: int) -> int:

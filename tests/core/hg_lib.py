@@ -289,11 +289,11 @@ class Ctx:
         self.dev.wr(HW.HG_REG_DOORBELL + self.n * HW.HG_DOORBELL_STRIDE, self.put)
 
     def launch(self, pc: int, args: int = 0, grid: int = 1, block: int = 32, local: int = 0,
-               local_bytes: int = 0, budget: int = 0) -> int:  # fmt: skip
+               local_bytes: int = 0, budget: int = 0, shared: int = 0) -> int:  # fmt: skip
         """Queue a launch; bus address of its report."""
         report = self.dev.alloc()
-        self.push([HW.HG_OP_LAUNCH, pc, args, grid | block << 32, local, local_bytes, budget,
-                   report])  # fmt: skip
+        self.push([HW.HG_OP_LAUNCH, pc, args, grid | block << 32, local,
+                   local_bytes | shared << 32, budget, report])  # fmt: skip
         self.ring_doorbell()
         return report
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A plain RV64IMA interpreter for one warp, written from the ISA manual and independent of
-the device: lanes with the lowest pc issue together, in ascending order.  Memory is a dict of
-bytes; nothing faults."""
+"""A plain RV64IMAFD interpreter for one warp, written from the ISA manual and independent of
+the device (arithmetic of F and D: hg_fpref): lanes with the lowest pc issue together, in
+ascending order.  Memory is a dict of bytes; nothing faults."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import hg_fpref as fpref
 
 M64 = 2**64 - 1
 
@@ -94,9 +96,12 @@ class Lane:
     pc: int
     x: list[int]
     ids: dict[int, int]
+    f: list[int] = field(default_factory=lambda: [0] * 32)
+    fcsr: int = 0
     instret: int = 0
     live: bool = True
     waiting: bool = False
+    synced: bool = False  # waits for the rest of the warp
     reservation: tuple[int, int, int] | None = None  # address, size, value
 
 
@@ -121,8 +126,13 @@ class Warp:
     def run(self, limit: int = 100_000) -> None:
         """Until all lanes ended; AssertionError after ``limit`` issues."""
         for _ in range(limit):
-            ready = [ln for ln in self.lanes if ln.live and not ln.waiting]
+            ready = [ln for ln in self.lanes if ln.live and not ln.waiting and not ln.synced]
             if not ready:
+                if any(ln.synced for ln in self.lanes):
+                    assert all(ln.synced for ln in self.lanes if ln.live), "warp never together"
+                    for ln in self.lanes:
+                        ln.synced = False
+                    continue
                 waiting = [ln for ln in self.lanes if ln.waiting]
                 if not waiting:
                     return
@@ -131,10 +141,35 @@ class Warp:
                     ln.waiting = False
                 continue
             low = min(ln.pc for ln in ready)
-            for ln in ready:
-                if ln.pc == low:
-                    self._one(ln)
+            group = [n for n, ln in enumerate(self.lanes)
+                     if ln.pc == low and ln.live and not ln.waiting and not ln.synced]  # fmt: skip
+            w = self.code[(low - self.base) // 4]
+            if w & 0x7F == 0x0B and w >> 12 & 7 >= 2:
+                self._together(group, w)
+                continue
+            for n in group:
+                self._one(self.lanes[n])
         raise AssertionError("reference does not end")
+
+    def _together(self, group: list[int], w: int) -> None:
+        """A shuffle or vote of these lanes."""
+        rd, rs1, rs2, f7 = w >> 7 & 31, w >> 15 & 31, w >> 20 & 31, w >> 25
+        values = {n: self.lanes[n].x[rs1] for n in group}
+        ballot = sum(1 << n for n in group if values[n])
+        out = {}
+        for n in group:
+            by = self.lanes[n].x[rs2]
+            if w >> 12 & 7 == 2:
+                source = [by % 32, n - by, n + by, n ^ by][f7]
+                out[n] = values.get(source, values[n])
+            else:
+                out[n] = [ballot, int(ballot != 0), int(all(values.values()))][f7]
+        for n in group:
+            ln = self.lanes[n]
+            if rd:
+                ln.x[rd] = out[n]
+            ln.pc += 4
+            ln.instret += 1
 
     def _one(self, ln: Lane) -> None:
         w = self.code[(ln.pc - self.base) // 4]
@@ -182,6 +217,16 @@ class Warp:
             self.store((a + off) & M64, 1 << f3, b)
         elif op == 0x2F:
             out = self._atomic(ln, w, a, b)
+        elif op == 0x07:
+            n = 1 << (f3 & 3)
+            ln.f[rd] = self.load((a + imm) & M64, n) | (0 if n == 8 else 0xFFFFFFFF << 32)
+        elif op == 0x27:
+            n = 1 << (f3 & 3)
+            self.store((a + sext(f7 << 5 | rd, 12)) & M64, n, ln.f[rs2] & (1 << 8 * n) - 1)
+        elif op in (0x43, 0x47, 0x4B, 0x4F, 0x53):
+            out = fp_insn(ln, w)
+        elif op == 0x73 and f3 and w >> 20 in (1, 2, 3):
+            out = _fp_csr(ln, w >> 20, f3 & 3, rs1 if f3 & 4 else a)
         elif op == 0x73 and f3:
             out = ln.instret if w >> 20 == 0xC02 else ln.ids[w >> 20]
         elif op == 0x0F:
@@ -190,6 +235,8 @@ class Warp:
             ln.live = False
         elif w == 0x100B:
             ln.waiting = True
+        elif w == 0x0200100B:
+            ln.synced = True
         else:
             raise AssertionError(f"reference: unknown word {w:#x}")
         if out is not None and rd:
@@ -214,6 +261,68 @@ class Warp:
         mask = (1 << bits) - 1
         self.store(addr, n, AMO[f5](old, value & mask, bits) & mask)
         return sext(old, bits)
+
+
+def _fp_csr(ln: Lane, number: int, how: int, arg: int) -> int:
+    shift, mask = {1: (0, 0x1F), 2: (5, 7), 3: (0, 0xFF)}[number]
+    old = ln.fcsr >> shift & mask
+    new = {1: arg, 2: old | arg, 3: old & ~arg}[how] & mask
+    ln.fcsr = ln.fcsr & ~(mask << shift) | new << shift
+    return old
+
+
+def fp_insn(ln: Lane, w: int) -> int | None:
+    """An F or D operation; what goes to the integer register, if anything."""
+    rd, f3, rs1, rs2, f5 = w >> 7 & 31, w >> 12 & 7, w >> 15 & 31, w >> 20 & 31, w >> 27
+    fmt = (fpref.S, fpref.D)[w >> 25 & 1]
+    other = (fpref.D, fpref.S)[w >> 25 & 1]
+    rm = ln.fcsr >> 5 if f3 == 7 else f3
+    a, b, c = (fpref.unbox(fmt, ln.f[n]) for n in (rs1, rs2, f5))
+    bits = ln.f[rs1]
+    to_x = False
+    flags = 0
+    if w & 0x7F != 0x53:
+        minus_product, minus_c = {
+            0x43: (False, False), 0x47: (False, True), 0x4B: (True, False), 0x4F: (True, True),
+        }[w & 0x7F]  # fmt: skip
+        v, flags = fpref.fma(
+            fmt, a ^ (fmt.sign if minus_product else 0), b, c ^ (fmt.sign if minus_c else 0), rm
+        )
+    elif f5 == 0x00:
+        v, flags = fpref.add(fmt, a, b, rm)
+    elif f5 == 0x01:
+        v, flags = fpref.add(fmt, a, b ^ fmt.sign, rm)
+    elif f5 == 0x02:
+        v, flags = fpref.mul(fmt, a, b, rm)
+    elif f5 == 0x03:
+        v, flags = fpref.div(fmt, a, b, rm)
+    elif f5 == 0x0B:
+        v, flags = fpref.sqrt(fmt, a, rm)
+    elif f5 == 0x04:
+        v, flags = fpref.sgnj(fmt, a, b, f3)
+    elif f5 == 0x05:
+        v, flags = fpref.minmax(fmt, a, b, f3 == 1)
+    elif f5 == 0x08:
+        v, flags = fpref.convert(fmt, other, fpref.unbox(other, bits), rm)
+    elif f5 == 0x14:
+        (v, flags), to_x = fpref.compare(fmt, a, b, f3), True
+    elif f5 == 0x18:
+        (v, flags), to_x = fpref.to_int(fmt, a, rs2, rm), True
+    elif f5 == 0x1A:
+        v, flags = fpref.from_int(fmt, ln.x[rs1], rs2, rm)
+    elif f5 == 0x1C and f3 == 1:
+        v, to_x = fpref.classify(fmt, a), True
+    elif f5 == 0x1C:
+        v, to_x = bits if fmt is fpref.D else s32(bits), True
+    elif f5 == 0x1E:
+        v = ln.x[rs1] & (2**fmt.width - 1)
+    else:
+        raise AssertionError(f"reference: unknown word {w:#x}")
+    ln.fcsr |= flags
+    if to_x:
+        return v
+    ln.f[rd] = fpref.box(fmt, v)
+    return None
 
 
 def warp(code: bytes, base: int, threads: int, args: int, ids: dict[int, int]) -> Warp:

@@ -138,7 +138,7 @@ def test_jobs_in_order_with_fence_and_wait() -> None:
         [7], [255], [HW.HG_OP_NOP | 1 << 8],
         [HW.HG_OP_LAUNCH, CODE, 0, 1 | 0 << 32], [HW.HG_OP_LAUNCH, CODE, 0, 0 | 1 << 32],
         [HW.HG_OP_LAUNCH, CODE, 0, 1 | 257 << 32], [HW.HG_OP_LAUNCH, CODE, 0, 1 | 1 << 63],
-        [HW.HG_OP_LAUNCH, CODE, 0, 1 | 1 << 32, 0, 1 << 32],
+        [HW.HG_OP_LAUNCH, CODE, 0, 1 | 1 << 32, 0, HW.HG_SHARED_MAX + 1 << 32],
         [HW.HG_OP_LAUNCH, CODE, 0, 1 | 1 << 32, 0, 0, 0, 4],
         [HW.HG_OP_LAUNCH, CODE, 0, 1 | 1 << 32, 0, 0, 0, 2**64 - 8],
         [HW.HG_OP_FENCE, 4, 1], [HW.HG_OP_FENCE | 0x200, 8, 1], [HW.HG_OP_WAIT, 4, 1],

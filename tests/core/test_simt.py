@@ -30,8 +30,18 @@ IMM12 = st.integers(-2048, 2047)
 @st.composite
 def insn(draw: st.DrawFn) -> list[Item]:
     """One computation, memory access or atomic; memory stays in the lane's or the shared part."""
-    kind = draw(st.integers(0, 9))
+    kind = draw(st.integers(0, 16))
     rd, a, b = draw(DEST), draw(REGS), draw(REGS)
+    if 9 < kind < 14:
+        return draw(fp_insn(kind))
+    if kind == 14:  # among the lanes that are there
+        if draw(st.booleans()):
+            return [asm.vote(draw(st.sampled_from(sorted(asm.VOTE))), rd, a)]
+        small = [asm.i("andi", 19, b, 31)] if draw(st.booleans()) else []
+        by = 19 if small else b
+        return [*small, asm.shuffle(draw(st.sampled_from(sorted(asm.SHUFFLE))), rd, a, by)]
+    if kind > 14:
+        return [draw(shared_insn(rd, a))]
     if kind <= 2:
         return [asm.r(draw(st.sampled_from(sorted(asm.OP | asm.OPW))), rd, a, b)]
     if kind == 3:
@@ -54,6 +64,50 @@ def insn(draw: st.DrawFn) -> list[Item]:
         return [asm.amo(draw(st.sampled_from(sorted(asm.AMO))), w, rd, a, base)]
     w = draw(st.sampled_from("wd"))
     return [asm.lr(w, rd, 9), asm.i("addi", rd or 5, rd or 5, 1), asm.sc(w, 14, rd or 5, 9)]
+
+
+@st.composite
+def shared_insn(draw: st.DrawFn, rd: int, a: int) -> Item:
+    """An access to the block's shared memory, which other lanes use too."""
+    off = draw(st.integers(0, 120))
+    kind = draw(st.integers(0, 3))
+    if kind == 0:
+        return asm.load(draw(st.sampled_from(sorted(asm.LOAD))), rd, 20, off)
+    if kind == 1:
+        return asm.store(draw(st.sampled_from(sorted(asm.STORE))), a, 20, off)
+    if kind == 2:
+        return draw(st.sampled_from([asm.fload, asm.fstore]))("d", rd & 7, 20, off)
+    return asm.amo(draw(st.sampled_from(sorted(asm.AMO))), draw(st.sampled_from("wd")), rd, a, 20)
+
+
+FREGS = st.integers(0, 7)
+
+
+@st.composite
+def fp_insn(draw: st.DrawFn, kind: int) -> list[Item]:
+    """An F or D operation, a load or store, or a write of fcsr (rounding modes that exist)."""
+    fmt = draw(st.sampled_from("sd"))
+    rd, a, b = draw(FREGS), draw(FREGS), draw(FREGS)
+    rm = draw(st.sampled_from([0, 1, 2, 3, 4, 7, 7, 7]))
+    if kind <= 11:
+        name = draw(st.sampled_from(sorted([*asm.FP, *asm.FMA])))
+        if name in asm.FMA:
+            return [asm.fma(name, fmt, rd, a, b, draw(FREGS), rm)]
+        if name.startswith(("fcvt_", "fmv_")) and name != "fcvt_f":
+            a = draw(REGS)
+        elif name in ("fle", "flt", "feq", "fmv.x", "fclass") or name.startswith("fcvt."):
+            rd = draw(DEST)
+        return [asm.fp(name, fmt, rd, a, b, rm)]
+    if kind == 12:
+        off = draw(st.integers(0, 120))
+        return [draw(st.sampled_from([asm.fload, asm.fstore]))(fmt, rd, 8, off)]
+    how = draw(st.sampled_from(["csrrw", "csrrs", "csrrc", "csrrwi", "csrrsi", "csrrci"]))
+    if how.endswith("i"):
+        return [asm.csr(how, draw(DEST), "fflags", draw(st.integers(0, 31)))]
+    if draw(st.booleans()):
+        return [asm.csr(how, draw(DEST), "fflags", draw(REGS))]
+    # lanes round differently: 0 to 3
+    return [asm.i("andi", 19, draw(REGS), 3), asm.csr("csrrw", draw(DEST), "frm", 19)]
 
 
 @st.composite
@@ -105,14 +159,23 @@ def programs(draw: st.DrawFn) -> bytes:
         *li(6, draw(st.integers(0, 2**64 - 1))),
         *li(7, draw(st.integers(-5, 5))),
         asm.r("mul", 11, 5, 6),
+        *li(20, HW.HG_SHARED_BASE),
+        asm.i("slli", 19, 5, 3),
+        asm.r("add", 20, 20, 19),  # overlaps with the next lanes'
     ]
     items += draw(block_of(2, [0]))
+    if draw(st.booleans()):
+        items += [asm.WARP_SYNC, asm.vote("ballot", 11, 12)]
     if draw(st.booleans()):
         items.append(BARRIER)
         items += draw(block_of(1, [100]))
     items += [csrr(21, "tid"), asm.i("slli", 21, 21, 8), *li(22, OUT), asm.r("add", 21, 21, 22)]
     regs = [0, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18]
     items += [asm.store("sd", reg, 21, 8 * k) for k, reg in enumerate(regs)]
+    items += [asm.fstore("d", reg, 21, 112 + 8 * reg) for reg in range(8)]
+    items += [csrr(24, "fcsr"), asm.store("sd", 24, 21, 176)]
+    items += [asm.load("ld", 24, 20), asm.store("sd", 24, 21, 184)]
+    items += [asm.load("ld", 24, 20, 248 - 128), asm.store("sd", 24, 21, 192)]
     items += [csrr(23, "instret"), asm.store("sd", 23, 21, 240), EXIT]
     return assemble(items)
 
@@ -148,7 +211,7 @@ def test_random_programs(code: bytes, threads: int, seed: int, lazy: bool, direc
         if not lazy:
             for va, frame in frames.items():
                 t.map(va, frame, kind)
-        rep = Ctx(dev, 1, 1).launch(CODE, DATA, block=threads)
+        rep = Ctx(dev, 1, 1).launch(CODE, DATA, block=threads, shared=376)
         seen = dev.service(lambda f: t.map(f.addr, frames[f.addr], kind),
                            lambda: dev.report(rep).complete)  # fmt: skip
         result = dev.report(rep)
@@ -249,7 +312,7 @@ def run_one(items: list[Item], *, grid: int = 1, block: int = 1, budget: int = 0
         ([0x00000057], "ILLEGAL", 0x57, 0),  # vector
         ([0xC0001073], "ILLEGAL", 0xC0001073, 0),  # csrrw cycle
         ([0x30002073], "ILLEGAL", 0x30002073, 0),  # csrr mstatus
-        ([0x0000200B], "ILLEGAL", 0x0000200B, 0),  # custom-0, unknown function
+        ([0x0000400B], "ILLEGAL", 0x0000400B, 0),  # custom-0, unknown function
         ([0x0001000B], "ILLEGAL", 0x0001000B, 0),  # custom-0 exit with a field set
         ([asm.jal_off(0, 6)], "MISALIGNED", CODE + 6, 0),
         ([asm.i("addi", 5, 0, 2), asm.jalr(0, 5)], "MISALIGNED", 2, 4),

@@ -53,6 +53,19 @@ HMM_KERNEL(stack, struct args)
 	args->out[hmm_thread()] = fib(hmm_thread() % 12);
 }
 
+/* Floating point, what a warp has together, and memory of the block. */
+HMM_KERNEL(block, struct args)
+{
+	double *thirds = hmm_shared();
+	uint64_t i = hmm_thread(), *out = args->out + 3 * i;
+
+	thirds[hmm_tid()] = (double)args->in[i] / 3;
+	out[0] = hmm_shuffle_xor(i, 1);
+	out[1] = hmm_ballot(args->in[i] % 3 == 0);
+	hmm_barrier();
+	out[2] = (uint64_t)(thirds[hmm_ntid() - 1 - hmm_tid()] * 1000);
+}
+
 /* Data of the program itself: constants, pointers that need relocation, a counter. */
 HMM_KERNEL(data, struct args)
 {

@@ -91,6 +91,33 @@ static void stacks(void)
 	}
 }
 
+static void blocks(void)
+{
+	uint64_t in[3 * 96], out[3 * 96 * 3];
+	struct args a = { in, out, 0 };
+	struct hmmgpu_launch l = {
+		.entry = sym("block"), .args = (uintptr_t)&a, .grid = 3, .block = 96,
+		.shared_size = 96 * sizeof(double),
+	};
+	struct hmmgpu_result r;
+
+	for (unsigned i = 0; i < 3 * 96; i++)
+		in[i] = i * i * 7 + i % 5;
+	CHECK(hmmgpu_run(ctx, &l, NULL) == 0);
+	for (unsigned i = 0; i < 3 * 96; i++) {
+		unsigned other = i / 96 * 96 + 95 - i % 96;
+		uint32_t votes = 0;
+
+		for (unsigned k = 0; k < 32; k++)
+			votes |= (uint32_t)(in[i / 32 * 32 + k] % 3 == 0) << k;
+		CHECK(out[3 * i] == (i ^ 1) && out[3 * i + 1] == votes);
+		CHECK(out[3 * i + 2] == (uint64_t)((double)in[other] / 3 * 1000));
+	}
+	l.shared_size -= 8;	/* the last thread's word is not there */
+	CHECK(hmmgpu_run(ctx, &l, &r) == -EFAULT && r.status == HG_ERR_FAULT);
+	CHECK(r.thread == 95 && r.addr == HG_SHARED_BASE + 95 * 8);
+}
+
 static void kernel_data(void)
 {
 	struct hmmgpu_launch l = { .entry = sym("data"), .grid = 1, .block = 64 };
@@ -128,7 +155,7 @@ static void job_errors(void)
 	l.block = HG_MAX_BLOCK + 1;
 	CHECK(hmmgpu_run(ctx, &l, &r) == -EINVAL);
 	l.block = 1;
-	l.pad = 1;
+	l.shared_size = HG_SHARED_MAX + 1;
 	CHECK(hmmgpu_run(ctx, &l, &r) == -EINVAL);
 	/* The context works on. */
 	ids();
@@ -320,6 +347,7 @@ int main(int argc, char **argv)
 	ids();
 	barrier();
 	stacks();
+	blocks();
 	kernel_data();
 	job_errors();
 	wait_and_poll();

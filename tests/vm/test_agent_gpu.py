@@ -348,12 +348,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_libhmmgpu(vm: Machine, library: Path, tmp_path: Path) -> None:
-    """libhmmgpu_test.c: contexts, kernels with stack and barrier, fences, errors, fork."""
+    """libhmmgpu_test.c: contexts, kernels with stack, barrier, floating point and shared memory,
+    fences, errors, fork."""
     driver = paths.driver_sources()
     clang = next(c for c in ("clang", "clang-19", "clang-16", "clang-14") if shutil.which(c))
     lld = next(c for c in ("ld.lld", "ld.lld-19", "ld.lld-16", "ld.lld-14") if shutil.which(c))
     subprocess.run(
-        [clang, "--target=riscv64", "-march=rv64ima", "-mabi=lp64", "-mcmodel=medany", "-fPIE",
+        [clang, "--target=riscv64", "-march=rv64imafd", "-mabi=lp64d", "-mcmodel=medany", "-fPIE",
          "-ffreestanding", "-O2", "-nostdlibinc", f"-I{driver / 'kernels'}",
          f"-I{paths.device_sources() / 'include'}", "-c", str(HERE / "libhmmgpu_kernels.c"),
          "-o", str(tmp_path / "k.o")],

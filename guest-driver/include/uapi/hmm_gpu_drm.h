@@ -70,7 +70,7 @@ struct drm_hmm_gpu_launch {
 	__u32 block;		/* threads a block */
 	__u64 local_base;	/* stacks: thread_slots * local_size bytes */
 	__u32 local_size;	/* bytes a thread slot, multiple of 16 */
-	__u32 pad;
+	__u32 shared_size;	/* bytes of memory that a block shares, up to 64 KiB */
 	__u64 budget;		/* instructions a thread, 0 = none */
 	__u32 in_syncobj;
 	__u32 out_syncobj;
