@@ -12,6 +12,7 @@
  */
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
+#include <linux/hash.h>
 #include <linux/hmm.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -99,6 +100,7 @@ static int drain(struct hg_device *hdev, unsigned int max)
 			f->access = le32_to_cpu(e[HG_FE_INFO]) & 0xf;
 			f->reader = false;
 			f->done = false;
+			f->stays = false;
 			trace_hmm_gpu_fault(f->asid, f->addr, f->access,
 					    le32_to_cpu(e[HG_FE_SOURCE]),
 					    le32_to_cpu(e[HG_FE_INFO]));
@@ -194,21 +196,57 @@ static void skip_satisfied(struct hg_svm *svm, struct hg_fault *f, unsigned int 
 	hg_add(svm->hdev, faults_stale, stale);
 }
 
+/*
+ * Progress while VRAM is short.  An access may need several pages at once: a
+ * copy does, and a warp.  If the way of each to VRAM evicted another, it would
+ * never have them all.  So what a fault has moved then is not moved for a fault
+ * again before HG_THRASH_BATCHES batches are over, but mapped where it is: each
+ * page of the access is moved once at most, and then stays mapped, and there are
+ * more batches than pages in an access.  Pages that share a bit are taken for
+ * one, which costs a migration and nothing else.
+ *
+ * Returns how many pages are left to move.
+ */
+static unsigned int leave_thrashing(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
+{
+	struct hg_fault_unit *fu = &svm->hdev->fault;
+	unsigned int i, left = 0, stay = 0;
+
+	for (i = 0; i < n; i++) {
+		if (f[i].done)
+			continue;
+		f[i].stays = __test_and_set_bit(hash_64(f[i].addr ^ svm->asid, HG_THRASH_BITS),
+						fu->moved);
+		if (f[i].stays)
+			stay++;
+		else
+			left++;
+	}
+	hg_add(svm->hdev, faults_thrashing, stay);
+	return left;
+}
+
 /* Policy MIGRATE: moves runs of faulting pages to VRAM, as far as they can. */
-static void migrate_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
+static void migrate_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int n,
+			   unsigned int todo)
 {
 	struct hg_migrate_result res = {};
 	unsigned int i, j;
 
-	hg_vram_reserve(svm->hdev, n);
+	if (hg_vram_short(svm->hdev, todo)) {
+		todo = leave_thrashing(svm, f, n);
+		if (!todo)
+			return;
+		hg_vram_reserve(svm->hdev, todo);
+	}
 	mmap_read_lock(svm->mm);
 	for (i = 0; i < n; i = j) {
 		unsigned long start = f[i].addr, end = start + PAGE_SIZE;
 		struct vm_area_struct *vma;
 
-		for (j = i + 1; j < n && f[j].addr == end && !f[j].done; j++)
+		for (j = i + 1; j < n && f[j].addr == end && !f[j].done && !f[j].stays; j++)
 			end += PAGE_SIZE;
-		if (f[i].done) {
+		if (f[i].done || f[i].stays) {
 			j = i + 1;
 			continue;
 		}
@@ -303,7 +341,7 @@ static void serve_window(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 	if (!todo)
 		return;
 	if (READ_ONCE(svm->policy) == HMM_GPU_POLICY_MIGRATE)
-		migrate_faults(svm, f, n);
+		migrate_faults(svm, f, n, todo);
 	ret = map_faults(svm, f, n, true);
 	if (!ret)
 		hg_add(svm->hdev, faults_served, todo);
@@ -354,6 +392,8 @@ static void hg_fault_work(struct work_struct *work)
 	while ((n = drain(hdev, max)) >= 0) {
 		hg_inc(hdev, fault_batches);
 		hg_add(hdev, faults, n);
+		if (++fu->batches % HG_THRASH_BATCHES == 0)
+			bitmap_zero(fu->moved, 1 << HG_THRASH_BITS);
 		hg_delay(fault_after_drain);
 		m = dedupe(hdev, fu->batch, n);
 		for (i = 0; i < m; i = j) {

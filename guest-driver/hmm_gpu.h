@@ -53,6 +53,7 @@ struct hg_svm;
 	X(faults)			\
 	X(faults_duplicate)		\
 	X(faults_stale)			\
+	X(faults_thrashing)		\
 	X(faults_served)		\
 	X(fault_retries)		\
 	X(fault_overflows)		\
@@ -228,6 +229,8 @@ struct hg_ce {
 
 #define HG_FAULT_RING		4096
 #define HG_FAULT_BATCH_MAX	1024
+#define HG_THRASH_BATCHES	256
+#define HG_THRASH_BITS		12
 
 /* One page that the GPU wants, after sorting and deduplication. */
 struct hg_fault {
@@ -236,6 +239,7 @@ struct hg_fault {
 	u8 access;		/* the strongest: HG_ACCESS_* */
 	bool reader;		/* others only want to read */
 	bool done;
+	bool stays;		/* not to be moved: see leave_thrashing() */
 };
 
 /**
@@ -247,6 +251,9 @@ struct hg_fault {
  * @get, @nrget: software's index
  * @batch: HG_FAULT_BATCH_MAX entries
  * @want, @pfns: a window's requests and answers
+ * @batches: since the start
+ * @moved: hash of the pages that a fault has moved while VRAM was short, in the
+ *	last up to HG_THRASH_BATCHES batches
  */
 struct hg_fault_unit {
 	struct work_struct work;
@@ -260,6 +267,8 @@ struct hg_fault_unit {
 	struct hg_fault *batch;
 	unsigned long *want;
 	unsigned long *pfns;
+	unsigned int batches;
+	DECLARE_BITMAP(moved, 1 << HG_THRASH_BITS);
 };
 
 /* ---- /dev/hmm_dmirrorN (dmirror.c) ---- */

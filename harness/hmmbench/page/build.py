@@ -62,6 +62,7 @@ _NUMBERS = {
     "dev_faults": ("faults", "entries in the device's replayable ring"),
     "faults_duplicate": ("duplicate faults", "told twice, served once"),
     "faults_stale": ("stale faults", "already satisfied when looked at"),
+    "faults_thrashing": ("thrashing faults", "served in place: just evicted"),
     "dev_faults_dropped": ("dropped faults", "the ring was full"),
     "dev_replays": ("replays", "stalled warps sent on"),
     "dev_cancels": ("cancels", "accesses that were refused for good"),
