@@ -51,6 +51,8 @@ def test_boot(plain_spec: MachineSpec) -> None:
         assert splat.scan(text) == []
         folder, pid = vm.folder, vm.pid
         assert running(pid)
+        assert os.sched_getscheduler(pid) == os.SCHED_BATCH
+        assert "erms" not in vm.agent.check("cat /proc/cpuinfo").split() or vm.spec.accel == "kvm"
     assert not running(pid)
     assert not folder.exists()
 

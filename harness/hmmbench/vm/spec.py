@@ -193,7 +193,9 @@ def _machine(spec: MachineSpec) -> list[str]:
         accel = "tcg,thread=single" if spec.icount else "tcg,thread=multi"
     # No SMM: an address space less for each processor, and less work for the firmware.
     argv = ["-machine", "q35,smm=off,sata=off,smbus=off,usb=off,vmport=off,hpet=off"]
-    argv += ["-accel", accel, "-cpu", "host" if spec.accel == "kvm" else "max"]
+    # TCG moves a byte at a time where a CPU with ERMS is told to move a page: without it the guest
+    # takes quadwords (a tenth of the time of a run).
+    argv += ["-accel", accel, "-cpu", "host" if spec.accel == "kvm" else "max,-erms,-fsrm"]
     argv += ["-smp", str(spec.cpus), "-m", f"{spec.memory_mib}M"]
     # Hot-unplug by the port itself, as on hardware, not by ACPI.
     argv += ["-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]
