@@ -66,6 +66,13 @@ def test_same_bytes_same_program() -> None:
     assert program(data).encode() == program(data).encode()
 
 
+def test_a_process_that_has_just_lost_its_last_mapping() -> None:
+    """What replaces an operation that may not be needs memory (`run --seed 1`, example 2986)."""
+    steps = {1: "324665fd", 12: "8f51d2c3", 20: "89777021", 40: "eb09cf15",
+             58: "f9b8ba64", 60: "f7d7df4b"}  # fmt: skip
+    assert program(b"".join(bytes.fromhex(steps.get(k, "00000000")) for k in range(61))).ops
+
+
 def test_normalise_keeps_what_the_generator_made() -> None:
     for seed in range(50):
         p = example(seed)

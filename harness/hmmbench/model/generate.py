@@ -111,7 +111,7 @@ class Generator:
         for o in made:
             o.phase = self.phase
         kept = self.admission.phase(made)
-        if not kept and maker is not _cpu:
+        if not kept and maker is not _cpu and proc.vmas:
             extra = _cpu(self, proc)
             for o in extra:
                 o.phase = self.phase
