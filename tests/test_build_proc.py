@@ -99,7 +99,8 @@ def test_cancel_kills_grandchildren(tmp_path: Path) -> None:
 
 
 INTERRUPTED = """
-import sys
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from hmmbench import build
 from hmmbench.build import cache, qemu_build
@@ -115,15 +116,24 @@ def slow(ctx, source):
 
 qemu_build.build = slow
 build._guest = lambda ctx, request: None
+submit = ThreadPoolExecutor.submit
+def submit_later(pool, function, *rest):
+    if function is build._guest:
+        time.sleep(float(sys.argv[2]))
+    return submit(pool, function, *rest)
+ThreadPoolExecutor.submit = submit_later
 build.ensure()
 """
 
 
+@pytest.mark.parametrize("late", ["0", "30"], ids=["both tracks run", "one track runs"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_interrupted_build_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+def test_interrupted_build_leaves_nothing(
+    tmp_path: Path, number: signal.Signals, late: str
+) -> None:
     pid_file = tmp_path / "pid"
     child = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, str(pid_file)],
+        [sys.executable, "-c", INTERRUPTED, str(pid_file), late],
         env={
             **os.environ,
             "HMMBENCH_CACHE": str(tmp_path / "cache"),

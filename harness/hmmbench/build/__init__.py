@@ -95,9 +95,14 @@ def ensure(request: BuildRequest | None = None, ui: Ui | None = None) -> Artifac
     before = dict(ctx.ui.seconds)
     cache.remove_leftovers()
     with interruptible(), ThreadPoolExecutor(2, "build") as pool:
-        qemu_future = pool.submit(qemu_build.build, ctx, request.qemu_source)
-        guest_future = pool.submit(_guest, ctx, request)
-        _wait(ctx, [qemu_future, guest_future])
+        try:
+            qemu_future = pool.submit(qemu_build.build, ctx, request.qemu_source)
+            guest_future = pool.submit(_guest, ctx, request)
+            _wait([qemu_future, guest_future])
+        except BaseException:
+            # From the first thread on: to leave the pool is to wait for what it runs.
+            ctx.runner.cancel()
+            raise
         qemu, (built, module_dir, agent_dir, archive, keys) = (
             qemu_future.result(),
             guest_future.result(),
@@ -224,17 +229,10 @@ def _guest(
     return built, module_dir, agent_dir, archive, keys
 
 
-def _wait(ctx: Context, futures: list[Future[Any]]) -> None:
-    """Wait for all; when one fails, or the user interrupts, stop the others' programs too."""
-    try:
-        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-    except BaseException:
-        ctx.runner.cancel()
-        wait(futures)
-        raise
+def _wait(futures: list[Future[Any]]) -> None:
+    """Wait for all, or for the first failure, which is raised."""
+    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
     failed = [error for future in done if (error := future.exception()) is not None]
     if failed:
-        ctx.runner.cancel()
-        wait(futures)
         # The cause, not the cancellation it brought to the other track.
         raise next((error for error in failed if not isinstance(error, Cancelled)), failed[0])
