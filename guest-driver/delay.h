@@ -30,6 +30,7 @@
 	X(fault_after_drain)	\
 	X(fault_before_replay)	\
 	X(sched_before_doorbell)	\
+	X(exclusive_before_entry)	\
 	X(exclusive_before_map)	\
 	X(exclusive_before_revoke)	\
 	X(query_before_walk)	\

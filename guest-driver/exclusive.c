@@ -16,6 +16,14 @@
  * page, so what the GPU has mapped stays right.  If it advanced the sequence,
  * the check below could never succeed.
  *
+ * VRAM that the CPU reaches (coherent) can be made exclusive too, if a page was
+ * migrated since somebody looked.  The GPU needs no such right to its own memory,
+ * and eviction would fail: the entry has a reference that migration does not
+ * expect.  Up to 6.14 the kernel then even takes the entry for one of its migration
+ * entries, and keeps a reference for ever (remove_migration_pte(), check_pte()).
+ * So the entry is made an ordinary one within the same hold of the mmap lock, and
+ * the page mapped as all of VRAM is.
+ *
  * The check is needed although the folio is locked, which keeps a CPU fault
  * from revoking: MADV_DONTNEED and reclaim need no folio lock to take the entry
  * away.  An entry that is exclusive already is first made an ordinary one, for
@@ -70,23 +78,42 @@ static int fault_in(struct hg_svm *svm, unsigned long addr)
 	return ret == -EBUSY ? 0 : ret;
 }
 
+/* The ordinary way: VRAM with atomics, a page of system memory without. */
+static int map_ordinary(struct hg_svm *svm, unsigned long addr)
+{
+	unsigned long want = HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE, pfn;
+
+	return hg_svm_map_window(svm, addr, addr + PAGE_SIZE, &want, &pfn, false);
+}
+
 /* 0; -EBUSY: the address space changed meanwhile; other errors. */
 static int map_page(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long addr)
 {
 	struct hg_device *hdev = svm->hdev;
 	unsigned long seq;
 	struct page *page;
+	bool vram;
 	int ret;
 
 	ret = hg_pt_cache_fill(hdev, cache);
 	if (ret)
 		return ret;
+	hg_delay(exclusive_before_entry);
 	seq = mmu_interval_read_begin(&svm->notifier);
 	mmap_read_lock(svm->mm);
 	page = hg_make_exclusive(svm->mm, addr, svm);
+	vram = !IS_ERR(page) && hg_is_vram(hdev, page);
+	if (vram) {
+		unlock_page(page);
+		put_page(page);
+		/* if that fails, the address has just gone, and the mapping fails too */
+		fixup_user_fault(svm->mm, addr, FAULT_FLAG_WRITE, NULL);
+	}
 	mmap_read_unlock(svm->mm);
 	if (IS_ERR(page))
 		return PTR_ERR(page);
+	if (vram)
+		return map_ordinary(svm, addr);
 	hg_delay(exclusive_before_map);
 
 	mutex_lock(&svm->pt_lock);

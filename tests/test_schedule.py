@@ -163,7 +163,7 @@ def test_random_aims_at_the_programs_races() -> None:
 
 
 def test_the_point_of_exclusive_access_is_for_programs_that_have_it() -> None:
-    points = (*POINTS, EXCLUSIVE, *(f"other_{n}" for n in range(30)))
+    points = (*POINTS, *EXCLUSIVE, *(f"other_{n}" for n in range(30)))
 
     def times(exclusive: bool) -> int:
         chosen = [Random(points, 1.0).choose(random.Random(n), exclusive) for n in range(400)]

@@ -35,8 +35,8 @@ SHARE = 0.3
 FAVOURITES = ("svm_after_range_fault", "migrate_before_map", "release_before_asid_free")
 FAVOURED = 0.6
 
-#: One more, in programs that set a policy of exclusive access: no other passes it.
-EXCLUSIVE = "exclusive_before_map"
+#: Two more, in programs that set a policy of exclusive access: no others pass them.
+EXCLUSIVE = ("exclusive_before_entry", "exclusive_before_map")
 
 #: Microseconds and how many of 1000 passages wait.  Long waits meet what short ones miss, but one
 #: at each passage would make an example take seconds.
@@ -172,7 +172,7 @@ class Random(Schedule):
 
     def choose(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
         names = rng.sample(self.points, k=min(len(self.points), rng.choice((1, 1, 2))))
-        liked = (*FAVOURITES, EXCLUSIVE) if exclusive else FAVOURITES
+        liked = (*FAVOURITES, *EXCLUSIVE) if exclusive else FAVOURITES
         favourites = [n for n in liked if n in self.points]
         if favourites and rng.random() < FAVOURED:
             names = [rng.choice(favourites)]

@@ -194,7 +194,9 @@ static unsigned compare(HgDev *d, uint64_t pte, uint64_t addr, const Cpu *c)
             return write && !c->write ? HG_CHECK_VRAM_READONLY : HG_CHECK_NONE;
         }
         return HG_CHECK_VRAM_IN_SYS;
-    case CPU_PROTNONE: case CPU_EXCLUSIVE: return HG_CHECK_VRAM_IN_SYS;
+    case CPU_EXCLUSIVE:         /* device-coherent too: on its way back to PRESENT */
+        return c->pfn == pfn ? HG_CHECK_NONE : HG_CHECK_VRAM_IN_SYS;
+    case CPU_PROTNONE: return HG_CHECK_VRAM_IN_SYS;
     case CPU_DEVICE:
         return c->pfn != pfn ? HG_CHECK_VRAM_PAGE
              : write && !c->write ? HG_CHECK_VRAM_READONLY : HG_CHECK_NONE;

@@ -75,7 +75,8 @@ def leaf(kind: str, level: int, pfn: int, write: bool) -> int:
         return (~(head << 12) & PFN) | bits | PSE
     if kind == "file":  # an ordinary swapped page
         return swap(1, head)
-    return swap(TYPES[kind], head | (3 << 40 if kind.startswith("mig") else 0))
+    flags = 3 << 40 if kind.startswith("mig") else 0
+    return swap(TYPES[kind.removesuffix("-vram")], head | flags)
 
 
 def verdict(sys: bool, gpu_write: bool, kind: str, same: bool, cpu_write: bool) -> str | None:
@@ -92,6 +93,10 @@ def verdict(sys: bool, gpu_write: bool, kind: str, same: bool, cpu_write: bool) 
         if not same:
             return side + "in-system"
         return side + "readonly" if gpu_write and not cpu_write else None
+    if kind == "exclusive-vram":  # a page of VRAM that the CPU could reach as memory
+        if sys:
+            return side + "other-frame"
+        return None if same else side + "in-system"
     if kind in ("present", "invalidated", "protnone") or exclusive:
         if not sys:
             return side + "in-system"
@@ -130,7 +135,7 @@ def names(dev: Device) -> list[str]:
     return [v["check"] for v in found(dev)["violations"]]
 
 
-KINDS = ["none", "present", "coherent", "protnone", "invalidated", "file", *TYPES]
+KINDS = ["none", "present", "coherent", "exclusive-vram", "protnone", "invalidated", "file", *TYPES]
 
 
 @given(
@@ -156,7 +161,8 @@ def test_verdicts(
                          flags | (SYS if sys else VRAM))  # fmt: skip
         else:
             gpu.map(VA, frame + (RAM_BASE if sys else 0), flags | (SYS if sys else VRAM))
-        device = kind.startswith(("dev", "coherent")) or (kind.startswith("mig") and not sys)
+        device = kind.startswith(("dev", "coherent")) or kind == "exclusive-vram"
+        device |= kind.startswith("mig") and not sys
         pfn = (frame + RAM_BASE) >> 12 if sys and not device else DEV_PFN + (frame >> 12)
         if not sys and not device:
             pfn = (frame + RAM_BASE) >> 12

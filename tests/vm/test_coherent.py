@@ -21,6 +21,7 @@ from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 
 N = 64
+DELAYS = "/sys/kernel/debug/dri/0/delays"
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,28 @@ def test_both_use_a_page_in_vram(vm: Machine) -> None:
     assert values(result, 11) == [17] * N
     assert [q & p.Q_CPU_DEVICE for q in flags(result, 13)] == [0] * N
     assert values(result, 14) == [17] * N
+
+
+def test_a_page_that_moved_before_it_was_made_exclusive_stays_an_ordinary_one(vm: Machine) -> None:
+    """An exclusive entry of a page in VRAM would keep it from coming home."""
+    vm.agent.write_file(DELAYS, b"exclusive_before_entry 8000 1000\n", mode=0)
+    result = run_ops(vm, [
+        mmap(1), Op(OpKind.POLICY, arg=p.POLICY_EXCLUSIVE), work.cpu(work.acc(Acc.WRITE, 0, 5)),
+        work.gpu(work.acc(Acc.READ, 0)),
+        # Meanwhile the page moves: its fault was served, the right to atomics is not yet there.
+        work.gpu(work.acc(Acc.ADD, 0, 10), phase=1),
+        Op(OpKind.SLEEP, a=4000, actor=1, phase=1),
+        migrate(1, p.MIGRATE_DEVICE, actor=1, phase=1),
+        query(1, phase=2), Op(OpKind.EVICT, phase=2), query(1, phase=2),
+        work.cpu(work.acc(Acc.READ, 0), phase=2),
+    ])  # fmt: skip
+    assert statuses(result) == [0] * 11
+    assert (result.ops[6].aux0, result.ops[6].aux1) == (1, 0)
+    cpu = p.Q_CPU_READ | p.Q_CPU_WRITE | p.Q_CPU_DEVICE
+    gpu = p.Q_GPU_VALID | p.Q_GPU_WRITE | p.Q_GPU_ATOMIC | p.Q_GPU_VRAM
+    assert flags(result, 7) == [cpu | gpu]
+    assert [q & p.Q_CPU_DEVICE for q in flags(result, 9)] == [0]
+    assert values(result, 10) == [15]
 
 
 def test_eviction_brings_them_home(vm: Machine) -> None:
