@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from gpu_program import PIE, link, run, tool
+from gpu_program import DRIVER, INCLUDES, PIE, link, run, tool
 
 from hmmbench.core.device import FULL, HW, PAGE, SYS, Ctx, Device, Report, Tables, map_code
 
@@ -65,8 +65,62 @@ def program(folder: Path, source: str, *flags: str, debug: str = "-g", opt: str 
     (folder / "headers").mkdir(exist_ok=True)
     (folder / "headers" / "helper.h").write_text(HELPER)
     return link(folder, source, *(flags or PIE), "--gc-sections", "-u", "first",
-                "-u", "second", compiled=[*debug.split(), opt, "-ffunction-sections",
+                "-u", "second", compiled=[opt, *debug.split(), "-ffunction-sections",
                                           f"-I{folder / 'headers'}"])  # fmt: skip
+
+
+#: Long lines and long gaps, so that GNU as takes every way to say how far the next row is.
+FOR_HOST = """
+#include "helper.h"
+#define A(n) p[n] = p[n + 1] * (n + 3) + (p[n] ^ (p[n + 2] << 7))
+uint64_t unused(uint64_t x)
+{
+	return x * x;
+}
+__attribute__((noinline)) static uint64_t callee(volatile uint64_t *p)
+{
+	A(0); A(1); A(2); A(3); A(4); A(5); A(6); A(7); A(8); A(9); A(10); A(11); A(12); A(13); A(14);
+	A(20); A(21);
+	return p[0];
+}
+uint64_t first(volatile uint64_t *p)
+{
+	for (int i = 0; i < 9; i++)
+		p[i] = twice(p[i]) +
+			callee(p);
+	return 0;
+}
+uint64_t second(volatile uint64_t *p)
+{
+	p[3] = twice(p[2]);
+""" + "\n" * 400 + """
+	return callee(p);
+}
+"""  # fmt: skip
+
+
+def host_program(folder: Path, debug: str) -> Path:
+    """A program whose line tables GNU as wrote, of the host's instructions; said to be RISC-V's,
+    since nothing runs it and nothing here reads the instructions."""
+    (folder / "headers").mkdir()
+    (folder / "headers" / "helper.h").write_text(
+        HELPER.replace('"hmm_gpu_kernel.h"', "<stdint.h>")
+    )
+    (folder / "h.c").write_text(FOR_HOST)
+    run("gcc", "-O2", *debug.split(), "-fPIE", "-ffunction-sections", f"-I{folder / 'headers'}",
+        "-fcf-protection=none", "-fno-asynchronous-unwind-tables", "-nostdlib", "-static",
+        f"-Wl,-Ttext-segment={BASE:#x},--gc-sections,-e,first,-u,second", folder / "h.c", "-o",
+        folder / "h.elf")  # fmt: skip
+    return folder / "h.elf"
+
+
+def as_riscv(elf: Path) -> Path:
+    """A copy with the machine number of RISC-V."""
+    copy = elf.with_suffix(".riscv")
+    data = bytearray(elf.read_bytes())
+    data[18:20] = (243).to_bytes(2, "little")
+    copy.write_bytes(data)
+    return copy
 
 
 def locate(harness: Path, elf: Path, *addresses: str) -> list[list[str]]:
@@ -75,7 +129,8 @@ def locate(harness: Path, elf: Path, *addresses: str) -> list[list[str]]:
 
 
 def disassembled(elf: Path) -> dict[int, tuple[str, int, str]]:
-    """llvm-objdump's answers: symbol, line and file of each instruction (as linked)."""
+    """llvm-objdump's answers: symbol, line and file of each instruction (as linked), but not of
+    nop: between functions it is of no line, and nothing can fail there."""
     objdump = tool("llvm-objdump", "llvm-objdump-19", "llvm-objdump-16", "llvm-objdump-14")
     answers, symbol, file, line = {}, "", "", 0
     for text in run(objdump, "-d", "-l", elf).splitlines():
@@ -83,7 +138,7 @@ def disassembled(elf: Path) -> dict[int, tuple[str, int, str]]:
             symbol, file, line = m[1], "", 0
         elif m := re.fullmatch(r"; (.+):(\d+)", text):
             file, line = m[1], int(m[2])
-        elif m := re.match(r"\s*([0-9a-f]+): ", text):
+        elif (m := re.match(r"\s*([0-9a-f]+): ", text)) and "\tnop" not in text:
             answers[int(m[1], 16)] = (symbol, line, file)
     return answers
 
@@ -96,22 +151,77 @@ def test_every_instruction_has_its_line(
 ) -> None:
     elf = program(tmp_path, SOURCE, f"--image-base={BASE:#x}", debug=debug, opt=opt)
     expected = disassembled(elf)
-    got = locate(harness, elf, *(hex(a) for a in expected))
-    first = {name: min(a for a, e in expected.items() if e[0] == name)
-             for name in {e[0] for e in expected.values()}}  # fmt: skip
-    assert {"first", "second"} <= set(first)
-    assert "unused" not in first, "the linker was to leave a sequence without code"
+    assert {"first", "second"} <= {symbol for symbol, _, _ in expected.values()}
+    assert not any(symbol == "unused" for symbol, _, _ in expected.values())
+    assert {Path(file).name for _, _, file in expected.values()} == {
+        "t.c", "helper.h", "hmm_gpu_kernel.h",
+    }  # fmt: skip
+    assert differences(harness, elf) == []
+
+
+def differences(harness: Path, elf: Path) -> list[str]:
+    """Where libhmmgpu and llvm-objdump disagree about a program at fixed addresses."""
+    expected = disassembled(elf)
+    got = locate(harness, as_riscv(elf), *(hex(a) for a in expected))
+    found = []
     for (addr, (symbol, line, file)), answer in zip(expected.items(), got, strict=True):
-        assert line, f"llvm-objdump knows no line of {addr:#x}"
-        found, offset, folder, name, number = answer
-        assert (found, int(offset)) == (symbol, addr - first[symbol])
-        assert int(number) == line, f"{addr:#x} {answer}, {file}:{line}"
-        where = Path(folder) / name if folder else Path(name)
-        assert where.name == Path(file).name
-        if name == "helper.h":
-            assert str(where) == str(tmp_path / "headers" / "helper.h")
-    names = {answer[3].rpartition("/")[2] for answer in got}
-    assert names == {"t.c", "helper.h", "hmm_gpu_kernel.h"}
+        start = min(a for a, e in expected.items() if e[0] == symbol)
+        want = [symbol, str(addr - start), Path(file).name, str(line)]
+        name = answer[3] if len(answer) == 5 else ""
+        if not line or [*answer[:2], Path(name).name, *answer[4:]] != want:
+            found.append(f"{addr:#x}: {answer}, not {want}")
+        # a name that another folder is part of, and that folder
+        elif name == "helper.h" and f"{answer[2]}/{name}" != file:
+            found.append(f"{addr:#x}: {answer}, not {file}")
+    return found
+
+
+@pytest.mark.parametrize("debug", ["-gdwarf-3", "-gdwarf-4", "-gdwarf-5"])
+def test_tables_of_the_gnu_tools(harness: Path, tmp_path: Path, debug: str) -> None:
+    elf = host_program(tmp_path, debug)
+    symbols = {symbol for symbol, _, _ in disassembled(elf).values()}
+    assert {"first", "second", "callee"} <= symbols
+    assert "unused" not in symbols
+    assert differences(harness, elf) == []
+
+
+BREAKS = {
+    "lines only go forward": ("lines.c", "now.line += leb(&c, 1)", "now.line += leb(&c, 0) & 63"),
+    "a row reaches too far": ("lines.c", "addr < now.addr &&", "addr <= now.addr &&"),
+    "line 0 is a line": ("lines.c", "if ((uint32_t)now.line)", "if (1)"),
+    "a sequence goes on in the next": (
+        "lines.c", "now = start;\n\t\t\tlast = (struct row){ 0 };\n\t\t\trows = placed = 0;", ";"),
+    "special opcodes do not advance": ("lines.c", "now.addr += (op - u->opcode_base) /",
+                                       "now.addr += 0 * (op - u->opcode_base) /"),
+    "constant advance is forgotten": ("lines.c", "now.addr += (255 - u->opcode_base)",
+                                      "now.addr += 0 * (255 - u->opcode_base)"),
+    "fixed advance is forgotten": ("lines.c", "now.addr += fixed(&c, 2)", "fixed(&c, 2)"),
+    "files are always the first": ("lines.c", "now.file = leb(&c, 0)", "leb(&c, 0)"),
+    "folders of version 5": ("lines.c", "*dir = n;", "*dir = n + 1;"),
+    "folders before version 5": ("lines.c", "found = NULL;\n\n\tfor (uint64_t i = 1;",
+                                 "found = NULL;\n\n\tfor (uint64_t i = 0;"),
+    "long advance is forgotten": ("lines.c", "now.addr += leb(&c, 0)", "leb(&c, 0)"),
+    "64-bit tables": ("lines.c", "u->offset_size = 8;", "u->offset_size = 4;"),
+    "labels of the compiler count": ("kernel.c", 'strncmp(name, ".L", 2) == 0', "0"),
+}  # fmt: skip
+
+
+def test_a_broken_reader_is_noticed(tmp_path: Path) -> None:
+    """Each of the bugs above shows in a comparison with llvm-objdump."""
+    elfs = []
+    for n, debug in enumerate(("-gdwarf-4", "-gdwarf-5 -gdwarf64", "-g -O0")):
+        (tmp_path / str(n)).mkdir()
+        elfs.append(program(tmp_path / str(n), SOURCE, f"--image-base={BASE:#x}", debug=debug))
+    elfs.append(host_program(tmp_path, "-gdwarf-5"))
+    sources = {n: (DRIVER / "lib" / n).read_text() for n in ("lines.c", "kernel.c", "hmmgpu.c")}
+    harness = tmp_path / "harness"
+    for name, (file, old, new) in BREAKS.items():
+        for n, text in sources.items():
+            assert n != file or text.count(old) == 1, f"{name}: the text to break is not there"
+            (tmp_path / n).write_text(text.replace(old, new) if n == file else text)
+        run("gcc", "-std=gnu11", *INCLUDES, "-w", *(tmp_path / n for n in sources),
+            Path(__file__).with_name("loader_harness.c"), "-o", harness)  # fmt: skip
+        assert any(differences(harness, elf) for elf in elfs), f"not noticed: {name}"
 
 
 def test_position_independent_program(harness: Path, tmp_path: Path) -> None:
