@@ -293,6 +293,12 @@ HMM_KERNEL(odd, struct args)
 {
 	__atomic_fetch_add((uint64_t *)((uintptr_t)args + 4), 1, __ATOMIC_RELAXED); /* odd */
 }
+HMM_KERNEL(wild, struct args)
+{
+	uint64_t (*function)(uint64_t) = (uint64_t (*)(uint64_t))(args->n + 0x70000000);
+
+	args->n = function(3) + 1; /* wild */
+}
 HMM_KERNEL(stuck, struct args)
 {
 	if (hmm_tid() != 5)
@@ -345,6 +351,7 @@ def fail(elf: Path, entry: int) -> Report:
         ("overflow", "FAULT", "access fault", 32),
         ("illegal", "ILLEGAL", "illegal instruction", 0),
         ("stop", "BREAK", "ebreak", 0),
+        ("wild", "FAULT", "access fault", 0),
         ("odd", "MISALIGNED", "misaligned jump or atomic", 0),
     ],
 )
