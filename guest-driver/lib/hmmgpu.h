@@ -180,7 +180,7 @@ struct hmmgpu_result {
 	uint32_t thread;	/* in its block */
 	uint32_t pad;
 	uint64_t addr;		/* that could not be accessed */
-	uint64_t pc;
+	uint64_t pc;		/* of the instruction; of a jump to where nothing is, the jump's */
 	uint64_t instrs;	/* instructions taken by all threads */
 };
 
