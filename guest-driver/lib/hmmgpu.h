@@ -110,7 +110,7 @@ void hmmgpu_ctx_destroy(struct hmmgpu_ctx *ctx);
  *
  * Text and constants are read-only afterwards.  The file is checked as
  * untrusted input.  -ENOEXEC: not such a file, or it needs a relocation other
- * than R_RISCV_RELATIVE; -EEXIST: fixed addresses are in use; -ENOMEM.
+ * than R_RISCV_RELATIVE, or the fixed address 0; -EEXIST: fixed addresses are in use; -ENOMEM.
  */
 int hmmgpu_kernel_load(const void *elf, size_t size, struct hmmgpu_kernel **kernel);
 int hmmgpu_kernel_load_file(const char *path, struct hmmgpu_kernel **kernel);

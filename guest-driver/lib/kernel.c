@@ -218,6 +218,9 @@ static int load(struct hmmgpu_kernel *k, const uint8_t *elf, size_t size)
 		return ret;
 
 	if (eh->e_type == ET_EXEC) {
+		/* root may map the first page, and then no access by NULL would fail any more */
+		if (!lo)
+			return -ENOEXEC;
 		want = (void *)(uintptr_t)lo;
 		flags |= MAP_FIXED_NOREPLACE;
 	}

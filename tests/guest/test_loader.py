@@ -70,6 +70,8 @@ def test_what_is_no_gpu_program_is_refused(
     source = "extern int elsewhere(void); int start(void) { return elsewhere(); }"
     elf = link(tmp_path, source, "-shared", "--unresolved-symbols=ignore-all")
     assert load(harness, elf)[0] == ENOEXEC
+    # It wants to be where NULL points.
+    assert load(harness, link(tmp_path, SOURCE, "--image-base=0"))[0] == ENOEXEC
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
