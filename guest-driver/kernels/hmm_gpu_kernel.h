@@ -98,8 +98,9 @@ static inline uint32_t hmm_shared_size(void) { return (uint32_t)HMM_CSR_READ_(HG
  * have not ended do the same, so all of them must come here, and none may wait
  * for the block meanwhile.  One copy of the code, never inlined: the compiler
  * may not give lanes that branched copies of their own, at other addresses.
+ * (Not noduplicate: clang then forgets noinline, and inlines it at every call.)
  */
-#define HMM_WARP_ static __attribute__((noinline, noduplicate, unused))
+#define HMM_WARP_ static __attribute__((noinline, convergent, unused))
 #define HMM_SHUFFLE_(name, how)							\
 	HMM_WARP_ uint64_t name(uint64_t value, uint32_t by)			\
 	{									\
