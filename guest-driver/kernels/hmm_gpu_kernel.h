@@ -4,7 +4,7 @@
  * stock clang:
  *
  *	clang --target=riscv64 -march=rv64ima -mabi=lp64 -mcmodel=medany -fPIE
- *	      -ffreestanding -O2 -c sum.c
+ *	      -ffreestanding -O2 -g -c sum.c
  *	ld.lld -pie --no-dynamic-linker -e 0 -o sum.elf sum.o
  *
  *	#include "hmm_gpu_kernel.h"
@@ -20,7 +20,8 @@
  * Pointers are those of the process.  There is no C library; the stack is the
  * size the launch asked for, and so is the memory that the threads of a block
  * share (hmm_shared()).  For float and double compile with -march=rv64imafd
- * -mabi=lp64d.
+ * -mabi=lp64d.  With -g the report of a failed job names the source line
+ * (hmmgpu_result_report()).
  *
  * Memory order is RISC-V's (RVWMO): use hmm_fence() or the __atomic built-ins
  * between threads, and between GPU and CPU.  Atomics work on any memory.
@@ -97,8 +98,9 @@ static inline uint32_t hmm_shared_size(void) { return (uint32_t)HMM_CSR_READ_(HG
  * have not ended do the same, so all of them must come here, and none may wait
  * for the block meanwhile.  One copy of the code, never inlined: the compiler
  * may not give lanes that branched copies of their own, at other addresses.
+ * (Not noduplicate: clang then forgets noinline, and inlines it at every call.)
  */
-#define HMM_WARP_ static __attribute__((noinline, noduplicate, unused))
+#define HMM_WARP_ static __attribute__((noinline, convergent, unused))
 #define HMM_SHUFFLE_(name, how)							\
 	HMM_WARP_ uint64_t name(uint64_t value, uint32_t by)			\
 	{									\

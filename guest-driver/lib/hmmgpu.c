@@ -460,3 +460,24 @@ char *hmmgpu_result_text(const struct hmmgpu_result *r, char *buf, size_t size)
 		snprintf(buf, size, "done, %llu instructions", (unsigned long long)r->instrs);
 	return buf;
 }
+
+char *hmmgpu_result_report(const struct hmmgpu_result *r, const struct hmmgpu_kernel *kernel,
+			   char *buf, size_t size)
+{
+	struct hmmgpu_location at;
+	size_t len;
+
+	hmmgpu_result_text(r, buf, size);
+	if (!size || r->status == HG_ERR_NONE || !kernel ||
+	    hmmgpu_kernel_locate(kernel, r->pc, &at))
+		return buf;
+	len = strlen(buf);
+	if (at.symbol)
+		snprintf(buf + len, size - len, ", in %s+0x%llx", at.symbol,
+			 (unsigned long long)at.offset);
+	len = strlen(buf);
+	if (at.file)
+		snprintf(buf + len, size - len, "%s%s%s%s:%u", at.symbol ? " at " : ", at ",
+			 at.dir ? at.dir : "", at.dir ? "/" : "", at.file, at.line);
+	return buf;
+}

@@ -110,7 +110,7 @@ void hmmgpu_ctx_destroy(struct hmmgpu_ctx *ctx);
  *
  * Text and constants are read-only afterwards.  The file is checked as
  * untrusted input.  -ENOEXEC: not such a file, or it needs a relocation other
- * than R_RISCV_RELATIVE; -EEXIST: fixed addresses are in use; -ENOMEM.
+ * than R_RISCV_RELATIVE, or the fixed address 0; -EEXIST: fixed addresses are in use; -ENOMEM.
  */
 int hmmgpu_kernel_load(const void *elf, size_t size, struct hmmgpu_kernel **kernel);
 int hmmgpu_kernel_load_file(const char *path, struct hmmgpu_kernel **kernel);
@@ -132,6 +132,28 @@ int hmmgpu_kernel_symbol(const struct hmmgpu_kernel *kernel, const char *name, u
 
 /* hmmgpu_kernel_text - the pages [start, end) that hold its instructions; -ENOENT if it has none */
 int hmmgpu_kernel_text(const struct hmmgpu_kernel *kernel, uint64_t *start, uint64_t *end);
+
+struct hmmgpu_location {
+	const char *symbol;	/* the function, NULL: not known */
+	uint64_t offset;	/* from its start */
+	const char *dir;	/* of the file; NULL: where the compiler was started, or file is absolute */
+	const char *file;	/* the source as the compiler was given it, NULL: not known */
+	uint32_t line;		/* from 1; 0 if file is NULL */
+	uint32_t pad;
+};
+
+/*
+ * hmmgpu_kernel_locate - where in the source an instruction is
+ * @addr: its address, as hmmgpu_result.pc
+ * @at:   out; its strings live as long as the kernel
+ *
+ * Functions come from the file's symbol table, lines from its DWARF (2 to 5, not
+ * compressed): compile with -g and do not strip.  What was inlined is found at
+ * its own line, under the name of the function that holds it.  -ENOENT: not an
+ * instruction of this kernel, or the file tells nothing about it.
+ */
+int hmmgpu_kernel_locate(const struct hmmgpu_kernel *kernel, uint64_t addr,
+			 struct hmmgpu_location *at);
 
 /* ------------------------------- jobs ------------------------------- */
 
@@ -158,7 +180,7 @@ struct hmmgpu_result {
 	uint32_t thread;	/* in its block */
 	uint32_t pad;
 	uint64_t addr;		/* that could not be accessed */
-	uint64_t pc;
+	uint64_t pc;		/* of the instruction; of a jump to where nothing is, the jump's */
 	uint64_t instrs;	/* instructions taken by all threads */
 };
 
@@ -228,6 +250,14 @@ const char *hmmgpu_status_name(uint32_t status);
 const char *hmmgpu_reason_name(uint32_t reason);
 /* One line about how a job ended.  Always terminated; returns buf. */
 char *hmmgpu_result_text(const struct hmmgpu_result *result, char *buf, size_t size);
+/*
+ * hmmgpu_result_report - the same with function and source line, as far as they are known
+ * @kernel: what the job ran; NULL is allowed
+ *
+ *	access fault at 0x0 (not mapped), pc 0x7f1c40, block 2 thread 17, in sum+0x1c at sum.c:41
+ */
+char *hmmgpu_result_report(const struct hmmgpu_result *result, const struct hmmgpu_kernel *kernel,
+			   char *buf, size_t size);
 
 #ifdef __cplusplus
 }

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "hmmgpu.h"
+#include "lines.h"
 
 #ifndef EM_RISCV
 #define EM_RISCV 243
@@ -38,6 +39,7 @@ struct hmmgpu_kernel {
 	uint64_t nsyms;
 	char *names;		/* 0 terminated */
 	uint64_t names_len;
+	struct line_tables lines;	/* copies, too; of no length if the file has none */
 };
 
 static int inside(uint64_t off, uint64_t len, uint64_t size)
@@ -144,6 +146,40 @@ static int copy_symbols(struct hmmgpu_kernel *k, const uint8_t *elf, size_t size
 	return 0;
 }
 
+/*
+ * A copy of a section for debuggers.  What is missing, compressed or damaged is
+ * left out: the program runs without.
+ */
+static int copy_debug(const char *name, const uint8_t *elf, size_t size, const Elf64_Ehdr *eh,
+		      const uint8_t **copy, size_t *len)
+{
+	const Elf64_Shdr *sh = (const Elf64_Shdr *)(elf + eh->e_shoff), *str;
+	size_t n = strlen(name) + 1;
+	uint8_t *p;
+
+	/* The table itself is inside the file: copy_symbols() has looked. */
+	if (eh->e_shstrndx >= eh->e_shnum)
+		return 0;
+	str = &sh[eh->e_shstrndx];
+	if (!inside(str->sh_offset, str->sh_size, size))
+		return 0;
+	for (unsigned i = 0; i < eh->e_shnum; i++) {
+		if (sh[i].sh_type != SHT_PROGBITS || sh[i].sh_flags & SHF_COMPRESSED ||
+		    !inside(sh[i].sh_name, n, str->sh_size) ||
+		    memcmp(elf + str->sh_offset + sh[i].sh_name, name, n) != 0 ||
+		    !inside(sh[i].sh_offset, sh[i].sh_size, size))
+			continue;
+		p = malloc(sh[i].sh_size + 1);
+		if (!p)
+			return -ENOMEM;
+		memcpy(p, elf + sh[i].sh_offset, sh[i].sh_size);
+		*copy = p;
+		*len = sh[i].sh_size;
+		return 0;
+	}
+	return 0;
+}
+
 /* Whatever page holds nothing writable loses its write permission; execution is the GPU's, a read. */
 static int protect(struct hmmgpu_kernel *k, const Elf64_Phdr *ph, unsigned n)
 {
@@ -182,6 +218,9 @@ static int load(struct hmmgpu_kernel *k, const uint8_t *elf, size_t size)
 		return ret;
 
 	if (eh->e_type == ET_EXEC) {
+		/* root may map the first page, and then no access by NULL would fail any more */
+		if (!lo)
+			return -ENOEXEC;
 		want = (void *)(uintptr_t)lo;
 		flags |= MAP_FIXED_NOREPLACE;
 	}
@@ -216,6 +255,10 @@ static int load(struct hmmgpu_kernel *k, const uint8_t *elf, size_t size)
 			ret = relocate(k, &ph[i]);
 	if (!ret)
 		ret = copy_symbols(k, elf, size, eh);
+	if (!ret)
+		ret = copy_debug(".debug_line", elf, size, eh, &k->lines.line, &k->lines.line_len);
+	if (!ret)
+		ret = copy_debug(".debug_line_str", elf, size, eh, &k->lines.str, &k->lines.str_len);
 	if (!ret)
 		ret = protect(k, ph, eh->e_phnum);
 	return ret;
@@ -282,6 +325,8 @@ void hmmgpu_kernel_free(struct hmmgpu_kernel *k)
 		munmap(k->base, k->len);
 	free(k->syms);
 	free(k->names);
+	free((void *)k->lines.line);
+	free((void *)k->lines.str);
 	free(k);
 }
 
@@ -309,5 +354,56 @@ int hmmgpu_kernel_text(const struct hmmgpu_kernel *k, uint64_t *start, uint64_t 
 		return -ENOENT;
 	*start = k->text;
 	*end = k->text_end;
+	return 0;
+}
+
+/* Functions have a size; labels of assembler have none and reach to the next symbol. */
+static const Elf64_Sym *function_at(const struct hmmgpu_kernel *k, uint64_t addr)
+{
+	const Elf64_Sym *best = NULL;
+
+	for (uint64_t i = 1; i < k->nsyms; i++) {
+		const Elf64_Sym *s = &k->syms[i];
+		unsigned type = ELF64_ST_TYPE(s->st_info);
+		const char *name = s->st_name < k->names_len ? k->names + s->st_name : "";
+
+		if ((type != STT_FUNC && type != STT_NOTYPE) || s->st_shndx == SHN_UNDEF ||
+		    s->st_shndx == SHN_ABS || s->st_value > addr)
+			continue;
+		/* $x and $d mark code and data, .L is the compiler's own. */
+		if (!*name || *name == '$' || strncmp(name, ".L", 2) == 0)
+			continue;
+		if (s->st_size && addr - s->st_value >= s->st_size)
+			continue;
+		if (!best || s->st_value > best->st_value ||
+		    (s->st_value == best->st_value && s->st_size > best->st_size))
+			best = s;
+	}
+	return best;
+}
+
+int hmmgpu_kernel_locate(const struct hmmgpu_kernel *k, uint64_t addr,
+			 struct hmmgpu_location *at)
+{
+	struct hmmgpu_location found = { 0 };
+	struct line_at line;
+	const Elf64_Sym *s;
+
+	if (addr < k->text || addr >= k->text_end)
+		return -ENOENT;
+	addr -= k->bias;
+	s = function_at(k, addr);
+	if (s) {
+		found.symbol = k->names + s->st_name;
+		found.offset = addr - s->st_value;
+	}
+	if (line_find(&k->lines, addr, k->text - k->bias, k->text_end - k->bias, &line) == 0) {
+		found.dir = line.dir;
+		found.file = line.name;
+		found.line = line.line;
+	}
+	if (!found.symbol && !found.file)
+		return -ENOENT;
+	*at = found;
 	return 0;
 }

@@ -19,7 +19,10 @@ from hmmbench import __version__
 from hmmbench.errors import EXIT_INTERRUPTED, EXIT_OK, HmmbenchError
 from hmmbench.interrupt import interruptible
 
-COMMANDS = ("run", "test", "build", "boot", "replay", "mutants", "selftests", "bench", "doctor")
+COMMANDS = (
+    "run", "test", "build", "boot", "replay", "mutants", "selftests", "conformance", "bench",
+    "doctor",
+)  # fmt: skip
 
 HELP = """Property-test HMM mirroring and migration on an emulated GPU, in real VMs.
 

@@ -235,10 +235,23 @@ static void was_empty_now(HgDev *d, bool was_empty[2])
     }
 }
 
+/*
+ * The pc of a fetch that fails says little about the program: the jump that
+ * went there does.  A fault at the pc itself is the fetch's, and if the lane's
+ * last JALR went to this pc, that one is named.  A lane that ran into the page
+ * from the instruction before, or by a branch, is reported where it is.
+ */
+static uint64_t result_pc(const HgWarp *w, const HgFault *f)
+{
+    uint64_t pc = w->pc[f->lane];
+
+    return f->va == pc && w->jump_to[f->lane] == pc ? w->jump_pc[f->lane] : pc;
+}
+
 static void warp_result(HgCtx *c, unsigned sm, const HgWarp *w, const HgFault *f, HgResult *r)
 {
     *r = (HgResult) {
-        .err = HG_ERR_FAULT, .reason = f->reason, .addr = f->va, .pc = w->pc[f->lane],
+        .err = HG_ERR_FAULT, .reason = f->reason, .addr = f->va, .pc = result_pc(w, f),
         .block = c->sm[sm].blocks[w->block].bid, .thread = w->index * HG_LANES + f->lane,
     };
 }

@@ -223,6 +223,7 @@ typedef struct HgWarp {
     uint8_t fcsr[HG_LANES];     /* rounding mode and flags, as CSR fcsr */
     uint64_t pc[HG_LANES];
     uint64_t icount[HG_LANES];
+    uint64_t jump_pc[HG_LANES], jump_to[HG_LANES];  /* the lane's last JALR, for reports */
     uint64_t res_addr[HG_LANES], res_val[HG_LANES];
     uint8_t res_size[HG_LANES]; /* 0 = no reservation */
     uint32_t live;              /* not ended */

@@ -863,6 +863,7 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
                     break;
                 }
                 EACH(D = pc + 4);
+                EACH(w->jump_pc[l] = pc; w->jump_to[l] = to[l]);
                 EACH(w->pc[l] = to[l]);
                 again = true;
                 break;

@@ -254,6 +254,7 @@ static void init_block(HgEngine *e, HgCtx *c, unsigned b)
         memset(w->res_size, 0, sizeof(w->res_size));
         for (unsigned l = 0; l < HG_LANES; l++) {
             w->pc[l] = c->desc[1];
+            w->jump_to[l] = UINT64_MAX;     /* no pc */
             w->x[10][l] = c->desc[2];
             w->x[2][l] = c->desc[4] + (slot + l + 1) * bytes;
         }

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
-#define STATE_VERSION 4
+#define STATE_VERSION 5
 
 typedef struct Ar {
     uint8_t *buf;
@@ -339,6 +339,8 @@ static void io_warp(Ar *a, HgDev *d, HgCtx *c, unsigned s, unsigned k)
     IO(w->fcsr);                /* any: a rounding mode that does not exist traps when used */
     IO(w->pc);
     IO(w->icount);
+    IO(w->jump_pc);
+    IO(w->jump_to);
     IO(w->res_addr);
     IO(w->res_val);
     IO(w->res_size);

@@ -353,7 +353,7 @@
 #define HG_RPT_STATUS			0	/* u32 HG_ERR_* */
 #define HG_RPT_REASON			4	/* u32 HG_REASON_* if STATUS is HG_ERR_FAULT */
 #define HG_RPT_ADDR			8	/* u64 faulting VA or bad value */
-#define HG_RPT_PC			16	/* u64 */
+#define HG_RPT_PC			16	/* u64; of a fetch that fails after a JALR: the JALR's */
 #define HG_RPT_BLOCK			24	/* u32 */
 #define HG_RPT_THREAD			28	/* u32 in block */
 #define HG_RPT_INSTRS			32	/* u64 lane instructions of the launch */

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from breaks import BREAKS
-from hg_lib import _sources
+from hg_lib import sources
 
 HERE = Path(__file__).parent
 SAMPLE = ("no micro-TLB flush", "acknowledged before the flush", "ACK_ALL does not wait",
@@ -25,7 +25,7 @@ SAMPLE = ("no micro-TLB flush", "acknowledged before the flush", "ACK_ALL does n
 def test_the_text_to_break_is_there(name: str) -> None:
     """A bug that no longer applies would prove nothing."""
     (row,) = [b for b in BREAKS if b[0] == name]
-    _sources([row[1:4]])
+    sources([row[1:4]])
     file, _, test = row[4].partition("::")
     assert f"def {test}(" in (HERE / file).read_text()
 

@@ -181,6 +181,35 @@ HMM_KERNEL(start, struct args)
 """
 
 
+VOTES = """
+#include "hmm_gpu_kernel.h"
+
+struct args {
+	uint32_t *p;
+	uint64_t n;
+};
+
+HMM_KERNEL(start, struct args)
+{
+	uint32_t t = hmm_tid(), v = 1;
+
+	if (args->p[t] & 1)
+		v = args->p[t + 32] * 3;
+	args->p[t] = hmm_ballot(v > 3);
+	if (args->p[t + 1] & 1)
+		args->p[t] += hmm_ballot(v > 5);
+	args->p[t] -= hmm_ballot(t > args->n);
+}
+"""
+
+
+def test_a_vote_is_one_copy_of_its_code(tmp_path: Path) -> None:
+    """Inlined, the compiler could give lanes that branched copies of their own to wait at."""
+    code = build(tmp_path, VOTES)
+    words = struct.unpack(f"<{len(code) // 4}I", code[: len(code) // 4 * 4])
+    assert words.count(HW.HG_INSN_WARP_SYNC) == 1
+
+
 def test_compiled_sum_of_a_block(tmp_path: Path) -> None:
     """A sum by shuffles and block-shared memory, in the order of additions that it has."""
     code = build(tmp_path, SUMS)

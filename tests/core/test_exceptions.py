@@ -184,8 +184,11 @@ ENDS: list[tuple[str, list[Item], str, int | None, int | None]] = [
     ("beyond 48 bits", [*li(5, 1 << 48), asm.load("lb", 5, 5)], "FAULT", 1 << 48, None),
     ("into 48 bits", [*li(5, (1 << 48) - 4), asm.load("ld", 5, 5)], "FAULT", 1 << 48, None),
     ("end of memory", [*li(5, -4), asm.store("sd", 5, 5)], "FAULT", None, None),
-    ("jump wild", [*li(5, BAD_CODE), asm.jalr(1, 5)], "FAULT", BAD_CODE, BAD_CODE),
-    ("jump to null", [asm.jalr(1, 0)], "FAULT", 0, 0),
+    ("jump wild", [*li(5, BAD_CODE), asm.jalr(1, 5)], "FAULT", BAD_CODE, None),
+    ("jump to null", [asm.jalr(1, 0)], "FAULT", 0, None),
+    ("wild return", [*li(1, 0x7000), asm.jalr(0, 1)], "FAULT", 0x7000, None),
+    # on foot, so to say: the address fetched is all there is
+    ("straight jump", [*li(5, 1), asm.jal_off(1, 0x2_0000)], "FAULT", None, None),
 ]  # fmt: skip
 
 
@@ -199,6 +202,9 @@ def test_report_of_an_error(case: tuple[str, list[Item], str, int | None, int | 
     at = CODE + 4 * (len(items) - 2)  # the label is none
     assert r.status == HW[f"HG_ERR_{error}"], r
     assert (r.block, r.thread) == (block, thread)
+    if name == "straight jump":
+        assert r.addr == r.pc == at + 0x2_0000
+        return
     assert r.pc == (at if pc is None else pc)
     if addr is not None:
         assert r.addr == addr
@@ -207,6 +213,69 @@ def test_report_of_an_error(case: tuple[str, list[Item], str, int | None, int | 
     elif name == "end of memory":
         assert r.addr == 2**64 - 4
     assert beside == Bystander(HW.HG_ERR_NONE, 64 * 300)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("cancelled", [0, 1, 2, 3])
+def test_a_wild_jump_is_that_of_its_lane(cancelled: int, moved: bool) -> None:
+    """Lanes jump to missing pages, each from its own place; the report of the one whose page does
+    not come names its jump, also if the device's state moved meanwhile."""
+    page = 0x10_0000
+    items: list[Item] = [csrr(5, "tid"), asm.i("slli", 6, 5, 12), *li(7, page),
+                         asm.r("add", 6, 6, 7)]  # fmt: skip
+    for lane in range(4):
+        items += [*li(8, lane), branch("beq", 5, 8, f"lane{lane}")]
+    jumps = []
+    for lane in range(4):
+        items.append(f"lane{lane}:")
+        jumps.append(len([i for i in items if not isinstance(i, str)]))
+        items.append(asm.jalr(lane % 2, 6))
+    with Device(sms=1) as first, Device(sms=1) as second:
+        first.enable_faults()
+        t = Tables(first, 1)
+        map_code(first, t, CODE, assemble(items))
+        rep = Ctx(first, 1, 1).launch(CODE, DATA, block=4)
+        first.run()
+        dev = first
+        if moved:
+            second.ram[:] = first.ram
+            second.load(first.save())
+            second.next_page = first.next_page
+            second.ring, second.ring_size = first.ring, first.ring_size
+            dev = t.dev = second
+        # one lane in a warp waits for its page at a time
+        for _ in range(4):
+            (fault,) = dev.take_faults()
+            lane = (fault.addr - page) // PAGE
+            if lane == cancelled:
+                break
+            there = dev.alloc()
+            dev.write(there, assemble([EXIT]))
+            t.map(fault.addr, there, HW.HG_PTE_VALID | SYS)
+            dev.replay()
+            dev.run()
+        dev.cancel(HW.HG_CANCEL_GLOBAL, 1)
+        dev.run()
+        r = dev.report(rep)
+        assert (r.status, r.addr, r.thread) == (HW.HG_ERR_FAULT, page + lane * PAGE, lane)
+        assert r.pc == CODE + 4 * jumps[lane]
+
+
+def test_running_into_a_missing_page_is_no_jump() -> None:
+    """By the instruction before, after a jump to elsewhere; and to where nothing was launched."""
+    items = [*li(5, CODE + PAGE - 8), asm.jalr(1, 5)]
+    code = assemble(items).ljust(PAGE - 8, b"\0") + assemble([FENCE, FENCE])
+    for entry, want in ((CODE, CODE + PAGE), (CODE + PAGE, CODE + PAGE)):
+        with Device(sms=1) as dev:
+            dev.enable_faults()
+            t = Tables(dev, 1)
+            map_code(dev, t, CODE, code)
+            rep = Ctx(dev, 1, 1).launch(entry, DATA, block=1)
+            dev.run()
+            dev.cancel(HW.HG_CANCEL_GLOBAL, 1)
+            dev.run()
+            r = dev.report(rep)
+            assert (r.status, r.addr, r.pc) == (HW.HG_ERR_FAULT, want, want)
 
 
 def test_a_branch_not_taken_may_have_any_target() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gpu_program import DRIVER, INCLUDES, run
 from host_agent import ROOT, HostAgent
 
 from hmmbench.guest.agent import Agent
@@ -27,6 +28,17 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
+    return out
+
+
+@pytest.fixture(scope="session")
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Driver of libhmmgpu's loader on the host, under ASan and UBSan."""
+    out = tmp_path_factory.mktemp("loader") / "harness"
+    run("gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror",
+        "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *INCLUDES,
+        Path(__file__).with_name("loader_harness.c"),
+        *(DRIVER / "lib" / f"{n}.c" for n in ("hmmgpu", "kernel", "lines")), "-o", out)  # fmt: skip
     return out
 
 

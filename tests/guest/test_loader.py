@@ -4,56 +4,13 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from host_agent import ROOT
+from gpu_program import INCLUDES, PIE, link, run, tool
 
-DRIVER = ROOT / "guest-driver"
-INCLUDES = [
-    f"-I{DRIVER / 'lib'}", f"-I{DRIVER / 'include' / 'uapi'}", f"-I{DRIVER / 'kernels'}",
-    f"-I{DRIVER / 'agent'}", f"-I{ROOT / 'qemu-device' / 'include'}",
-]  # fmt: skip
 ENOEXEC, EEXIST, ENOENT = -8, -17, -2
 
-
-def tool(*names: str) -> str:
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    assert found, f"none of {names} is installed"
-    return found
-
-
-def run(*args: str | Path) -> str:
-    result = subprocess.run([str(a) for a in args], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
-@pytest.fixture(scope="session")
-def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("loader") / "harness"
-    run("gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror",
-        "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *INCLUDES,
-        Path(__file__).with_name("loader_harness.c"), DRIVER / "lib" / "kernel.c",
-        "-o", out)  # fmt: skip
-    return out
-
-
-def link(folder: Path, source: str, *flags: str) -> Path:
-    """A GPU program of this C source, linked with these flags."""
-    (folder / "t.c").write_text(source)
-    clang = tool("clang", "clang-19", "clang-16", "clang-14")
-    run(clang, "--target=riscv64", "-march=rv64ima", "-mabi=lp64", "-mcmodel=medany", "-fPIE",
-        "-ffreestanding", "-O2", "-nostdlibinc", *INCLUDES, "-c", folder / "t.c", "-o",
-        folder / "t.o")  # fmt: skip
-    lld = tool("ld.lld", "ld.lld-19", "ld.lld-16", "ld.lld-14")
-    run(lld, *flags, "-e", "0", "-o", folder / "t.elf", folder / "t.o")
-    return folder / "t.elf"
-
-
-PIE = ("-pie", "--no-dynamic-linker")
 SOURCE = """
 #include "hmm_gpu_kernel.h"
 uint64_t answer = 42;
@@ -113,16 +70,20 @@ def test_what_is_no_gpu_program_is_refused(
     source = "extern int elsewhere(void); int start(void) { return elsewhere(); }"
     elf = link(tmp_path, source, "-shared", "--unresolved-symbols=ignore-all")
     assert load(harness, elf)[0] == ENOEXEC
+    # It wants to be where NULL points.
+    assert load(harness, link(tmp_path, SOURCE, "--image-base=0"))[0] == ENOEXEC
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_damaged_programs_do_no_harm(
     harness: Path, tmp_path: Path, built: Path, seed: int
 ) -> None:
-    for elf in (built / "kernels.elf", link(tmp_path, SOURCE, *PIE)):
-        loaded, _, count, _ = run(harness, "fuzz", elf, "4000", str(seed)).split()
+    traced = link(tmp_path, SOURCE, *PIE, compiled=["-g"]).rename(tmp_path / "traced.elf")
+    for elf in (built / "kernels.elf", link(tmp_path, SOURCE, *PIE), traced):
+        loaded, _, count, _, located = run(harness, "fuzz", elf, "4000", str(seed)).split()
         # Some survive and some do not; else the fuzzer tests nothing.
         assert 0 < int(loaded) < int(count)
+        assert (int(located) > 0) == (elf == traced)
 
 
 def test_headers_in_c_and_cplusplus(tmp_path: Path) -> None:

@@ -145,6 +145,9 @@ static void job_errors(void)
 	CHECK(hmmgpu_run(ctx, &l, &r) == -EILSEQ && r.status == HG_ERR_ILLEGAL);
 	CHECK(r.addr == 0xffffffff);
 	CHECK(strstr(hmmgpu_result_text(&r, text, sizeof(text)), "illegal instruction"));
+	hmmgpu_result_report(&r, kernels, text, sizeof(text));
+	CHECK(strstr(text, "illegal instruction") && strstr(text, ", in illegal+0x") &&
+	      strstr(text, "libhmmgpu_kernels.c:"));
 	l.entry = sym("forever");
 	l.budget = 1000;
 	CHECK(hmmgpu_run(ctx, &l, &r) == -ETIME && r.status == HG_ERR_BUDGET);

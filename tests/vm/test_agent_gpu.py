@@ -355,7 +355,7 @@ def test_libhmmgpu(vm: Machine, library: Path, tmp_path: Path) -> None:
     lld = next(c for c in ("ld.lld", "ld.lld-19", "ld.lld-16", "ld.lld-14") if shutil.which(c))
     subprocess.run(
         [clang, "--target=riscv64", "-march=rv64imafd", "-mabi=lp64d", "-mcmodel=medany", "-fPIE",
-         "-ffreestanding", "-O2", "-nostdlibinc", f"-I{driver / 'kernels'}",
+         "-ffreestanding", "-O2", "-g", "-nostdlibinc", f"-I{driver / 'kernels'}",
          f"-I{paths.device_sources() / 'include'}", "-c", str(HERE / "libhmmgpu_kernels.c"),
          "-o", str(tmp_path / "k.o")],
         check=True,

@@ -2,7 +2,7 @@
 /*
  * The environment that riscv-tests wants, for one lane of the device: a user
  * program without traps, floating point always on.  The end writes a word at
- * RESULT (riscv_tests.py): 1, or the number of the failed case * 2.
+ * RESULT (hmmbench.conformance): 1, or the number of the failed case * 2.
  */
 #ifndef HMM_GPU_RISCV_TEST_H
 #define HMM_GPU_RISCV_TEST_H
