@@ -8,6 +8,7 @@
  */
 #include "hg_internal.h"
 #include "fp.h"
+#include "vec.h"
 
 /* In HgInsn.imm. */
 enum {
@@ -97,13 +98,19 @@ static inline uint64_t operand(HgFpFmt f, uint64_t v)
     return v;
 }
 
-int hg_rvf_run(HgWarp *w, const HgInsn *in, uint32_t mask)
+int hg_rvf_run(HgEngine *e, HgWarp *w, const HgInsn *in, uint32_t mask)
 {
+    const HgVec *vec = e->d->vec;
     unsigned f3 = in->raw >> 12 & 7, op = in->imm, rs3 = in->raw >> 27;
     HgFpFmt f = in->raw >> 25 & 1;
     HgFpFmt from = op == F_CVT ? f ^ 1 : f;
     unsigned bits = in->rs2 & 2 ? 64 : 32;      /* of integers */
     bool is_signed = !(in->rs2 & 1);
+
+    if (vec && op < HG_VEC_FP && vec->fp[op][f] && e->fp_ok && (f3 == HG_RNE || f3 == 7)) {
+        mask &= ~vec->fp[op][f](w->f[in->rd], w->f[in->rs1], w->f[in->rs2], w->f[rs3], mask,
+                                w->fcsr, f3 == HG_RNE);
+    }
 
     for (uint32_t m = mask; m; m &= m - 1) {
         unsigned l = __builtin_ctz(m);

