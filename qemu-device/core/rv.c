@@ -620,6 +620,7 @@ static HgTlbEnt *warp_entry(HgEngine *e, unsigned asid, uint64_t va, bool write,
     HgTlb *t = &e->utlb;
     HgTlbEnt *s = &t->ent[(vpn & (t->sets - 1)) * t->ways];
     unsigned audit = atomic_load_explicit(&e->audit, memory_order_relaxed);
+    unsigned access = write ? HG_ACCESS_WRITE : HG_ACCESS_READ;
 
     if (audit == HG_AUDIT_SAMPLED ||
         atomic_load_explicit(&e->d->chk.copies, memory_order_relaxed)) {
@@ -627,12 +628,13 @@ static HgTlbEnt *warp_entry(HgEngine *e, unsigned asid, uint64_t va, bool write,
     }
     for (unsigned i = 0; i < t->ways; i++) {
         if (s[i].vpn == vpn && s[i].asid == asid && s[i].valid) {
-            if (!s[i].host || (write && (s[i].host_ro || !(s[i].pte & HG_PTE_WRITE)))) {
+            uint8_t reason;
+            if (!s[i].host || (write && s[i].host_ro) || !hg_pte_allows(s[i].pte, access, &reason)) {
                 return NULL;
             }
             hg_cnt(e, HG_CNT_UTLB_HITS, lanes);
             if (audit == HG_AUDIT_ACCESS) {     /* all lanes' notes are one */
-                hg_audit_note(e, &s[i], write ? HG_ACCESS_WRITE : HG_ACCESS_READ, false);
+                hg_audit_note(e, &s[i], access, false);
             }
             return &s[i];
         }

@@ -82,6 +82,11 @@ size_t hg_save(HgDev *d, void *buf, size_t len);
 int hg_load(HgDev *d, const void *buf, size_t len, char *err, size_t errlen);
 uint64_t hg_counter(HgDev *d, unsigned n);
 const char *hg_counter_name(unsigned n);
+int hg_vec_set(HgDev *d, const char *name);
+const char *hg_vec_name(HgDev *d);
+int64_t th_vec_fp(HgDev *d, const char *vec, uint32_t raw, uint64_t n, const uint64_t *a,
+                  const uint64_t *b, const uint64_t *c, const uint8_t *fcsr, const uint32_t *mask,
+                  uint32_t mxcsr, uint64_t *fast);
 const char *hg_check_name(unsigned n);
 uint64_t hg_check_count(HgDev *d, unsigned n);
 int hg_inject(HgDev *d, const char *rules, char *err, size_t errlen);
@@ -106,7 +111,7 @@ def cache_dir() -> Path:
 def _sources(edits: Sequence[Edit]) -> dict[str, str]:
     files = {p.name: p.read_text() for p in sorted((DEVICE / "core").glob("*.[ch]"))}
     files |= {p.name: p.read_text() for p in (DEVICE / "include").glob("*.h")}
-    files |= {n: (DEVICE / "tests" / n).read_text() for n in ("host.c", "host.h")}
+    files |= {n: (DEVICE / "tests" / n).read_text() for n in ("host.c", "host.h", "vecdiff.c")}
     for name, old, new in edits:
         if files[name].count(old) != 1:
             raise ValueError(f"{name}: the text to break is there {files[name].count(old)} times")
@@ -314,7 +319,7 @@ class Device:
 
     def __init__(self, *, deterministic: bool = True, direct: bool = True, seed: int = 1,
                  edits: Sequence[Edit] = (), start: bool = True, now_step: int = 1000,
-                 misused: bool = False, **cfg: Any) -> None:  # fmt: skip
+                 misused: bool = False, vec: str | None = None, **cfg: Any) -> None:  # fmt: skip
         self.lib = library(edits)
         self.host = self.lib.th_new(RAM_BASE, RAM_SIZE, VRAM_SIZE)
         self.host.now_step = now_step if deterministic else 0
@@ -330,6 +335,8 @@ class Device:
             message = ffi.string(err).decode()
             self.lib.th_free(self.host)
             raise ValueError(message)
+        if vec and self.lib.hg_vec_set(self.dev, vec.encode()):
+            raise ValueError(f"this host has no {vec}")
         self.deterministic = deterministic
         self.misused = misused
         self.ram = np.frombuffer(ffi.buffer(self.host.ram, RAM_SIZE), dtype=np.uint8)
