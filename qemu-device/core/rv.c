@@ -594,7 +594,7 @@ static unsigned shuffle_from(unsigned how, unsigned l, uint64_t by)
     }
 }
 
-static unsigned load_size(unsigned op)
+static inline unsigned load_size(unsigned op)
 {
     switch (op) {
     case OP_LB: case OP_LBU: case OP_SB: return 1;
@@ -602,6 +602,11 @@ static unsigned load_size(unsigned op)
     case OP_LW: case OP_LWU: case OP_SW: case OP_FLW: case OP_FSW: return 4;
     default: return 8;
     }
+}
+
+static inline bool is_store(unsigned op)
+{
+    return (op >= OP_SB && op <= OP_SD) || op == OP_FSW || op == OP_FSD;
 }
 
 /*
@@ -649,15 +654,19 @@ typedef struct Span {
     bool same, row;             /* one_page, and all at one address, or side by side */
 } Span;
 
-static void span_of(Span *s, const HgVec *vec, const HgWarp *w, const HgInsn *in, uint32_t mask,
+static inline void span_of(Span *s, const HgVec *vec, const HgWarp *w, const HgInsn *in, uint32_t mask,
                     unsigned size)
 {
-    uint64_t first = w->x[in->rs1][__builtin_ctz(mask)] + IMM;
-    uint64_t differ = vec->address(s->va, w->x[in->rs1], IMM, first, mask);
+    HgVecSpan all = vec->address(s->va, w->x[in->rs1], IMM, __builtin_ctz(size));
+    uint64_t first = s->va[__builtin_ctz(mask)];
 
-    s->one_page = !(differ >> HG_PAGE_SHIFT) && !((differ | first) & (size - 1));
-    s->same = s->one_page && !differ;
-    s->row = s->one_page && mask == UINT32_MAX && vec->in_row(s->va, size);
+    if (mask != UINT32_MAX) {   /* the others' say nothing */
+        all.differ = vec->differ(s->va, first, mask);
+        all.off_row = 1;
+    }
+    s->one_page = !(all.differ >> HG_PAGE_SHIFT) && !((all.differ | first) & (size - 1));
+    s->same = s->one_page && !all.differ;
+    s->row = s->one_page && !all.off_row;
 }
 
 /* The lanes of `left` from the lowest on that are aligned and in its page. */
@@ -689,9 +698,9 @@ static unsigned count_lanes(uint32_t mask)
  * one page of warp_entry(): translated once, then done lane by lane in their
  * order.  Those that were done; 0 if none.
  */
-static uint32_t span_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w,
-                            const HgInsn *in, const Span *s, uint32_t left, unsigned size,
-                            bool write)
+static inline __attribute__((always_inline)) uint32_t
+span_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, const HgInsn *in,
+            const Span *s, uint32_t left, unsigned size, bool write)
 {
     uint32_t mask = span_run(s, left, size);
     unsigned lanes = count_lanes(mask);
@@ -737,6 +746,14 @@ static uint32_t span_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp
         return mask;
     }
     uint64_t *d = in->op >= OP_FP ? w->f[in->rd] : w->x[in->rd];
+    if (s->row && mask == UINT32_MAX && vec->row8 && !(va[0] & 15)) {
+        const uint8_t *p = page + (va[0] & HG_PAGE_MASK);
+        switch (in->op) {
+        case OP_LD: case OP_FLD: vec->row8(d, p); return mask;
+        case OP_LWU: vec->row4(d, p, 0); return mask;
+        case OP_FLW: vec->row4(d, p, HG_FP_BOX); return mask;
+        }
+    }
     /* one read may serve all lanes of one address: it is as if they read at once */
 #define LOAD(type, value)                                                       \
     {                                                                           \
@@ -771,6 +788,29 @@ static uint32_t span_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp
 }
 
 /*
+ * All lanes' load or store if it is one run of span_access().  False: nothing
+ * was done, and memory_insn() does it.
+ */
+static bool warp_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, const HgInsn *in)
+{
+    unsigned size = load_size(in->op);
+    bool write = is_store(in->op);
+    Span s;
+
+    span_of(&s, vec, w, in, UINT32_MAX, size);
+    if (!s.one_page || !span_access(e, vec, asid, w, in, &s, UINT32_MAX, size, write)) {
+        return false;
+    }
+    w->nfault = 0;
+    w->stall_mask = 0;
+    if (write) {
+        hg_dirty_flush(e);
+    }
+    hg_cnt(e, write ? HG_CNT_STORES : HG_CNT_LOADS, HG_LANES);
+    return true;
+}
+
+/*
  * A load, store or atomic for the lanes of mask.  w->stall_mask is the lanes
  * that faulted.  False: *r is an error of the first such lane.
  */
@@ -793,7 +833,7 @@ static bool memory_insn(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint
                 return false;
             }
         }
-    } else if ((op >= OP_SB && op <= OP_SD) || op == OP_FSW || op == OP_FSD) {
+    } else if (is_store(op)) {
         cnt = HG_CNT_STORES;
     }
     const HgVec *vec = amo ? NULL : e->d->vec;
@@ -908,7 +948,7 @@ static uint32_t branch_taken(const HgWarp *w, const HgInsn *in, uint32_t mask)
  * may run before the choice is made again; *join: they stop when they reach
  * this pc.
  */
-static uint32_t choose(HgWarp *w, uint64_t *pc, uint64_t *join, uint32_t *limit)
+static uint32_t choose(const HgVec *vec, HgWarp *w, uint64_t *pc, uint64_t *join, uint32_t *limit)
 {
     uint32_t active = hg_warp_active(w), mask = 0;
     uint64_t low = UINT64_MAX, next = UINT64_MAX;
@@ -921,6 +961,12 @@ static uint32_t choose(HgWarp *w, uint64_t *pc, uint64_t *join, uint32_t *limit)
         *join = UINT64_MAX;
         *limit = 1;
         return w->replay;
+    }
+    *pc = w->pc[__builtin_ctz(active)];
+    if (vec && !vec->differ(w->pc, *pc, active)) {      /* as below, sooner */
+        *join = UINT64_MAX;
+        w->starve = 0;
+        return active;
     }
     for (uint32_t m = active; m; m &= m - 1) {
         unsigned l = __builtin_ctz(m);
@@ -987,7 +1033,7 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
             }
             w->wsync = 0;
         }
-        mask = choose(w, &pc, &join, &limit);
+        mask = choose(vec, w, &pc, &join, &limit);
         if (!mask) {
             return HG_RUN_IDLE;
         }
@@ -1040,11 +1086,16 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
             }
             hg_audit_point(e, pc, w - cs->warps);
             alu = vec ? vec->alu[in->op] : NULL;
-            if (alu) {
-                warp_alu(vec, alu, w, in, mask);
-                n++;
-                e->cycles++;
-                pc += 4;
+            if (alu) {          /* and all that follow here: none makes a note for the audit */
+                const HgInsn *end = code->insn + HG_PAGE_INSNS;
+                uint32_t was = n;
+                do {
+                    warp_alu(vec, alu, w, in, mask);
+                    n++;
+                    pc += 4;
+                    alu = ++in < end ? vec->alu[in->op] : NULL;
+                } while (alu && n < limit && pc < join && !hg_attn(e));
+                e->cycles += n - was;
                 continue;
             }
             switch (in->op) {
@@ -1124,7 +1175,9 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
             case OP_FLW: case OP_FLD: case OP_FSW: case OP_FSD:
             case OP_LR_W: case OP_LR_D: case OP_SC_W: case OP_SC_D:
             case OP_AMO_W: case OP_AMO_D:
-                good = memory_insn(e, c, w, in, mask, r);
+                good = (vec && mask == UINT32_MAX && in->op < OP_LR_W &&
+                        warp_access(e, vec, c->asid, w, in)) ||
+                       memory_insn(e, c, w, in, mask, r);
                 hg_audit_point(e, pc, w - cs->warps);
                 if (!good) {
                     res = HG_RUN_ERROR;

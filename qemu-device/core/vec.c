@@ -34,6 +34,8 @@
 #define HG_WIDE ""
 #endif
 
+#define HG_NO_TSAN __attribute__((no_sanitize("thread")))
+
 /* -- no special instructions -- */
 
 static uint32_t plain_bits(const uint64_t *v)

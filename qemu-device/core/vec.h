@@ -103,6 +103,11 @@ typedef uint32_t HgVecTest(const uint64_t *a, const uint64_t *b);
 typedef uint32_t HgVecFp(uint64_t *d, const uint64_t *a, const uint64_t *b, const uint64_t *c,
                          uint32_t mask, uint8_t *fcsr, bool rne);
 
+/* va = a + imm: bits in which any is not va[0]; 0 if va[l] == va[0] + (l << shift). */
+typedef struct HgVecSpan {
+    uint64_t differ, off_row;
+} HgVecSpan;
+
 typedef struct HgVec {
     const char *name;
     bool (*usable)(void);               /* by this host */
@@ -111,11 +116,13 @@ typedef struct HgVec {
     HgVecFp *fp[HG_VEC_FP][2];          /* all NULL: no floating point */
     /* d of the lanes of mask = s; the others are stored as they were */
     void (*blend)(uint64_t *d, const uint64_t *s, uint32_t mask);
-    /* va = a + imm; the bits in which an address of mask differs from first */
-    uint64_t (*address)(uint64_t *va, const uint64_t *a, uint64_t imm, uint64_t first,
-                        uint32_t mask);
-    bool (*in_row)(const uint64_t *va, uint64_t size);  /* va[l] == va[0] + l * size */
+    HgVecSpan (*address)(uint64_t *va, const uint64_t *a, uint64_t imm, unsigned shift);
+    /* the bits in which a lane of mask is not `first` */
+    uint64_t (*differ)(const uint64_t *v, uint64_t first, uint32_t mask);
     void (*fill)(uint64_t *d, uint64_t v);
+    /* 32 words of 8 bytes, or of 4 with `above` over them, from 16-byte-aligned p; or NULL */
+    void (*row8)(uint64_t *d, const uint8_t *p);
+    void (*row4)(uint64_t *d, const uint8_t *p, uint64_t above);
 } HgVec;
 
 const HgVec *hg_vec_best(void);

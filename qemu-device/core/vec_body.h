@@ -65,27 +65,29 @@ static TARGET void NAME(blend)(uint64_t *d, const uint64_t *s, uint32_t mask)
     }
 }
 
-static TARGET uint64_t NAME(address)(uint64_t *va, const uint64_t *a, uint64_t imm,
-                                     uint64_t first, uint32_t mask)
+static TARGET HgVecSpan NAME(address)(uint64_t *va, const uint64_t *a, uint64_t imm,
+                                      unsigned shift)
 {
-    uint64_t differ = 0;
+    HgVecSpan s = { 0, 0 };
+    uint64_t first = a[0] + imm;
 
     EACH_LANE {
-        uint64_t in = 0 - (uint64_t)(mask >> l & 1);
-        va[l] = a[l] + imm;
-        differ |= (va[l] ^ first) & in;
+        uint64_t v = a[l] + imm, off = v - first;
+        va[l] = v;
+        s.differ |= v ^ first;
+        s.off_row |= off ^ ((uint64_t)l << shift);
     }
-    return differ;
+    return s;
 }
 
-static TARGET bool NAME(in_row)(const uint64_t *va, uint64_t size)
+static TARGET uint64_t NAME(differ)(const uint64_t *v, uint64_t first, uint32_t mask)
 {
-    uint64_t off = 0;
+    uint64_t d = 0;
 
     EACH_LANE {
-        off |= va[l] - va[0] - l * size;
+        d |= (v[l] ^ first) & (0 - (uint64_t)(mask >> l & 1));
     }
-    return !off;
+    return d;
 }
 
 static TARGET void NAME(fill)(uint64_t *d, uint64_t v)
@@ -95,9 +97,33 @@ static TARGET void NAME(fill)(uint64_t *d, uint64_t v)
     }
 }
 
-/* -- floating point -- */
-
 #if VEC_FP
+
+/*
+ * 32 elements side by side from memory that others write meanwhile, in pieces
+ * of 16 aligned bytes: processors with AVX load them at once (Intel SDM vol. 3,
+ * "Guaranteed Atomic Operations"; AMD says the same), so no element tears.
+ * volatile: that piece, once.  TSan takes it for a plain access; it is not.
+ */
+static TARGET HG_NO_TSAN void NAME(row8)(uint64_t *d, const uint8_t *p)
+{
+    for (unsigned i = 0; i < HG_LANES / 2; i++) {
+        __m128i v = *(const volatile __m128i *)(p + 16 * i);
+        _mm_storeu_si128((__m128i *)(d + 2 * i), v);
+    }
+}
+
+static TARGET HG_NO_TSAN void NAME(row4)(uint64_t *d, const uint8_t *p, uint64_t above)
+{
+    __m256i box = _mm256_set1_epi64x((int64_t)above);
+
+    for (unsigned i = 0; i < HG_LANES / 4; i++) {
+        __m128i v = *(const volatile __m128i *)(p + 16 * i);
+        _mm256_storeu_si256((__m256i *)(d + 4 * i), _mm256_or_si256(_mm256_cvtepu32_epi64(v), box));
+    }
+}
+
+/* -- floating point -- */
 
 static TARGET inline uint64_t NAME(bits_d)(double v)
 {
@@ -380,8 +406,12 @@ static const HgVec NAME(table) = {
 #endif
     .blend = NAME(blend),
     .address = NAME(address),
-    .in_row = NAME(in_row),
+    .differ = NAME(differ),
     .fill = NAME(fill),
+#if VEC_FP
+    .row8 = NAME(row8),
+    .row4 = NAME(row4),
+#endif
 };
 
 #undef EACH_LANE

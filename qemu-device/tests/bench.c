@@ -25,6 +25,7 @@
 #define X        (RAM_BASE + 0x200000)
 #define Y        (RAM_BASE + 0x400000)
 #define Z        (RAM_BASE + 0x600000)
+#define STACKS   (RAM_BASE + 0xc00000)
 #define BLOCK    256
 #define GRID     1              /* as many threads as an SM holds */
 #define MATRIX   256
@@ -113,20 +114,21 @@ int main(int argc, char **argv)
         }
     }
     if (!strcmp(argv[1], "hash")) {
-        n = 80000;
+        n = 300000;
         elements = (double)n * BLOCK * GRID;
     } else if (!strcmp(argv[1], "saxpy")) {
         n = MATRIX * MATRIX;
-        rounds = 100;
+        rounds = 600;
         elements = (double)n * rounds;
     } else {
         n = MATRIX;
-        elements = (double)n * n * n;
+        rounds = 3;
+        elements = (double)n * n * n * rounds;
     }
     uint64_t args[5] = { va(X), va(Y), va(Z), n, rounds };
     memcpy(bus(ARGS), args, sizeof(args));
     uint64_t job[8] = { HG_OP_LAUNCH, va(CODE), va(ARGS), GRID | (uint64_t)BLOCK << 32,
-                        0, 0, 0, REPORT };
+                        va(STACKS), 256, 0, REPORT };
     memcpy(bus(RING), job, sizeof(job));
 
     hg_start(d);

@@ -49,14 +49,17 @@ HMM_KERNEL(start, struct args)
 	double *z = args->z;
 
 	(void)n;
-	for (uint64_t e = me; e < N * N; e += all) {
-		uint64_t i = e / N, j = e % N;
-		double sum = 0;
+	for (uint64_t r = 0; r < args->rounds; r++) {
+		for (uint64_t e = me; e < N * N; e += all) {
+			uint64_t i = e / N, j = e % N;
+			double sum = 0;
 
 #pragma clang loop unroll(disable)
-		for (uint64_t k = 0; k < N; k++)
-			sum += x[i * N + k] * y[k * N + j];
-		z[e] = sum;
+			for (uint64_t k = 0; k < N; k++)
+				sum += x[i * N + k] * y[k * N + j];
+			z[e] = sum;
+		}
+		hmm_compiler_barrier();
 	}
 #endif
 }

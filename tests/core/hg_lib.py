@@ -125,7 +125,8 @@ def build(edits: Sequence[Edit] = ()) -> Path:
     files = _sources(edits)
     cc = os.environ.get("CC", "cc")
     # a broken core runs one test: compiling it fast matters more than its speed
-    flags = ["-std=c11", "-O0" if edits else "-O2", "-fno-math-errno", "-fPIC", "-shared", "-pthread", "-w"]
+    flags = ["-std=c11", "-O0" if edits else "-O2", "-fno-math-errno", "-fPIC",
+             "-shared", "-pthread", "-w"]  # fmt: skip
     digest = hashlib.sha256(repr((sorted(files.items()), cc, flags)).encode()).hexdigest()[:20]
     out = cache_dir() / f"hgcore-{digest}.so"
     if out.exists():

@@ -10,7 +10,7 @@ import pytest
 import test_audit
 import test_fp
 import test_simt
-from hg_asm import EXIT, Item, assemble, branch, csrr, li
+from hg_asm import EXIT, FENCE, FENCE_I, Item, assemble, branch, csrr, li
 from hg_lib import FULL, HW, PAGE, SYS, Ctx, Device, Tables, ffi, map_code
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -237,7 +237,7 @@ def addresses(draw: st.DrawFn) -> list[int]:
     """Offsets of 32 lanes: side by side, all the same, a stride, anything; aligned or not."""
     kind = draw(st.integers(0, 4))
     size = draw(st.sampled_from([1, 2, 4, 8]))
-    base = draw(st.integers(0, PAGES * PAGE // 2)) & (-size if draw(st.booleans()) else -1)
+    base = draw(st.integers(0, PAGES * PAGE // 2)) & -draw(st.sampled_from([1, size, 16, 16]))
     if kind == 0:
         out = [base + size * k for k in range(LANES)]
     elif kind == 1:
@@ -331,7 +331,8 @@ def test_accesses(vec: str, offsets: list[int], body: list[Item], mask: int, who
 )
 def test_the_audit_sees_a_warp(vec: str, mode: str, count: list[int]) -> None:
     """A page turns stale after its fill, in the first of seven launches.  All lanes' accesses of
-    an instruction are compared once; a sample is one of so many lanes (32 a launch, and 5 fetches)."""
+    an instruction are compared once; a sample is one of so many lanes (32 a launch; first 5
+    fetches)."""
     code = assemble([csrr(5, "tid"), asm.i("slli", 5, 5, 3), asm.r("add", 5, 5, 10),
                      asm.load("ld", 6, 5), EXIT])  # fmt: skip
     with Device(vec=vec, sms=1, misused=True) as dev:
@@ -353,3 +354,28 @@ def test_the_audit_sees_a_warp(vec: str, mode: str, count: list[int]) -> None:
             cpu.put(DATA, 0, 0)
             seen.append(len(test_audit.names(dev)))
         assert seen == count
+
+
+@pytest.mark.parametrize("vec", ["off", *SETS])
+def test_fence_i_in_a_loop(vec: str) -> None:
+    """An instruction replaced twenty times, in the page that runs: each fence.i shows the new
+    one, wherever slices of the engine end."""
+    head = [*li(5, asm.i("addi", 7, 0, 1)), *li(12, 1 << 20), *li(13, 20), *li(11, 0x7FF0_0000)]
+    at = CODE + 4 * (len(head) + 2)
+    head = head[: len(head) - len(li(11, 0x7FF0_0000))] + li(11, at)
+    pad: list[Item] = [FENCE] * (len(li(11, 0x7FF0_0000)) - len(li(11, at)))
+    items: list[Item] = [
+        *head, *pad, "again:", asm.store("sw", 5, 11), FENCE_I, asm.i("addi", 7, 0, 0),
+        asm.r("add", 8, 8, 7), asm.r("add", 5, 5, 12), asm.i("addi", 13, 13, -1),
+        branch("bne", 13, 0, "again"), asm.store("sd", 8, 10), EXIT,
+    ]  # fmt: skip
+    with Device(vec=vec, sms=1) as dev:
+        t = Tables(dev, 1)
+        code, page = dev.alloc(), dev.alloc()
+        dev.write(code, assemble(items))
+        t.map(CODE, code, FULL | SYS)
+        t.map(DATA, page, FULL | SYS)
+        rep = Ctx(dev, 1, 1).launch(CODE, DATA, block=1)
+        dev.run(lambda: dev.report(rep).complete)
+        assert dev.report(rep).status == HW.HG_ERR_NONE
+        assert dev.u64(page) == 20 * 21 // 2
