@@ -604,6 +604,11 @@ static inline unsigned load_size(unsigned op)
     }
 }
 
+static inline bool is_memory(unsigned op)
+{
+    return (op >= OP_LB && op <= OP_SD) || (op >= OP_FLW && op <= OP_FSD);
+}
+
 static inline bool is_store(unsigned op)
 {
     return (op >= OP_SB && op <= OP_SD) || op == OP_FSW || op == OP_FSD;
@@ -791,7 +796,8 @@ span_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, const HgIns
  * All lanes' load or store if it is one run of span_access().  False: nothing
  * was done, and memory_insn() does it.
  */
-static bool warp_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, const HgInsn *in)
+static __attribute__((noinline)) bool
+warp_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, const HgInsn *in)
 {
     unsigned size = load_size(in->op);
     bool write = is_store(in->op);
@@ -928,6 +934,37 @@ static inline void warp_alu(const HgVec *vec, HgVecAlu *alu, HgWarp *w, const Hg
     }
 }
 
+/*
+ * The instructions from `in` on, at most `most`, as long as they have a vector
+ * form and nothing is to be said of any lane: no fault, no error, no branch.
+ * Returns how many; the next one has not begun.  As in hg_rv_run(), the audit
+ * comes after the accesses of an instruction, a safe point between any two.
+ */
+static __attribute__((noinline)) uint32_t
+run_ahead(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, unsigned warp,
+          const HgInsn *in, uint64_t pc, uint32_t mask, uint32_t most)
+{
+    uint32_t n = 0;
+
+    do {
+        HgVecAlu *alu = vec->alu[in->op];
+        if (alu) {
+            warp_alu(vec, alu, w, in, mask);
+        } else if (in->op == OP_FP) {
+            if (hg_rvf_run(e, w, in, mask) >= 0) {
+                break;          /* done again for the error, which ends the launch */
+            }
+        } else if (mask == UINT32_MAX && is_memory(in->op) &&
+                   warp_access(e, vec, asid, w, in)) {
+            hg_audit_point(e, pc + 4 * (uint64_t)n, warp);
+        } else {
+            break;
+        }
+        in++;
+    } while (++n < most && !hg_attn(e));
+    return n;
+}
+
 static uint32_t branch_taken(const HgWarp *w, const HgInsn *in, uint32_t mask)
 {
     uint32_t taken = 0;
@@ -1058,7 +1095,6 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
         while (n < limit && pc < join) {
             HgFault f;
             const HgInsn *in;
-            HgVecAlu *alu;
 
             if (n && hg_attn(e)) {
                 break;          /* safe point */
@@ -1085,18 +1121,18 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
                 break;
             }
             hg_audit_point(e, pc, w - cs->warps);
-            alu = vec ? vec->alu[in->op] : NULL;
-            if (alu) {          /* and all that follow here: none makes a note for the audit */
-                const HgInsn *end = code->insn + HG_PAGE_INSNS;
-                uint32_t was = n;
-                do {
-                    warp_alu(vec, alu, w, in, mask);
-                    n++;
-                    pc += 4;
-                    alu = ++in < end ? vec->alu[in->op] : NULL;
-                } while (alu && n < limit && pc < join && !hg_attn(e));
-                e->cycles += n - was;
-                continue;
+            if (vec) {
+                uint64_t most = code->insn + HG_PAGE_INSNS - in;
+                uint32_t did;
+                most = most < limit - n ? most : limit - n;
+                most = most < (join - pc + 3) / 4 ? most : (join - pc + 3) / 4;
+                did = run_ahead(e, vec, c->asid, w, w - cs->warps, in, pc, mask, most);
+                if (did) {
+                    n += did;
+                    pc += 4 * (uint64_t)did;
+                    e->cycles += did;
+                    continue;
+                }
             }
             switch (in->op) {
             case OP_AUIPC:  EACH(D = pc + IMM); break;
@@ -1175,9 +1211,7 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
             case OP_FLW: case OP_FLD: case OP_FSW: case OP_FSD:
             case OP_LR_W: case OP_LR_D: case OP_SC_W: case OP_SC_D:
             case OP_AMO_W: case OP_AMO_D:
-                good = (vec && mask == UINT32_MAX && in->op < OP_LR_W &&
-                        warp_access(e, vec, c->asid, w, in)) ||
-                       memory_insn(e, c, w, in, mask, r);
+                good = memory_insn(e, c, w, in, mask, r);
                 hg_audit_point(e, pc, w - cs->warps);
                 if (!good) {
                     res = HG_RUN_ERROR;

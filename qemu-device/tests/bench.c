@@ -4,7 +4,7 @@
  * one host thread that works, whole warps.  `make bench` builds the kernels with clang
  * and runs all three.  A figure, not a test: nothing fails by being slow.
  *
- *   bench NAME KERNEL.bin
+ *   bench NAME KERNEL.bin [off|plain|avx2|avx512]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,10 +86,10 @@ int main(int argc, char **argv)
     char err[200];
     uint64_t n, rounds = 1, base = HG_REG_CTX + HG_CTX_STRIDE;
     double elements, t;
-    FILE *f = argc == 3 ? fopen(argv[2], "rb") : NULL;
+    FILE *f = argc >= 3 ? fopen(argv[2], "rb") : NULL;
 
     if (!f) {
-        fprintf(stderr, "usage: bench hash|saxpy|matmul KERNEL.bin\n");
+        fprintf(stderr, "usage: bench hash|saxpy|matmul KERNEL.bin [VECTORS]\n");
         return 2;
     }
     hg_config_default(&cfg);
@@ -101,6 +101,10 @@ int main(int argc, char **argv)
         return 3;
     }
     fclose(f);
+    if (argc > 3 && hg_vec_set(d, argv[3])) {
+        fprintf(stderr, "bench: no %s here\n", argv[3]);
+        return 2;
+    }
     tables();
     for (unsigned i = 0; i < MATRIX * MATRIX; i++) {
         double v = (i * 2654435761u % 1000003u) / 1000.0;
