@@ -5,6 +5,7 @@ faults, state, for each instruction set that this host has."""
 from __future__ import annotations
 
 import hg_asm as asm
+import hg_fpref as fpref
 import numpy as np
 import pytest
 import test_audit
@@ -70,7 +71,7 @@ def compare(insn: int, a: np.ndarray, b: np.ndarray, c: np.ndarray, fcsr: np.nda
     return int(fast[0]) / max(1, int(np.unpackbits(mask.view("u1")).sum()))
 
 
-def patterns(rng: np.random.Generator, f: test_fp.fpref.Fmt, n: int) -> np.ndarray:
+def patterns(rng: np.random.Generator, f: fpref.Fmt, n: int) -> np.ndarray:
     """Unboxed bit patterns: anything, near one, whole numbers, the smallest exponents, the
     largest, those where vec_body.h draws its lines, few bits set, and edges."""
     fb = f.p - 1
@@ -96,7 +97,7 @@ def patterns(rng: np.random.Generator, f: test_fp.fpref.Fmt, n: int) -> np.ndarr
     return np.choose(pick, kinds) if len(kinds) < 32 else kinds[0]
 
 
-def boxed(rng: np.random.Generator, f: test_fp.fpref.Fmt, v: np.ndarray, bad: bool) -> np.ndarray:
+def boxed(rng: np.random.Generator, f: fpref.Fmt, v: np.ndarray, bad: bool) -> np.ndarray:
     """As registers hold them; now and then not boxed."""
     if f.width == 64:
         return v
@@ -129,9 +130,9 @@ def test_floating_point_of_many(name: str, fmt: str, vec: str) -> None:
     fcsr[np.repeat(calm, LANES)] &= np.uint8(0x1F)
     mask = rng.integers(1, 2**32, warps, dtype=np.uint32)
     mask[rng.random(warps) < 0.5] = 0xFFFF_FFFF
-    regs = [boxed(rng, f, v, bad=True) for v in (a, b, c)]
+    a, b, c = (boxed(rng, f, v, bad=True) for v in (a, b, c))
     for rm in (0, 7, 1):
-        share = compare(test_fp.word(name, fmt, rm), *regs, fcsr, mask, vec)
+        share = compare(test_fp.word(name, fmt, rm), a, b, c, fcsr, mask, vec)
         assert rm == 1 or share > 0.1
     # numbers as programs have them: all in vectors
     with np.errstate(all="ignore"):
@@ -140,8 +141,8 @@ def test_floating_point_of_many(name: str, fmt: str, vec: str) -> None:
         plain = [v.astype("<f4").view("<u4").astype(np.uint64) for v in plain]
     else:
         plain = [v.view("<u8") for v in plain]
-    regs = [boxed(rng, f, v, bad=False) for v in plain]
-    share = compare(test_fp.word(name, fmt, 7), *regs, fcsr & 1, mask, vec)
+    a, b, c = (boxed(rng, f, v, bad=False) for v in plain)
+    share = compare(test_fp.word(name, fmt, 7), a, b, c, fcsr & 1, mask, vec)
     assert share > 0.99
 
 
@@ -166,7 +167,7 @@ def test_a_host_thread_that_rounds_otherwise(vec: str, mxcsr: int) -> None:
     """Flush to zero, subnormals as zero, towards zero, up: then no vectors, and no difference."""
     n = 50 * LANES
     rng = np.random.default_rng(1)
-    a, b, c = (patterns(rng, test_fp.fpref.D, n) for _ in range(3))
+    a, b, c = (patterns(rng, fpref.D, n) for _ in range(3))
     full = np.full(50, 0xFFFF_FFFF, dtype=np.uint32)
     for name in FP_NAMES:
         share = compare(
@@ -349,7 +350,7 @@ def test_the_audit_sees_a_warp(vec: str, mode: str, count: list[int]) -> None:
         seen = []
         for _ in count:
             rep = ctx.launch(CODE, DATA, block=LANES)
-            dev.run(lambda rep=rep: dev.report(rep).complete)
+            dev.run()
             assert dev.report(rep).status == HW.HG_ERR_NONE
             cpu.put(DATA, 0, 0)
             seen.append(len(test_audit.names(dev)))
