@@ -4,6 +4,7 @@
  * timers, interrupts.
  */
 #include "hg_internal.h"
+#include "vec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -638,6 +639,7 @@ HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, 
     d->ops = *ops;
     d->host = host;
     d->vram = cfg->vram;
+    d->vec = hg_vec_best();
     d->bus_master = true;
     d->inj_rng = cfg->seed ^ 0x696e6a656374ull;
     d->nsm = cfg->sms;

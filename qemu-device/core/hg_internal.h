@@ -193,6 +193,7 @@ struct HgEngine {
     HgIcPage *ic;
     uint8_t *shared;            /* of the block whose warp runs */
     uint32_t shared_bytes;
+    bool fp_ok;                 /* hg_vec_fp_ok() of this thread */
     /* slice owner: coalesced ram_written/vram_written of one instruction */
     struct {
         uint8_t *ptr;
@@ -218,7 +219,7 @@ enum { HG_W_FREE, HG_W_ACTIVE, HG_W_STALL };
  * context, else to d->lock.
  */
 typedef struct HgWarp {
-    uint64_t x[33][HG_LANES];
+    _Alignas(64) uint64_t x[33][HG_LANES];      /* whole cache lines for vec.c */
     uint64_t f[32][HG_LANES];   /* a binary32 has ones above it */
     uint8_t fcsr[HG_LANES];     /* rounding mode and flags, as CSR fcsr */
     uint64_t pc[HG_LANES];
@@ -470,6 +471,7 @@ struct HgDev {
     unsigned inval_log_at;
 
     HgCtx ctx[HG_NUM_CTXS];
+    const struct HgVec *vec;    /* vec.h; NULL: lane by lane.  Changed with all engines parked */
     unsigned nsm, nce, neng;    /* eng[]: SMs, copy engines, front end */
     HgEngine *eng;
 };
@@ -659,7 +661,7 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
 #define HG_FP_BOX       ((uint64_t)0xffffffff << 32)   /* above a binary32 */
 bool hg_rvf_decode(HgInsn *i);
 /* Arithmetic and moves; the lane whose rounding mode does not exist, or -1. */
-int hg_rvf_run(HgWarp *w, const HgInsn *in, uint32_t mask);
+int hg_rvf_run(HgEngine *e, HgWarp *w, const HgInsn *in, uint32_t mask);
 /* fflags, frm and fcsr: the old value; arg is rs1 or the immediate. */
 bool hg_rvf_is_csr(unsigned csr);
 uint64_t hg_rvf_csr(HgWarp *w, unsigned l, uint32_t raw, uint64_t arg);

@@ -138,6 +138,14 @@ uint64_t hg_counter(HgDev *d, unsigned n);          /* HG_CNT_* */
 const char *hg_counter_name(unsigned n);            /* "faults", ... */
 
 /*
+ * How whole warps are executed: "off" (lane by lane), "plain", "avx2", "avx512",
+ * "best" (of this host; the default).  No result, flag or counter depends on it.
+ * -1: no such name, or this host has not got it.
+ */
+int hg_vec_set(HgDev *d, const char *name);
+const char *hg_vec_name(HgDev *d);
+
+/*
  * Injection: replace the rule list.  One rule a line or ';':
  *   EVENT [nth=N | prob=P | match=HEX[/MASK]] [count=N] ACTION[=ARG]
  * docs/device.md has events and actions.  "" removes all.  -1 and a message

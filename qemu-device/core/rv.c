@@ -12,24 +12,7 @@
  * performed, so a lane's instruction happens once or not at all.
  */
 #include "hg_internal.h"
-
-enum {
-    OP_NONE, OP_ILLEGAL,
-    OP_LUI, OP_AUIPC, OP_JAL, OP_JALR,
-    OP_BEQ, OP_BNE, OP_BLT, OP_BGE, OP_BLTU, OP_BGEU,
-    OP_LB, OP_LH, OP_LW, OP_LD, OP_LBU, OP_LHU, OP_LWU,
-    OP_SB, OP_SH, OP_SW, OP_SD,
-    OP_ADDI, OP_SLTI, OP_SLTIU, OP_XORI, OP_ORI, OP_ANDI, OP_SLLI, OP_SRLI, OP_SRAI,
-    OP_ADDIW, OP_SLLIW, OP_SRLIW, OP_SRAIW,
-    OP_ADD, OP_SUB, OP_SLL, OP_SLT, OP_SLTU, OP_XOR, OP_SRL, OP_SRA, OP_OR, OP_AND,
-    OP_ADDW, OP_SUBW, OP_SLLW, OP_SRLW, OP_SRAW,
-    OP_MUL, OP_MULH, OP_MULHSU, OP_MULHU, OP_DIV, OP_DIVU, OP_REM, OP_REMU,
-    OP_MULW, OP_DIVW, OP_DIVUW, OP_REMW, OP_REMUW,
-    OP_FENCE, OP_FENCE_I, OP_ECALL, OP_EBREAK, OP_CSR, OP_EXIT, OP_BARRIER,
-    OP_WARP_SYNC, OP_SHUFFLE, OP_VOTE,
-    OP_FP, OP_FLW, OP_FLD, OP_FSW, OP_FSD,
-    OP_LR_W, OP_LR_D, OP_SC_W, OP_SC_D, OP_AMO_W, OP_AMO_D,
-};
+#include "vec.h"
 
 static int32_t sext(uint32_t v, unsigned bits)
 {
@@ -557,7 +540,7 @@ static bool read_csr(HgEngine *e, HgCtx *c, HgWarp *w, unsigned csr, unsigned l,
 #define B (w->x[in->rs2][l])
 #define D (w->x[in->rd][l])
 #define IMM ((uint64_t)(int64_t)in->imm)
-#define SX(v) ((uint64_t)(int64_t)(int32_t)(uint32_t)(v))
+#define SX(v) HG_SX(v)
 
 static uint64_t div_s(uint64_t a, uint64_t b)
 {
@@ -611,7 +594,7 @@ static unsigned shuffle_from(unsigned how, unsigned l, uint64_t by)
     }
 }
 
-static unsigned load_size(unsigned op)
+static inline unsigned load_size(unsigned op)
 {
     switch (op) {
     case OP_LB: case OP_LBU: case OP_SB: return 1;
@@ -619,6 +602,218 @@ static unsigned load_size(unsigned op)
     case OP_LW: case OP_LWU: case OP_SW: case OP_FLW: case OP_FSW: return 4;
     default: return 8;
     }
+}
+
+static inline bool is_memory(unsigned op)
+{
+    return (op >= OP_LB && op <= OP_SD) || (op >= OP_FLW && op <= OP_FSD);
+}
+
+static inline bool is_store(unsigned op)
+{
+    return (op >= OP_SB && op <= OP_SD) || op == OP_FSW || op == OP_FSD;
+}
+
+/*
+ * The entry of this page if the access may just be done: it is there, in
+ * memory that we have a pointer to, and nobody wants to look at each lane's
+ * access.  NULL says nothing.
+ *
+ * It is the engine's own micro-TLB, so no lock: others touch it only while
+ * this engine is parked.  An invalidation that is posted after this look-up
+ * cannot complete before the next safe point, which comes after the access,
+ * exactly as for one lane; 32 lanes are one access to it.
+ */
+static HgTlbEnt *warp_entry(HgEngine *e, unsigned asid, uint64_t va, bool write, unsigned lanes)
+{
+    uint64_t vpn = va >> HG_PAGE_SHIFT;
+    HgTlb *t = &e->utlb;
+    HgTlbEnt *s = &t->ent[(vpn & (t->sets - 1)) * t->ways];
+    unsigned audit = atomic_load_explicit(&e->audit, memory_order_relaxed);
+    unsigned access = write ? HG_ACCESS_WRITE : HG_ACCESS_READ;
+
+    if (audit == HG_AUDIT_SAMPLED ||
+        atomic_load_explicit(&e->d->chk.copies, memory_order_relaxed)) {
+        return NULL;            /* these count lanes */
+    }
+    for (unsigned i = 0; i < t->ways; i++) {
+        if (s[i].vpn == vpn && s[i].asid == asid && s[i].valid) {
+            uint8_t reason;
+            if (!s[i].host || (write && s[i].host_ro) || !hg_pte_allows(s[i].pte, access, &reason)) {
+                return NULL;
+            }
+            hg_cnt(e, HG_CNT_UTLB_HITS, lanes);
+            if (audit == HG_AUDIT_ACCESS) {     /* all lanes' notes are one */
+                hg_audit_note(e, &s[i], access, false);
+            }
+            return &s[i];
+        }
+    }
+    return NULL;
+}
+
+/* The lanes of a load or store, all of them: addresses and what they have in common. */
+typedef struct Span {
+    uint64_t va[HG_LANES];
+    bool one_page;              /* and aligned, all */
+    bool same, row;             /* one_page, and all at one address, or side by side */
+} Span;
+
+static inline void span_of(Span *s, const HgVec *vec, const HgWarp *w, const HgInsn *in, uint32_t mask,
+                    unsigned size)
+{
+    HgVecSpan all = vec->address(s->va, w->x[in->rs1], IMM, __builtin_ctz(size));
+    uint64_t first = s->va[__builtin_ctz(mask)];
+
+    if (mask != UINT32_MAX) {   /* the others' say nothing */
+        all.differ = vec->differ(s->va, first, mask);
+        all.off_row = 1;
+    }
+    s->one_page = !(all.differ >> HG_PAGE_SHIFT) && !((all.differ | first) & (size - 1));
+    s->same = s->one_page && !all.differ;
+    s->row = s->one_page && !all.off_row;
+}
+
+/* The lanes of `left` from the lowest on that are aligned and in its page. */
+static uint32_t span_run(const Span *s, uint32_t left, unsigned size)
+{
+    uint64_t vpn = s->va[__builtin_ctz(left)] >> HG_PAGE_SHIFT;
+    uint32_t run = 0;
+
+    if (s->one_page) {
+        return left;
+    }
+    for (uint32_t m = left; m; m &= m - 1) {
+        unsigned l = __builtin_ctz(m);
+        if (s->va[l] >> HG_PAGE_SHIFT != vpn || (s->va[l] & (size - 1))) {
+            break;
+        }
+        run |= 1u << l;
+    }
+    return run;
+}
+
+static unsigned count_lanes(uint32_t mask)
+{
+    return mask == UINT32_MAX ? HG_LANES : (unsigned)__builtin_popcount(mask);
+}
+
+/*
+ * A load or store of the first lanes of `left`, as many as are aligned and in
+ * one page of warp_entry(): translated once, then done lane by lane in their
+ * order.  Those that were done; 0 if none.
+ */
+static inline __attribute__((always_inline)) uint32_t
+span_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, const HgInsn *in,
+            const Span *s, uint32_t left, unsigned size, bool write)
+{
+    uint32_t mask = span_run(s, left, size);
+    unsigned lanes = count_lanes(mask);
+    const uint64_t *va = s->va;
+    uint8_t *page;
+    HgTlbEnt *t;
+
+    if (!mask) {
+        return 0;
+    }
+    t = warp_entry(e, asid, va[__builtin_ctz(mask)], write, lanes);
+    if (!t) {
+        return 0;
+    }
+    page = t->host;
+    count_bytes(e, t, write, size * lanes);
+    if (write) {
+        const uint64_t *v = in->op >= OP_FP ? w->f[in->rs2] : w->x[in->rs2];
+        uint32_t lo = HG_PAGE_SIZE, hi = 0;
+#define STORE(type)                                                             \
+        if (s->row && mask == UINT32_MAX) {                                     \
+            type *p = (type *)(page + (va[0] & HG_PAGE_MASK));                  \
+            for (unsigned l = 0; l < HG_LANES; l++) {                           \
+                __atomic_store_n(p + l, (type)v[l], __ATOMIC_RELAXED);          \
+            }                                                                   \
+            lo = va[0] & HG_PAGE_MASK;                                          \
+            hi = lo + (HG_LANES - 1) * size;                                    \
+        } else {                                                                \
+            EACH(uint32_t off = va[l] & HG_PAGE_MASK;                           \
+                 __atomic_store_n((type *)(page + off), (type)v[l], __ATOMIC_RELAXED); \
+                 lo = off < lo ? off : lo;                                      \
+                 hi = off > hi ? off : hi);                                     \
+        }                                                                       \
+        break
+        switch (size) {
+        case 1: STORE(hg_u8a);
+        case 2: STORE(hg_u16a);
+        case 4: STORE(hg_u32a);
+        default: STORE(hg_u64a);
+        }
+#undef STORE
+        dirty(e, t, lo, hi - lo + size);
+        return mask;
+    }
+    uint64_t *d = in->op >= OP_FP ? w->f[in->rd] : w->x[in->rd];
+    if (s->row && mask == UINT32_MAX && vec->row8 && !(va[0] & 15)) {
+        const uint8_t *p = page + (va[0] & HG_PAGE_MASK);
+        switch (in->op) {
+        case OP_LD: case OP_FLD: vec->row8(d, p); return mask;
+        case OP_LWU: vec->row4(d, p, 0); return mask;
+        case OP_FLW: vec->row4(d, p, HG_FP_BOX); return mask;
+        }
+    }
+    /* one read may serve all lanes of one address: it is as if they read at once */
+#define LOAD(type, value)                                                       \
+    {                                                                           \
+        type *p = (type *)(page + (va[__builtin_ctz(mask)] & HG_PAGE_MASK));    \
+        if (s->same && mask == UINT32_MAX) {                                    \
+            uint64_t v = __atomic_load_n(p, __ATOMIC_RELAXED);                  \
+            vec->fill(d, value);                                                \
+        } else if (s->row && mask == UINT32_MAX) {                              \
+            for (unsigned l = 0; l < HG_LANES; l++) {                           \
+                uint64_t v = __atomic_load_n(p + l, __ATOMIC_RELAXED);          \
+                d[l] = value;                                                   \
+            }                                                                   \
+        } else {                                                                \
+            EACH(uint64_t v = __atomic_load_n((type *)(page + (va[l] & HG_PAGE_MASK)), \
+                                              __ATOMIC_RELAXED);                \
+                 d[l] = value);                                                 \
+        }                                                                       \
+        break;                                                                  \
+    }
+    switch (in->op) {
+    case OP_LB:  LOAD(hg_u8a, (uint64_t)(int64_t)(int8_t)v)
+    case OP_LBU: LOAD(hg_u8a, v)
+    case OP_LH:  LOAD(hg_u16a, (uint64_t)(int64_t)(int16_t)v)
+    case OP_LHU: LOAD(hg_u16a, v)
+    case OP_LW:  LOAD(hg_u32a, SX(v))
+    case OP_LWU: LOAD(hg_u32a, v)
+    case OP_FLW: LOAD(hg_u32a, v | HG_FP_BOX)
+    default:     LOAD(hg_u64a, v)       /* LD, FLD */
+    }
+#undef LOAD
+    return mask;
+}
+
+/*
+ * All lanes' load or store if it is one run of span_access().  False: nothing
+ * was done, and memory_insn() does it.
+ */
+static __attribute__((noinline)) bool
+warp_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, const HgInsn *in)
+{
+    unsigned size = load_size(in->op);
+    bool write = is_store(in->op);
+    Span s;
+
+    span_of(&s, vec, w, in, UINT32_MAX, size);
+    if (!s.one_page || !span_access(e, vec, asid, w, in, &s, UINT32_MAX, size, write)) {
+        return false;
+    }
+    w->nfault = 0;
+    w->stall_mask = 0;
+    if (write) {
+        hg_dirty_flush(e);
+    }
+    hg_cnt(e, write ? HG_CNT_STORES : HG_CNT_LOADS, HG_LANES);
+    return true;
 }
 
 /*
@@ -644,10 +839,23 @@ static bool memory_insn(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint
                 return false;
             }
         }
-    } else if ((op >= OP_SB && op <= OP_SD) || op == OP_FSW || op == OP_FSD) {
+    } else if (is_store(op)) {
         cnt = HG_CNT_STORES;
     }
+    const HgVec *vec = amo ? NULL : e->d->vec;
+    Span span;
+    if (vec) {
+        span_of(&span, vec, w, in, mask, size);
+    }
     for (uint32_t m = mask; m; m &= m - 1) {
+        if (vec) {
+            uint32_t did = span_access(e, vec, asid, w, in, &span, m, size, cnt == HG_CNT_STORES);
+            m &= ~did;
+            done += did ? count_lanes(did) : 0;
+            if (!m) {
+                break;
+            }
+        }
         unsigned l = __builtin_ctz(m), n;
         HgFault f[2];
         uint64_t v = 0;
@@ -713,12 +921,71 @@ static bool memory_insn(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint
     return true;
 }
 
+/* Inactive lanes' results are thrown away. */
+static inline void warp_alu(const HgVec *vec, HgVecAlu *alu, HgWarp *w, const HgInsn *in,
+                            uint32_t mask)
+{
+    if (mask == UINT32_MAX) {
+        alu(w->x[in->rd], w->x[in->rs1], w->x[in->rs2], IMM);
+    } else {
+        uint64_t all[HG_LANES];
+        alu(all, w->x[in->rs1], w->x[in->rs2], IMM);
+        vec->blend(w->x[in->rd], all, mask);
+    }
+}
+
+/*
+ * The instructions from `in` on, at most `most`, as long as they have a vector
+ * form and nothing is to be said of any lane: no fault, no error, no branch.
+ * Returns how many; the next one has not begun.  As in hg_rv_run(), the audit
+ * comes after the accesses of an instruction, a safe point between any two.
+ */
+static __attribute__((noinline)) uint32_t
+run_ahead(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, unsigned warp,
+          const HgInsn *in, uint64_t pc, uint32_t mask, uint32_t most)
+{
+    uint32_t n = 0;
+
+    do {
+        HgVecAlu *alu = vec->alu[in->op];
+        if (alu) {
+            warp_alu(vec, alu, w, in, mask);
+        } else if (in->op == OP_FP) {
+            if (hg_rvf_run(e, w, in, mask) >= 0) {
+                break;          /* done again for the error, which ends the launch */
+            }
+        } else if (mask == UINT32_MAX && is_memory(in->op) &&
+                   warp_access(e, vec, asid, w, in)) {
+            hg_audit_point(e, pc + 4 * (uint64_t)n, warp);
+        } else {
+            break;
+        }
+        in++;
+    } while (++n < most && !hg_attn(e));
+    return n;
+}
+
+static uint32_t branch_taken(const HgWarp *w, const HgInsn *in, uint32_t mask)
+{
+    uint32_t taken = 0;
+
+    switch (in->op) {
+#define X(name, cond)                                                   \
+    case OP_##name:                                                     \
+        EACH(uint64_t a = A; uint64_t b = B; taken |= (uint32_t)(cond) << l); \
+        break;
+    HG_LANE_TESTS(X)
+#undef X
+    }
+    return taken;
+}
+
 /*
  * Choose the lanes to issue.  0: none can.  *limit: how many instructions they
  * may run before the choice is made again; *join: they stop when they reach
  * this pc.
  */
-static uint32_t choose(HgWarp *w, uint64_t *pc, uint64_t *join, uint32_t *limit)
+static uint32_t choose(const HgVec *vec, HgWarp *w, uint64_t *pc, uint64_t *join, uint32_t *limit)
 {
     uint32_t active = hg_warp_active(w), mask = 0;
     uint64_t low = UINT64_MAX, next = UINT64_MAX;
@@ -731,6 +998,12 @@ static uint32_t choose(HgWarp *w, uint64_t *pc, uint64_t *join, uint32_t *limit)
         *join = UINT64_MAX;
         *limit = 1;
         return w->replay;
+    }
+    *pc = w->pc[__builtin_ctz(active)];
+    if (vec && !vec->differ(w->pc, *pc, active)) {      /* as below, sooner */
+        *join = UINT64_MAX;
+        w->starve = 0;
+        return active;
     }
     for (uint32_t m = active; m; m &= m - 1) {
         unsigned l = __builtin_ctz(m);
@@ -773,15 +1046,18 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
 {
     HgCtxSm *cs = &c->sm[e->num];
     uint64_t per_thread = c->desc[6];
+    const HgVec *vec = e->d->vec;
 
     e->shared = cs->shared + w->block * hg_shared_step(c);
     e->shared_bytes = hg_shared_bytes(c);
+    e->fp_ok = hg_vec_fp_ok();
     while (*budget) {
         uint64_t pc, join;
         uint32_t limit = *budget, n = 0, mask;
         HgRun res = HG_RUN_OK;
         bool again = false;     /* pcs were written lane by lane */
         bool good;
+        const HgIcPage *code = NULL;
 
         if (hg_attn(e)) {
             return HG_RUN_OK;
@@ -794,7 +1070,7 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
             }
             w->wsync = 0;
         }
-        mask = choose(w, &pc, &join, &limit);
+        mask = choose(vec, w, &pc, &join, &limit);
         if (!mask) {
             return HG_RUN_IDLE;
         }
@@ -823,7 +1099,19 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
             if (n && hg_attn(e)) {
                 break;          /* safe point */
             }
-            in = fetch(e, c->asid, pc, &f);
+            /*
+             * The page of decoded instructions that we are in stays what it is
+             * until we leave it: it is this SM's own, others touch it only
+             * while the SM is parked, and what removes it in a slice is
+             * fetch() of another page, fence.i, and the safe point at which
+             * requests are served; that one is not in this loop.
+             */
+            if (code && pc >> HG_PAGE_SHIFT == code->vpn && code->insn[pc / 4 % HG_PAGE_INSNS].op) {
+                in = &code->insn[pc / 4 % HG_PAGE_INSNS];
+            } else {
+                in = fetch(e, c->asid, pc, &f);
+                code = in ? ic_page(e, c->asid, pc >> HG_PAGE_SHIFT) : NULL;
+            }
             if (!in) {
                 f.lane = __builtin_ctz(mask);
                 w->fault[0] = f;
@@ -833,8 +1121,20 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
                 break;
             }
             hg_audit_point(e, pc, w - cs->warps);
+            if (vec) {
+                uint64_t most = code->insn + HG_PAGE_INSNS - in;
+                uint32_t did;
+                most = most < limit - n ? most : limit - n;
+                most = most < (join - pc + 3) / 4 ? most : (join - pc + 3) / 4;
+                did = run_ahead(e, vec, c->asid, w, w - cs->warps, in, pc, mask, most);
+                if (did) {
+                    n += did;
+                    pc += 4 * (uint64_t)did;
+                    e->cycles += did;
+                    continue;
+                }
+            }
             switch (in->op) {
-            case OP_LUI:    EACH(D = IMM); break;
             case OP_AUIPC:  EACH(D = pc + IMM); break;
             case OP_JAL: {
                 uint64_t to = pc + IMM;
@@ -868,59 +1168,31 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
                 again = true;
                 break;
             }
-#define BRANCH(cond)                                                    \
-            {                                                           \
-                uint32_t taken = 0;                                     \
-                uint64_t to = pc + IMM;                                 \
-                EACH(taken |= (uint32_t)(cond) << l);                   \
-                if (taken && (to & 3)) {                                \
-                    *r = (HgResult) { .err = HG_ERR_MISALIGNED, .addr = to, \
-                                      .thread = __builtin_ctz(taken) }; \
-                    res = HG_RUN_ERROR;                                 \
-                } else if (taken == mask) {                             \
-                    pc = to - 4;                                        \
-                } else if (taken) {                                     \
-                    EACH(w->pc[l] = taken >> l & 1 ? to : pc + 4);      \
-                    again = true;                                       \
-                }                                                       \
-                break;                                                  \
+            case OP_BEQ: case OP_BNE: case OP_BLT: case OP_BGE: case OP_BLTU: case OP_BGEU: {
+                uint32_t taken = vec ? vec->test[in->op - OP_BEQ](w->x[in->rs1], w->x[in->rs2])
+                                     : branch_taken(w, in, mask);
+                uint64_t to = pc + IMM;
+                taken &= mask;
+                if (taken && (to & 3)) {
+                    *r = (HgResult) { .err = HG_ERR_MISALIGNED, .addr = to,
+                                      .thread = __builtin_ctz(taken) };
+                    res = HG_RUN_ERROR;
+                } else if (taken == mask) {
+                    pc = to - 4;
+                } else if (taken) {
+                    EACH(w->pc[l] = taken >> l & 1 ? to : pc + 4);
+                    again = true;
+                }
+                break;
             }
-            case OP_BEQ:    BRANCH(A == B)
-            case OP_BNE:    BRANCH(A != B)
-            case OP_BLT:    BRANCH((int64_t)A < (int64_t)B)
-            case OP_BGE:    BRANCH((int64_t)A >= (int64_t)B)
-            case OP_BLTU:   BRANCH(A < B)
-            case OP_BGEU:   BRANCH(A >= B)
 
-            case OP_ADDI:   EACH(D = A + IMM); break;
-            case OP_SLTI:   EACH(D = (int64_t)A < (int64_t)IMM); break;
-            case OP_SLTIU:  EACH(D = A < IMM); break;
-            case OP_XORI:   EACH(D = A ^ IMM); break;
-            case OP_ORI:    EACH(D = A | IMM); break;
-            case OP_ANDI:   EACH(D = A & IMM); break;
-            case OP_SLLI:   EACH(D = A << in->imm); break;
-            case OP_SRLI:   EACH(D = A >> in->imm); break;
-            case OP_SRAI:   EACH(D = (uint64_t)((int64_t)A >> in->imm)); break;
-            case OP_ADDIW:  EACH(D = SX(A + IMM)); break;
-            case OP_SLLIW:  EACH(D = SX((uint32_t)A << in->imm)); break;
-            case OP_SRLIW:  EACH(D = SX((uint32_t)A >> in->imm)); break;
-            case OP_SRAIW:  EACH(D = (uint64_t)(int64_t)((int32_t)A >> in->imm)); break;
-            case OP_ADD:    EACH(D = A + B); break;
-            case OP_SUB:    EACH(D = A - B); break;
-            case OP_SLL:    EACH(D = A << (B & 63)); break;
-            case OP_SLT:    EACH(D = (int64_t)A < (int64_t)B); break;
-            case OP_SLTU:   EACH(D = A < B); break;
-            case OP_XOR:    EACH(D = A ^ B); break;
-            case OP_SRL:    EACH(D = A >> (B & 63)); break;
-            case OP_SRA:    EACH(D = (uint64_t)((int64_t)A >> (B & 63))); break;
-            case OP_OR:     EACH(D = A | B); break;
-            case OP_AND:    EACH(D = A & B); break;
-            case OP_ADDW:   EACH(D = SX(A + B)); break;
-            case OP_SUBW:   EACH(D = SX(A - B)); break;
-            case OP_SLLW:   EACH(D = SX((uint32_t)A << (B & 31))); break;
-            case OP_SRLW:   EACH(D = SX((uint32_t)A >> (B & 31))); break;
-            case OP_SRAW:   EACH(D = (uint64_t)(int64_t)((int32_t)A >> (B & 31))); break;
-            case OP_MUL:    EACH(D = A * B); break;
+#define X(name, expr)                                                   \
+            case OP_##name:                                             \
+                EACH(uint64_t a = A; uint64_t b = B; uint64_t imm = IMM; \
+                     (void)a; (void)b; (void)imm; D = expr);            \
+                break;
+            HG_LANE_OPS(X)
+#undef X
             case OP_MULH:   EACH(D = mulh_s(A, B)); break;
             case OP_MULHSU: EACH(D = mulh_su(A, B)); break;
             case OP_MULHU:  EACH(D = mulh_u(A, B)); break;
@@ -928,7 +1200,6 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
             case OP_DIVU:   EACH(D = B ? A / B : UINT64_MAX); break;
             case OP_REM:    EACH(D = rem_s(A, B)); break;
             case OP_REMU:   EACH(D = B ? A % B : A); break;
-            case OP_MULW:   EACH(D = SX(A * B)); break;
             case OP_DIVW:   EACH(D = divw_s(A, B)); break;
             case OP_DIVUW:  EACH(D = (uint32_t)B ? SX((uint32_t)A / (uint32_t)B) : UINT64_MAX);
                             break;
@@ -967,9 +1238,10 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
                 for (unsigned i = 0; i < HG_IC_PAGES; i++) {
                     e->ic[i].valid = false;
                 }
+                code = NULL;
                 break;
             case OP_FP: {
-                int bad = hg_rvf_run(w, in, mask);
+                int bad = hg_rvf_run(e, w, in, mask);
                 if (bad >= 0) {
                     *r = (HgResult) { .err = HG_ERR_ILLEGAL, .addr = in->raw, .thread = bad };
                     res = HG_RUN_ERROR;

@@ -8,6 +8,7 @@
  */
 #include "hg_internal.h"
 #include "fp.h"
+#include "vec.h"
 
 /* In HgInsn.imm. */
 enum {
@@ -97,7 +98,7 @@ static inline uint64_t operand(HgFpFmt f, uint64_t v)
     return v;
 }
 
-int hg_rvf_run(HgWarp *w, const HgInsn *in, uint32_t mask)
+static __attribute__((noinline)) int lane_by_lane(HgWarp *w, const HgInsn *in, uint32_t mask)
 {
     unsigned f3 = in->raw >> 12 & 7, op = in->imm, rs3 = in->raw >> 27;
     HgFpFmt f = in->raw >> 25 & 1;
@@ -142,6 +143,19 @@ int hg_rvf_run(HgWarp *w, const HgInsn *in, uint32_t mask)
         w->f[in->rd][l] = f == HG_FP_D ? v : v | HG_FP_BOX;
     }
     return -1;
+}
+
+int hg_rvf_run(HgEngine *e, HgWarp *w, const HgInsn *in, uint32_t mask)
+{
+    const HgVec *vec = e->d->vec;
+    unsigned f3 = in->raw >> 12 & 7, op = in->imm, rs3 = in->raw >> 27;
+    HgFpFmt f = in->raw >> 25 & 1;
+
+    if (vec && op < HG_VEC_FP && vec->fp[op][f] && e->fp_ok && (f3 == HG_RNE || f3 == 7)) {
+        mask &= ~vec->fp[op][f](w->f[in->rd], w->f[in->rs1], w->f[in->rs2], w->f[rs3], mask,
+                                w->fcsr, f3 == HG_RNE);
+    }
+    return mask ? lane_by_lane(w, in, mask) : -1;
 }
 
 bool hg_rvf_is_csr(unsigned csr)

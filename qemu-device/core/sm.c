@@ -37,7 +37,10 @@ bool hg_ctx_alloc(HgDev *d, HgCtx *c)
         return false;
     }
     for (unsigned i = 0; i < d->nsm; i++) {
-        c->sm[i].warps = calloc(d->cfg.warps, sizeof(HgWarp));
+        c->sm[i].warps = aligned_alloc(_Alignof(HgWarp), d->cfg.warps * sizeof(HgWarp));
+        if (c->sm[i].warps) {
+            memset(c->sm[i].warps, 0, d->cfg.warps * sizeof(HgWarp));
+        }
         c->sm[i].blocks = calloc(d->cfg.warps, sizeof(HgBlock));
         c->sm[i].shared = calloc(1, HG_SHARED_MAX);
         c->sm[i].free_mask = all_warps(d);

@@ -4,6 +4,7 @@ budgets, divergence that needs fairness, several blocks."""
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import Any
 
@@ -181,19 +182,22 @@ def programs(draw: st.DrawFn) -> bytes:
 
 
 @given(code=programs(), threads=st.integers(1, 32), seed=st.integers(0, 2**32 - 1),
-       lazy=st.booleans(), direct=st.booleans(), vram=st.booleans())  # fmt: skip
-@settings(max_examples=150)
+       lazy=st.booleans(), direct=st.booleans(), vram=st.booleans(),
+       vec=st.sampled_from(["best", "best", "off"]))  # fmt: skip
+@settings(max_examples=int(os.environ.get("HG_RANDOM_PROGRAMS", "150")))
 def test_random_programs(code: bytes, threads: int, seed: int, lazy: bool, direct: bool,
-                         vram: bool) -> None:  # fmt: skip
+                         vram: bool, vec: str) -> None:  # fmt: skip
     """Registers, memory and instruction count of a random program equal the reference's, with
-    pages mapped ahead or on fault, in RAM (direct and by callbacks) or VRAM."""
+    pages mapped ahead or on fault, in RAM (direct and by callbacks) or VRAM.
+
+    HG_RANDOM_PROGRAMS is how many programs (150)."""
     size = DATA_PAGES * PAGE
     start = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
     ref = warp(code, CODE, threads, DATA, {0xCC1: 0, 0xCC2: threads, 0xCC3: 1, 0xCC5: 0,
                                            0xCC6: 0, 0xCC7: DATA})  # fmt: skip
     ref.memory = {DATA + k: int(v) for k, v in enumerate(start)}
     ref.run()
-    with Device(direct=direct, utlb_entries=4, sms=1) as dev:
+    with Device(direct=direct, utlb_entries=4, sms=1, vec=vec) as dev:
         dev.enable_faults()
         t = Tables(dev, 1, vram=vram)
         map_code(dev, t, CODE, code)
@@ -238,7 +242,8 @@ EDGES = [0, 1, 2, 31, 32, 63, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**
 
 @pytest.mark.parametrize("name", sorted(asm.OP | asm.OPW) + sorted(asm.AMO))
 @pytest.mark.parametrize("width", ["d", "w"])
-def test_every_operation_on_edge_values(name: str, width: str) -> None:
+@pytest.mark.parametrize("vec", ["off", "best"])
+def test_every_operation_on_edge_values(name: str, width: str, vec: str) -> None:
     """Each two-operand operation on all pairs of edge values (one pair a thread)."""
     is_amo = name in asm.AMO
     if not is_amo and width == "w":
@@ -256,7 +261,7 @@ def test_every_operation_on_edge_values(name: str, width: str) -> None:
         w.memory = dict(enumerate(struct.pack("<4Q", a, b, 0, 0), DATA))
         w.run()
         ref.append(bytes(w.memory[DATA + k] for k in range(32)))
-    with Device() as dev:
+    with Device(vec=vec) as dev:
         t = Tables(dev, 1)
         map_code(dev, t, CODE, code)
         buf = dev.alloc(2)

@@ -177,7 +177,7 @@ class Device:
 
     def __init__(self, *, deterministic: bool = True, direct: bool = True, seed: int = 1,
                  edits: Sequence[Edit] = (), start: bool = True, now_step: int = 1000,
-                 misused: bool = False, **cfg: Any) -> None:  # fmt: skip
+                 misused: bool = False, vec: str | None = None, **cfg: Any) -> None:  # fmt: skip
         self.lib = library(edits)
         self.host = self.lib.th_new(RAM_BASE, RAM_SIZE, VRAM_SIZE)
         self.host.now_step = now_step if deterministic else 0
@@ -193,6 +193,8 @@ class Device:
             message = ffi.string(err).decode()
             self.lib.th_free(self.host)
             raise ValueError(message)
+        if vec and self.lib.hg_vec_set(self.dev, vec.encode()):
+            raise ValueError(f"this host has no {vec}")
         self.deterministic = deterministic
         self.misused = misused
         self.ram = np.frombuffer(ffi.buffer(self.host.ram, RAM_SIZE), dtype=np.uint8)

@@ -62,6 +62,11 @@ size_t hg_save(HgDev *d, void *buf, size_t len);
 int hg_load(HgDev *d, const void *buf, size_t len, char *err, size_t errlen);
 uint64_t hg_counter(HgDev *d, unsigned n);
 const char *hg_counter_name(unsigned n);
+int hg_vec_set(HgDev *d, const char *name);
+const char *hg_vec_name(HgDev *d);
+int64_t th_vec_fp(HgDev *d, const char *vec, uint32_t raw, uint64_t n, const uint64_t *a,
+                  const uint64_t *b, const uint64_t *c, const uint8_t *fcsr, const uint32_t *mask,
+                  uint32_t mxcsr, uint64_t *fast);
 const char *hg_check_name(unsigned n);
 uint64_t hg_check_count(HgDev *d, unsigned n);
 int hg_inject(HgDev *d, const char *rules, char *err, size_t errlen);
@@ -89,7 +94,7 @@ def sources(edits: Sequence[Edit] = ()) -> dict[str, str]:
     folder = paths.device_sources()
     files = {p.name: p.read_text() for p in sorted((folder / "core").glob("*.[ch]"))}
     files |= {p.name: p.read_text() for p in (folder / "include").glob("*.h")}
-    files |= {n: (folder / "tests" / n).read_text() for n in ("host.c", "host.h")}
+    files |= {n: (folder / "tests" / n).read_text() for n in ("host.c", "host.h", "vecdiff.c")}
     for name, old, new in edits:
         if files[name].count(old) != 1:
             raise ValueError(f"{name}: the text to break is there {files[name].count(old)} times")
@@ -108,7 +113,8 @@ def build(edits: Sequence[Edit] = ()) -> Path:
             "apt-get install gcc libc6-dev, or set CC to a compiler.",
         )
     # a broken core runs one test: compiling it fast matters more than its speed
-    flags = ["-std=c11", "-O0" if edits else "-O2", "-fPIC", "-shared", "-pthread", "-w"]
+    flags = ["-std=c11", "-O0" if edits else "-O2", "-fno-math-errno", "-fPIC",
+             "-shared", "-pthread", "-w"]  # fmt: skip
     digest = hashlib.sha256(repr((sorted(files.items()), cc, flags)).encode()).hexdigest()[:20]
     out = paths.cache_dir("core") / f"hgcore-{digest}.so"
     if out.exists():

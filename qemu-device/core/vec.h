@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * One instruction for the 32 lanes of a warp at once, in the host's vector
+ * instructions: a shortcut of what rv.c and rvf.c do lane by lane, with equal
+ * results to the last bit and flag.  It can be switched off (hg_vec_set()), and
+ * tests/core/test_vec.py compares both.
+ *
+ * The same loops (vec_body.h) are compiled for each instruction set, and the
+ * best that the host has is chosen at run time.  HG_VEC_PLAIN needs nothing of
+ * the host; it has no floating point.
+ *
+ * Nothing here has state: the tables are constant, the functions touch what
+ * their pointers name, which belongs to the caller (the SM in whose slice the
+ * warp is).  Which table a device uses (HgDev.vec) changes only while all
+ * engines are parked.
+ */
+#ifndef HG_VEC_H
+#define HG_VEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What HgInsn.op says. */
+enum {
+    OP_NONE, OP_ILLEGAL,
+    OP_LUI, OP_AUIPC, OP_JAL, OP_JALR,
+    OP_BEQ, OP_BNE, OP_BLT, OP_BGE, OP_BLTU, OP_BGEU,
+    OP_LB, OP_LH, OP_LW, OP_LD, OP_LBU, OP_LHU, OP_LWU,
+    OP_SB, OP_SH, OP_SW, OP_SD,
+    OP_ADDI, OP_SLTI, OP_SLTIU, OP_XORI, OP_ORI, OP_ANDI, OP_SLLI, OP_SRLI, OP_SRAI,
+    OP_ADDIW, OP_SLLIW, OP_SRLIW, OP_SRAIW,
+    OP_ADD, OP_SUB, OP_SLL, OP_SLT, OP_SLTU, OP_XOR, OP_SRL, OP_SRA, OP_OR, OP_AND,
+    OP_ADDW, OP_SUBW, OP_SLLW, OP_SRLW, OP_SRAW,
+    OP_MUL, OP_MULH, OP_MULHSU, OP_MULHU, OP_DIV, OP_DIVU, OP_REM, OP_REMU,
+    OP_MULW, OP_DIVW, OP_DIVUW, OP_REMW, OP_REMUW,
+    OP_FENCE, OP_FENCE_I, OP_ECALL, OP_EBREAK, OP_CSR, OP_EXIT, OP_BARRIER,
+    OP_WARP_SYNC, OP_SHUFFLE, OP_VOTE,
+    OP_FP, OP_FLW, OP_FLD, OP_FSW, OP_FSD,
+    OP_LR_W, OP_LR_D, OP_SC_W, OP_SC_D, OP_AMO_W, OP_AMO_D,
+    OP_COUNT,
+};
+
+/*
+ * Operations that are one expression of a (rs1), b (rs2) and imm, all uint64_t.
+ * rv.c makes the loop over some lanes of each, vec_body.h that over all.
+ */
+#define HG_SX(v) ((uint64_t)(int64_t)(int32_t)(uint32_t)(v))
+#define HG_SRAW(v, n) ((uint64_t)(int64_t)((int32_t)(v) >> (n)))
+#define HG_LANE_OPS(X)                                  \
+    X(LUI, imm)                                         \
+    X(ADDI, a + imm)                                    \
+    X(SLTI, (int64_t)a < (int64_t)imm)                  \
+    X(SLTIU, a < imm)                                   \
+    X(XORI, a ^ imm)                                    \
+    X(ORI, a | imm)                                     \
+    X(ANDI, a & imm)                                    \
+    X(SLLI, a << imm)                                   \
+    X(SRLI, a >> imm)                                   \
+    X(SRAI, (uint64_t)((int64_t)a >> imm))              \
+    X(ADDIW, HG_SX(a + imm))                            \
+    X(SLLIW, HG_SX((uint32_t)a << imm))                 \
+    X(SRLIW, HG_SX((uint32_t)a >> imm))                 \
+    X(SRAIW, HG_SRAW(a, imm))                           \
+    X(ADD, a + b)                                       \
+    X(SUB, a - b)                                       \
+    X(SLL, a << (b & 63))                               \
+    X(SLT, (int64_t)a < (int64_t)b)                     \
+    X(SLTU, a < b)                                      \
+    X(XOR, a ^ b)                                       \
+    X(SRL, a >> (b & 63))                               \
+    X(SRA, (uint64_t)((int64_t)a >> (b & 63)))          \
+    X(OR, a | b)                                        \
+    X(AND, a & b)                                       \
+    X(ADDW, HG_SX(a + b))                               \
+    X(SUBW, HG_SX(a - b))                               \
+    X(SLLW, HG_SX((uint32_t)a << (b & 31)))             \
+    X(SRLW, HG_SX((uint32_t)a >> (b & 31)))             \
+    X(SRAW, HG_SRAW(a, b & 31))                         \
+    X(MUL, a * b)                                       \
+    X(MULW, HG_SX(a * b))
+
+/* Branches: as they are in the enum. */
+#define HG_LANE_TESTS(X)                                \
+    X(BEQ, a == b)                                      \
+    X(BNE, a != b)                                      \
+    X(BLT, (int64_t)a < (int64_t)b)                     \
+    X(BGE, (int64_t)a >= (int64_t)b)                    \
+    X(BLTU, a < b)                                      \
+    X(BGEU, a >= b)
+
+/* F and D operations with a vector form, in the order of rvf.c's numbers. */
+#define HG_VEC_FP 9
+
+/* All lanes; d may be a or b. */
+typedef void HgVecAlu(uint64_t *d, const uint64_t *a, const uint64_t *b, uint64_t imm);
+/* The lanes, as bits, for which it holds. */
+typedef uint32_t HgVecTest(const uint64_t *a, const uint64_t *b);
+/*
+ * Registers and fcsr of those lanes of mask whose result and flags are sure;
+ * they are returned.  The other lanes are as they were.  rne: the instruction
+ * rounds to nearest, whatever fcsr says.
+ */
+typedef uint32_t HgVecFp(uint64_t *d, const uint64_t *a, const uint64_t *b, const uint64_t *c,
+                         uint32_t mask, uint8_t *fcsr, bool rne);
+
+/* va = a + imm: bits in which any is not va[0]; 0 if va[l] == va[0] + (l << shift). */
+typedef struct HgVecSpan {
+    uint64_t differ, off_row;
+} HgVecSpan;
+
+typedef struct HgVec {
+    const char *name;
+    bool (*usable)(void);               /* by this host */
+    HgVecAlu *alu[OP_COUNT];            /* NULL: lane by lane */
+    HgVecTest *test[6];                 /* OP_BEQ ... OP_BGEU */
+    HgVecFp *fp[HG_VEC_FP][2];          /* all NULL: no floating point */
+    /* d of the lanes of mask = s; the others are stored as they were */
+    void (*blend)(uint64_t *d, const uint64_t *s, uint32_t mask);
+    HgVecSpan (*address)(uint64_t *va, const uint64_t *a, uint64_t imm, unsigned shift);
+    /* the bits in which a lane of mask is not `first` */
+    uint64_t (*differ)(const uint64_t *v, uint64_t first, uint32_t mask);
+    void (*fill)(uint64_t *d, uint64_t v);
+    /* 32 words of 8 bytes, or of 4 with `above` over them, from 16-byte-aligned p; or NULL */
+    void (*row8)(uint64_t *d, const uint8_t *p);
+    void (*row4)(uint64_t *d, const uint8_t *p, uint64_t above);
+} HgVec;
+
+const HgVec *hg_vec_best(void);
+/* The caller's thread has floating point as the vector forms need it. */
+bool hg_vec_fp_ok(void);
+
+#endif /* HG_VEC_H */

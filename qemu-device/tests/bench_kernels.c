@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The kernels of bench.c, one a build (-DHASH, -DSAXPY, -DMATMUL).  Each is
+ * the C loop that the figures for qemu-riscv64 were taken with.
+ */
+#include "hmm_gpu_kernel.h"
+
+struct args {
+	void *x, *y, *z;
+	uint64_t n, rounds;
+};
+
+HMM_KERNEL(start, struct args)
+{
+	uint64_t me = hmm_thread(), all = hmm_threads(), n = args->n;
+
+#if defined(HASH)
+	/* a multiply-xorshift hash of consecutive numbers; 12 instructions an element */
+	const uint64_t c1 = 0xff51afd7ed558ccdull, c2 = 0xc4ceb9fe1a85ec53ull;
+	uint64_t sum = 0, k = me;
+
+#pragma clang loop unroll(disable)
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t h = k;
+
+		h ^= h >> 33;
+		h *= c1;
+		h ^= h >> 29;
+		h *= c2;
+		h ^= h >> 32;
+		sum += h;
+		k += all;
+	}
+	((uint64_t *)args->x)[me] = sum;
+#elif defined(SAXPY)
+	const float *x = args->x;
+	float *y = args->y, a = 0.3f;
+
+	for (uint64_t r = 0; r < args->rounds; r++) {
+#pragma clang loop unroll(disable)
+		for (uint64_t i = me; i < n; i += all)
+			y[i] = a * x[i] + y[i];
+		hmm_compiler_barrier();
+	}
+#elif defined(MATMUL)
+	/* z = x * y, 256 by 256; a thread computes one element at a time */
+	enum { N = 256 };
+	const double *x = args->x, *y = args->y;
+	double *z = args->z;
+
+	(void)n;
+	for (uint64_t r = 0; r < args->rounds; r++) {
+		for (uint64_t e = me; e < N * N; e += all) {
+			uint64_t i = e / N, j = e % N;
+			double sum = 0;
+
+#pragma clang loop unroll(disable)
+			for (uint64_t k = 0; k < N; k++)
+				sum += x[i * N + k] * y[k * N + j];
+			z[e] = sum;
+		}
+		hmm_compiler_barrier();
+	}
+#endif
+}
