@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hmmbench import __version__, fleet, paths
+from hmmbench import __version__, fleet, host, paths
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.errors import EnvironmentFailure
 from hmmbench.runner import Campaign
@@ -165,7 +165,9 @@ def operations(
             targets, Path(out), seed=seed, examples=examples, injections=(), delays=(),
             note=lambda tally, text: stage.progress(tally.examples, examples, text),
         )  # fmt: skip
+        stolen = host.stolen_s()
         tally = campaign.run()
+        stolen = host.stolen_s() - stolen
     if tally.findings:
         raise EnvironmentFailure(
             f"the driver fails: {tally.findings[0].violation.message}",
@@ -174,6 +176,7 @@ def operations(
     return {
         "operations_per_s": round(tally.operations / tally.run_s, 1),
         "operations": tally.operations,
+        "operations_stolen": round(stolen / tally.run_s / (os.cpu_count() or 1), 3),
         "operations_jobs": len(targets),
         "operations_examples": tally.examples,
         "operations_gpu_accesses_per_s": round(tally.gpu_accesses / tally.run_s, 1),
@@ -259,10 +262,14 @@ def everything(
         # Read the figures with it: on a busy host absolute times are too long.
         "host_load": round(os.getloadavg()[0], 2),
     }
+    begun, stolen = time.monotonic(), host.stolen_s()
     report |= drivers(spec, snapshots, ui)
     report |= boot(spec, ui)
     report |= restore(spec, snapshots, ui)
     report |= operations(spec, snapshots, ui)
     report |= audit(spec, snapshots, ui)
     report |= rebuild(request, ui)
+    # Likewise, where the host is itself a virtual machine with neighbours.
+    whole = (time.monotonic() - begun) * (os.cpu_count() or 1)
+    report["host_stolen"] = round((host.stolen_s() - stolen) / whole, 3)
     return report

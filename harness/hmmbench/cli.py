@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.util import find_spec
 
 import typer
 
 from hmmbench import __version__
-from hmmbench.errors import EXIT_INTERRUPTED, EXIT_OK, HmmbenchError
+from hmmbench.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, HmmbenchError
 from hmmbench.interrupt import interruptible
 
 COMMANDS = (
@@ -28,7 +29,8 @@ HELP = """Property-test HMM mirroring and migration on an emulated GPU, in real 
 
 Start with:  ./hmmbench run      then:  ./hmmbench test
 
-Exit codes: 0 sound, 1 a violation was found, 2 wrong use, 3 the environment failed.
+Exit codes: 0 sound, 1 a violation was found, 2 wrong use, 3 the environment failed,
+4 hmmbench itself failed.
 """
 
 
@@ -86,7 +88,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         show = getattr(error, "show", None)
         code = getattr(error, "exit_code", None)
         if show is None or not isinstance(code, int):
-            raise
+            # Python would end with 1, which is the code of a violation.
+            traceback.print_exc()
+            print(
+                "hmmbench: internal error: a defect of the bench, not of what it tests.\n"
+                "  Please report the lines above, with the command.",
+                file=sys.stderr,
+            )
+            return EXIT_INTERNAL
         show()
         return code
     # typer turns Ctrl-C into this code of its own.

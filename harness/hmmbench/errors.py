@@ -7,6 +7,7 @@ Exit codes are part of the command's interface:
     1  a violation was found (a bug in the driver, the kernel or the device)
     2  the command was used wrongly, or packages are missing and may not be installed
     3  the environment failed: download, build, disk, a VM that does not start
+    4  hmmbench itself failed: a defect of the bench, which says nothing about the driver
   130  interrupted
 """
 
@@ -18,6 +19,7 @@ EXIT_OK = 0
 EXIT_VIOLATION = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
+EXIT_INTERNAL = 4
 EXIT_INTERRUPTED = 130
 
 

@@ -45,10 +45,13 @@ def test_drivers(spec: MachineSpec, snapshots: Snapshots) -> None:
     assert 0 < figures["single_fault_p50_us"] <= figures["single_fault_p99_us"]
     assert figures["cpu_fault_back_p50_us"] > 0
     words = io.StringIO()
-    report = figures | {"kernel": "k", "accel": "tcg", "host_load": 0.1, "host_cpus": 2}
+    report = figures | {
+        "kernel": "k", "accel": "tcg", "host_load": 0.1, "host_cpus": 2, "host_stolen": 0.25,
+    }  # fmt: skip
     show(report, Console(file=words, width=160))
     for one in bench.MEASUREMENTS:
         assert one.name in words.getvalue()
+    assert "25%" in words.getvalue()
 
 
 def test_guest_without_test_hmm(
@@ -70,4 +73,5 @@ def test_boot_and_restore(spec: MachineSpec, snapshots: Snapshots) -> None:
 def test_operations(spec: MachineSpec, snapshots: Snapshots) -> None:
     figures = bench.operations(spec, snapshots, Ui(quiet=True), examples=5)
     assert figures["operations_per_s"] > 0
+    assert 0 <= figures["operations_stolen"] <= 1
     assert figures["operations_examples"] == 5

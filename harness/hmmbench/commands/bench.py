@@ -63,6 +63,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     own.add_column("value", justify="right")
     for key, words, unit in _OWN:
         own.add_row(words, f"{_number(report.get(key))} {unit}")
+    own.add_row("CPU time that other guests of the host took", f"{report['host_stolen']:.0%}")
     console.print(own)
 
 

@@ -17,6 +17,7 @@ from hmmbench.build.context import Context
 from hmmbench.commands import options
 from hmmbench.errors import (
     EXIT_ENVIRONMENT,
+    EXIT_INTERNAL,
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_VIOLATION,
@@ -149,6 +150,10 @@ def main(
     except KeyboardInterrupt:
         report.error = "interrupted"
         code = EXIT_INTERRUPTED
+        raise
+    except Exception as error:
+        report.error = f"internal error: {error!r}"
+        code = EXIT_INTERNAL
         raise
     finally:
         report.wall_s = round(time.monotonic() - begun, 3)
