@@ -55,6 +55,11 @@ BYTES_A_STEP = 4
 REGIONS = 8
 FILE_PAGES = (24, 600, 0, 0)
 
+#: Pages of a VMA that one QUERY looks at: the hot ones are its first.
+SEEN = 64
+#: More pages than a driver would collect for one invalidation, and little enough to fill at once.
+WIDE = (520, 700)
+
 _KINDS = (Acc.READ, Acc.WRITE, Acc.ADD, Acc.XCHG, Acc.CAS, Acc.READ32, Acc.WRITE32)
 _WORDS = (0, 1, 2, 63, 64, 255, 510, 511)
 
@@ -137,6 +142,13 @@ class Generator:
         return bool(kept)
 
     def finish(self) -> list[Op]:
+        for proc in self.space.alive():
+            # Atomics that the GPU kept although a CPU had its page back: only a look shows them.
+            if proc.exclusive:
+                self.first([
+                    self.ranged(OpKind.QUERY, proc, v.start, min(v.end, v.start + SEEN))
+                    for v in proc.vmas if v.kind == MapKind.ANON_PRIVATE
+                ])  # fmt: skip
         return end_nowait(self.ops)
 
     # -- choosing --
@@ -267,9 +279,30 @@ def _mmap(g: Generator, proc: Process) -> list[Op]:
 
 
 def _munmap(g: Generator, proc: Process) -> list[Op]:
+    if g.rng.random() < 0.1:
+        return _wide(g, proc)
     vma = g.pick(proc)
     start, end = g.span(vma)
     return [g.ranged(OpKind.MUNMAP, proc, start, end)]
+
+
+def _wide(g: Generator, proc: Process) -> list[Op]:
+    """Many small pages that the GPU has mapped are taken away at once."""
+    rng = g.rng
+    region, pages = rng.randrange(REGIONS), rng.choice(WIDE)
+    new = Op(OpKind.MMAP, proc.number, region=region, len=2 * HUGE, a=PROT_RW)
+    if not g.first([new]):
+        return []
+    start = region << REGION_SHIFT
+    g.first([g.ranged(OpKind.MADVISE, proc, start, start + 1024, a=Advice.NOHUGEPAGE)])
+    g.value += 1
+    g.first([g.ranged(OpKind.GPU_FILL, proc, start, start + pages, a=g.value << 32)])
+    r = rng.random()
+    if r < 0.4:
+        return [g.ranged(OpKind.MUNMAP, proc, start, start + 1024)]
+    if r < 0.7:
+        return [g.ranged(OpKind.MADVISE, proc, start, start + 1024, a=Advice.DONTNEED)]
+    return [g.ranged(OpKind.MPROTECT, proc, start, start + 1024, a=PROT_READ)]
 
 
 def _mprotect(g: Generator, proc: Process) -> list[Op]:
@@ -421,7 +454,7 @@ def _evict(g: Generator, proc: Process) -> list[Op]:
 def _query(g: Generator, proc: Process) -> list[Op]:
     vma = g.pick(proc)
     start, end = g.span(vma)
-    end = min(end, start + 64)
+    end = min(end, start + SEEN)
     if g.rng.random() < 0.3:
         end = min(end + 4, (start | (REGION_PAGES - 1)) + 1)
     return [g.ranged(OpKind.QUERY, proc, start, end)]
@@ -697,12 +730,37 @@ def _lazyfree(g: Generator, proc: Process) -> list[Op]:
     return [g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE)]
 
 
+def _take(g: Generator, proc: Process) -> list[Op]:
+    """The GPU gets pages exclusively, while another thread gives them up and writes new ones."""
+    rng = g.rng
+    vma = rng.choice(_writable(proc))
+    start, end = _few(g, vma)
+    g.first([Op(OpKind.POLICY, proc.number, arg=POLICY_MAP | POLICY_EXCLUSIVE)])
+    out = [Op(OpKind.GPU_ACCESS, proc.number, acc=[
+        g.access(vma, gp, lane, rng.choice(_WORDS), Acc.ADD)
+        for lane, gp in enumerate([*range(start, end)] * rng.choice((1, 4, 8)))
+    ])]  # fmt: skip
+    for _ in range(rng.choice((1, 2, 4))):
+        out += [
+            Op(OpKind.SLEEP, proc.number, 1, a=rng.choice((100, 300, 1000, 3000))),
+            g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.DONTNEED),
+            _touch(g, proc, vma, start, end, Acc.WRITE),
+        ]
+        out[-1].actor = out[-2].actor = 1
+    g.after = [
+        g.ranged(OpKind.QUERY, proc, start, end), _touch(g, proc, vma, start, end, Acc.READ),
+    ]  # fmt: skip
+    return out
+
+
 def _revoke(g: Generator, proc: Process) -> list[Op]:
     """Threads want pages back that are exclusively the GPU's, while another gives them up."""
     rng = g.rng
     private = _writable(proc)
     if not private:
         return _race(g, proc)
+    if rng.random() < 0.3:
+        return _take(g, proc)
     vma = rng.choice(private)
     start, end = _few(g, vma)
     pages = range(start, end)
@@ -720,9 +778,12 @@ def _revoke(g: Generator, proc: Process) -> list[Op]:
             out[-1].acc.append(g.access(vma, gp, 0, rng.choice(words), kind))
     wait = rng.choice((0, 50, 200, 1000))
     r = rng.random()
-    if r < 0.7:
+    g.after = [g.ranged(OpKind.QUERY, proc, start, end)]
+    if r < 0.25:
+        return out
+    if r < 0.75:
         last = g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.DONTNEED)
-    elif r < 0.85:
+    elif r < 0.88:
         last = g.ranged(OpKind.MUNMAP, proc, start, end)
     else:
         last = g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE)
