@@ -170,8 +170,9 @@ def differences(harness: Path, elf: Path) -> list[str]:
         name = answer[3] if len(answer) == 5 else ""
         if not line or [*answer[:2], Path(name).name, *answer[4:]] != want:
             found.append(f"{addr:#x}: {answer}, not {want}")
-        # a name that another folder is part of, and that folder
-        elif name == "helper.h" and f"{answer[2]}/{name}" != file:
+        # a name that another folder is part of, and that folder (the compiler makes the folder
+        # shorter and the name longer if it was started near the file)
+        elif Path(name).name == "helper.h" and str(Path(answer[2], name)) != file:
             found.append(f"{addr:#x}: {answer}, not {file}")
     return found
 
