@@ -465,6 +465,7 @@ static void hmm_gpu_class_init(ObjectClass *oc, void *data)
     set_bit(DEVICE_CATEGORY_MISC, dc->categories);
     device_class_set_props(dc, hmm_gpu_properties);
     hmm_gpu_class_add_properties(oc);
+    hmm_gpu_yield_at_pause();
 }
 
 static const TypeInfo hmm_gpu_types[] = {

@@ -125,6 +125,9 @@ void hmm_gpu_stop(HmmGpuState *s);
 void hmm_gpu_mark_written(AddressSpace *as, MemoryRegion *mr, hwaddr off,
                           hwaddr len);
 
+/* hmm-gpu-pause.c; before any virtual CPU runs */
+void hmm_gpu_yield_at_pause(void);
+
 /* hmm-gpu-qom.c */
 void hmm_gpu_class_add_properties(ObjectClass *oc);
 
