@@ -72,7 +72,7 @@ INJECTIONS = (
 #: Share of examples in which VRAM is short, and how many pages it has then: what does not fit
 #: stays where it is, or is moved half.
 VRAM_SHORT = 0.08
-VRAM_PAGES = (0, 0, 1, 3, 16, 200)
+VRAM_PAGES = (0, 1, 1, 2, 3, 16, 200)
 
 
 @dataclass

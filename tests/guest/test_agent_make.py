@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The agent's Makefile in a folder that persists: what changed is made again, and nothing is lost."""
+"""The agent's Makefile in a folder that persists: what changed is made again, nothing else."""
 
 from __future__ import annotations
 
