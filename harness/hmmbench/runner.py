@@ -67,6 +67,7 @@ INJECTIONS = (
     "copy match=20000000/ffffff0020000000 count=1 error",
     "fence prob=0.3 delay=200000",
     "launch prob=0.3 delay=100000",
+    "walk prob=0.1 delay=1000000",
 )
 
 #: Share of examples in which VRAM is short, and how many pages it has then: what does not fit

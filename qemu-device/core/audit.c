@@ -295,14 +295,6 @@ void hg_audit_note(HgEngine *e, const HgTlbEnt *t, unsigned access, bool fill)
     e->note[e->nnote++] = (HgAuditNote) { t->vpn, t->pte, t->addr, t->asid, access };
 }
 
-static bool wanted_parked(HgDev *d)
-{
-    pthread_mutex_lock(&d->lock);
-    bool p = d->pause || d->exiting || !d->started;
-    pthread_mutex_unlock(&d->lock);
-    return p;
-}
-
 /* The entry is empty: see the comment on top.  False: no verdict. */
 static bool wait_filled(HgEngine *e, uint64_t root, uint64_t va, Cpu *c)
 {
@@ -326,7 +318,7 @@ static bool wait_filled(HgEngine *e, uint64_t root, uint64_t va, Cpu *c)
         if (turn < 200) {
             continue;
         }
-        if (wanted_parked(d)) {
+        if (hg_wanted_parked(d)) {
             return false;
         }
         if (hg_now(d) - begun >= limit) {

@@ -181,6 +181,14 @@ void hg_slice_leave(HgEngine *e)
     }
 }
 
+bool hg_wanted_parked(HgDev *d)
+{
+    pthread_mutex_lock(&d->lock);
+    bool p = d->pause || d->exiting || !d->started;
+    pthread_mutex_unlock(&d->lock);
+    return p;
+}
+
 /* Calls nest: hg_stop() and, say, hg_ram_remove(). */
 void hg_pause(HgDev *d)
 {

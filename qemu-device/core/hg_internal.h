@@ -365,7 +365,7 @@ typedef struct HgTimer {
 typedef enum {
     HG_INJ_TLB_INVALIDATE, HG_INJ_FAULT, HG_INJ_REPLAY, HG_INJ_IRQ, HG_INJ_COPY,
     HG_INJ_DMA_READ, HG_INJ_DMA_WRITE, HG_INJ_DOORBELL, HG_INJ_FENCE,
-    HG_INJ_LAUNCH, HG_INJ_EVENTS
+    HG_INJ_LAUNCH, HG_INJ_WALK, HG_INJ_EVENTS
 } HgInjEvent;
 
 typedef enum {
@@ -489,6 +489,7 @@ void hg_kick_sms(HgDev *d);
 void hg_kick_ces(HgDev *d);
 void hg_kick_fe(HgDev *d);
 void hg_pause(HgDev *d);        /* takes and keeps d->lock; all engines parked */
+bool hg_wanted_parked(HgDev *d);        /* for an engine that waits in its slice; takes d->lock */
 void hg_resume(HgDev *d);       /* releases d->lock */
 void hg_slice_enter(HgEngine *e);                                       /* d->lock */
 void hg_slice_leave(HgEngine *e);                                       /* d->lock */

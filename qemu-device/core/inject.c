@@ -10,7 +10,7 @@
 
 static const char *const event_name[HG_INJ_EVENTS] = {
     "tlb_invalidate", "fault", "replay", "irq", "copy", "dma_read", "dma_write",
-    "doorbell", "fence", "launch",
+    "doorbell", "fence", "launch", "walk",
 };
 
 static const char *const act_name[HG_ACT_COUNT] = {
@@ -29,6 +29,7 @@ static const uint32_t allowed[HG_INJ_EVENTS] = {
     [HG_INJ_DOORBELL] = ACT(LOST) | ACT(DELAY),
     [HG_INJ_FENCE] = ACT(DELAY),
     [HG_INJ_LAUNCH] = ACT(DELAY),
+    [HG_INJ_WALK] = ACT(DELAY),
 };
 
 /* Events whose key is an address match by page unless a mask is given. */

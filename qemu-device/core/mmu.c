@@ -11,6 +11,7 @@
 #include "hg_internal.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 bool hg_tlb_init(HgTlb *t, unsigned entries, unsigned ways)
 {
@@ -281,8 +282,32 @@ static bool read_entry(HgEngine *e, bool vram, uint64_t addr, uint64_t *pte)
     return true;
 }
 
-/* Fills *n (vpn = first page of the leaf), or f->reason and f->level. */
-static bool walk(HgEngine *e, unsigned asid, uint64_t va, HgTlbEnt *n, HgFault *f)
+/*
+ * An injected pause of a walk, between two of its reads: it has found a table
+ * and has not looked into it.  The engine is in its slice, so no invalidation
+ * can complete meanwhile, which is what keeps a driver's tables alive.  Broken
+ * off if the engines are to be parked; nothing where time stands still.
+ */
+static void walk_pause(HgEngine *e, uint64_t va)
+{
+    HgDev *d = e->d;
+    uint64_t ns, begun;
+
+    if (hg_injected(d, HG_INJ_WALK, va, &ns) != HG_ACT_DELAY || d->cfg.deterministic) {
+        return;
+    }
+    begun = hg_now(d);
+    while (hg_now(d) - begun < ns && !hg_wanted_parked(d)) {
+        struct timespec ts = { .tv_nsec = 20000 };
+        nanosleep(&ts, NULL);
+    }
+}
+
+/*
+ * Fills *n (vpn = first page of the leaf), or f->reason and f->level.
+ * `access`: for one of the GPU's, with no lock held.
+ */
+static bool walk(HgEngine *e, unsigned asid, uint64_t va, bool access, HgTlbEnt *n, HgFault *f)
 {
     uint64_t root = atomic_load_explicit(&e->d->root[asid], memory_order_acquire);
     bool vram = root & HG_ROOT_VRAM;
@@ -297,6 +322,9 @@ static bool walk(HgEngine *e, unsigned asid, uint64_t va, HgTlbEnt *n, HgFault *
         unsigned idx = (va >> (HG_PAGE_SHIFT + 9 * level)) & (HG_PT_ENTRIES - 1);
         uint64_t pte, aper;
         f->level = level;
+        if (!level && access) {
+            walk_pause(e, va);
+        }
         if (!read_entry(e, vram, table + idx * 8, &pte)) {
             f->reason = HG_REASON_POISON;
             return false;
@@ -334,7 +362,7 @@ bool hg_tables_allow(HgEngine *e, unsigned asid, uint64_t va, unsigned access)
     HgTlbEnt now = { 0 };
     HgFault f = { 0 };
 
-    return walk(e, asid, va, &now, &f) && hg_pte_allows(now.pte, access, &f.reason);
+    return walk(e, asid, va, false, &now, &f) && hg_pte_allows(now.pte, access, &f.reason);
 }
 
 HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned access, HgFault *f)
@@ -375,7 +403,7 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
     } else {
         uint64_t epoch = hg_check_walk_begin(d);
         hg_cnt(e, HG_CNT_L2TLB_MISSES, 1);
-        if (!walk(e, asid, va, &leaf, f)) {
+        if (!walk(e, asid, va, true, &leaf, f)) {
             return NULL;
         }
         hg_check_walked(d, asid, epoch);

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -361,6 +362,37 @@ def test_delayed_invalidation() -> None:
         assert value() == 1
         dev.run(lambda: dev.rd(HW.HG_REG_INVAL_DONE, 8) >= second)
         assert value() == 2
+
+
+def test_an_invalidation_waits_for_a_walk() -> None:
+    """A driver may give a table back once the invalidation is done: no walk is in it then."""
+    with Device(deterministic=False) as dev:
+        t = Tables(dev, 1)
+        out = dev.alloc()
+        map_code(dev, t, CODE, assemble([asm.load("ld", 5, 10), *asm.li(11, 0x6000_0000),
+                                         asm.store("sd", 5, 11), EXIT]))  # fmt: skip
+        t.map(0x6000_0000, out, FULL | SYS)
+        before, after, freed = (dev.alloc() for _ in range(3))
+        for n, frame in enumerate((before, after, freed), 1):
+            dev.write(frame, bytes([n]))
+        c = Ctx(dev, 1, 1)
+        t.map(BASE, before, FULL | SYS)
+        dev.inject(f"walk match={BASE:x} count=1 delay=100ms")
+        rep = c.launch(CODE, BASE, block=1)
+        while "fired=1" not in dev.injected():
+            time.sleep(0.001)
+        # The walk knows the old table and has not looked into it.
+        table, key = t.nodes[0, BASE >> 21], (1, BASE >> 30)
+        new = dev.alloc()
+        t._write(new, BASE >> 12 & 511, after | FULL | SYS)
+        t._write(t.nodes[key], BASE >> 21 & 511, new | HW.HG_PTE_VALID | SYS)
+        seq = dev.invalidate(HW.HG_INVAL_RANGE, 1, BASE, PAGE)
+        while dev.rd(HW.HG_REG_INVAL_DONE, 8) < seq:
+            time.sleep(0.001)
+        t._write(table, BASE >> 12 & 511, freed | FULL | SYS)
+        while not dev.report(rep).complete:
+            time.sleep(0.001)
+        assert dev.u64(out) == 1
 
 
 @pytest.mark.parametrize("level", [HW.HG_REASON_WRITE, HW.HG_REASON_ATOMIC])
