@@ -60,6 +60,7 @@ def test_hello_knows_the_gpu(vm: Machine) -> None:
     assert hello["lanes"] == 32
     assert hello["thread_slots"] == hello["sms"] * hello["warps"] * 32
     assert hello["vram_pages"] > 0
+    assert hello["coherent"] == 0
     assert hello["debugfs"].startswith("/sys/kernel/debug/dri/")
 
 
