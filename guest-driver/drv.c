@@ -79,6 +79,9 @@ static int hg_get_param_ioctl(struct drm_device *drm, void *data, struct drm_fil
 	case HMM_GPU_PARAM_THP_MIGRATION:
 		args->value = hg_use_thp();
 		break;
+	case HMM_GPU_PARAM_COHERENT:
+		args->value = hdev->coherent;
+		break;
 	default:
 		return -EINVAL;
 	}

@@ -24,8 +24,11 @@
 #define HG_NRFAULT_RING		256
 #define HG_FAULT_WORDS		(HG_FAULT_ENTRY_SIZE / 4)
 
-/* An entry between GET and PUT becomes valid within this time. */
-#define HG_VALID_MS		100
+/*
+ * An entry between GET and PUT becomes valid within this time: long, for the
+ * host may have something else to do than to run the device.
+ */
+#define HG_VALID_MS		1000
 
 static void program_ring(struct hg_device *hdev, u32 reg, dma_addr_t base, u32 size)
 {

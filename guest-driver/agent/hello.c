@@ -37,6 +37,7 @@ static void ask_driver(int out, void *arg)
 		{ HMM_GPU_PARAM_VRAM_FREE, "vram_free" },
 		{ HMM_GPU_PARAM_THREAD_SLOTS, "thread_slots" },
 		{ HMM_GPU_PARAM_THP_MIGRATION, "thp_migration" },
+		{ HMM_GPU_PARAM_COHERENT, "coherent" },
 	};
 	struct hmmgpu *gpu;
 	int ret = hmmgpu_open(&gpu, NULL);

@@ -67,4 +67,10 @@ struct latency_args {
 	uint64_t npages;
 };
 
+/* The `stamp` kernel of libhmmgpu's events, one thread: what time it is on the device. */
+struct stamp_args {
+	uint64_t time;		/* ns */
+	uint64_t done;		/* 1, after time */
+};
+
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Kernels of the agent's bench: see accesses.h. */
+/* Kernels of the agent's bench and of libhmmgpu itself: see accesses.h. */
 #include "hmm_gpu_kernel.h"
 
 #include "accesses.h"
@@ -41,4 +41,10 @@ HMM_KERNEL(latency, struct latency_args)
 		hmm_fence();
 		times[i] = hmm_time() - start;
 	}
+}
+
+HMM_KERNEL(stamp, struct stamp_args)
+{
+	args->time = hmm_time();
+	__atomic_store_n(&args->done, 1, __ATOMIC_RELEASE);
 }

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * libhmmgpu: device, contexts, jobs, memory.  The ELF loader is in kernel.c.
- *
- * Shared state: the only thing that changes after creation is a context's list
- * of stack mappings; ctx->lock guards it.  Everything else is constant from
- * creation to destruction, so calls need no other lock.
+ * libhmmgpu: device, contexts, jobs, memory.  The ELF loader is in kernel.c;
+ * internal.h says what changes after creation, and what guards it.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -21,32 +18,9 @@
 #include "drm_core.h"
 #include "hmm_gpu_hw.h"
 #include "hmmgpu.h"
+#include "internal.h"
 
 #define DRIVER_NAME	"hmm_gpu"
-
-struct hmmgpu {
-	int fd;
-	pid_t owner;		/* the process whose address space the file mirrors */
-	uint32_t thread_slots;
-};
-
-/*
- * Stacks of a context.  A larger request makes a new mapping; the older ones
- * stay until the context ends because jobs already queued use them.
- */
-struct local_memory {
-	struct local_memory *next;
-	void *base;
-	size_t len;
-	uint32_t size;		/* bytes a thread slot */
-};
-
-struct hmmgpu_ctx {
-	struct hmmgpu *gpu;
-	uint32_t id;
-	pthread_mutex_t lock;		/* guards local */
-	struct local_memory *local;	/* largest size first */
-};
 
 static int call(int fd, unsigned long request, void *arg)
 {
@@ -137,6 +111,7 @@ int hmmgpu_open(struct hmmgpu **out, const char *node)
 	}
 	gpu->fd = fd;
 	gpu->owner = getpid();
+	pthread_mutex_init(&gpu->lock, NULL);
 	ret = hmmgpu_get_param(gpu, HMM_GPU_PARAM_THREAD_SLOTS, &slots);
 	if (ret == 0 && (slots == 0 || slots > HG_MAX_SMS * HG_MAX_WARPS * HG_LANES))
 		ret = -EPROTO;
@@ -153,6 +128,9 @@ void hmmgpu_close(struct hmmgpu *gpu)
 {
 	if (!gpu)
 		return;
+	if (gpu->events_free)
+		gpu->events_free(gpu->events);
+	pthread_mutex_destroy(&gpu->lock);
 	close(gpu->fd);
 	free(gpu);
 }
@@ -210,7 +188,9 @@ void hmmgpu_ctx_destroy(struct hmmgpu_ctx *ctx)
 		d = (struct drm_hmm_gpu_ctx_destroy){ .ctx_id = ctx->id };
 		call(ctx->gpu->fd, DRM_IOCTL_HMM_GPU_CTX_DESTROY, &d);
 	}
-	/* The context is gone from the hardware, so nothing uses the stacks any more. */
+	/* The context is gone from the hardware, so nothing uses its memory any more. */
+	if (ctx->args_free)
+		ctx->args_free(ctx->args);
 	while (ctx->local) {
 		struct local_memory *l = ctx->local;
 
@@ -254,6 +234,17 @@ out:
 	return ret;
 }
 
+/* Threads' calls may return in another order than the driver numbered them. */
+static void submitted(struct hmmgpu_ctx *ctx, uint64_t job)
+{
+	uint64_t last = __atomic_load_n(&ctx->last, __ATOMIC_RELAXED);
+
+	while (last < job &&
+	       !__atomic_compare_exchange_n(&ctx->last, &last, job, 0, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED))
+		;
+}
+
 int hmmgpu_launch(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *l, uint64_t *job)
 {
 	struct drm_hmm_gpu_launch d = {
@@ -275,9 +266,13 @@ int hmmgpu_launch(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *l, uint64_
 		return ret;
 	d.local_base = base;
 	ret = call(ctx->gpu->fd, DRM_IOCTL_HMM_GPU_LAUNCH, &d);
-	if (ret == 0 && job)
+	if (ret)
+		return ret;
+	submitted(ctx, d.job);
+	__atomic_fetch_add(&ctx->launches, 1, __ATOMIC_RELAXED);
+	if (job)
 		*job = d.job;
-	return ret;
+	return 0;
 }
 
 static int copy_job(struct hmmgpu_ctx *ctx, uint32_t flags, void *dst, uint64_t src, uint64_t len,
@@ -289,9 +284,14 @@ static int copy_job(struct hmmgpu_ctx *ctx, uint32_t flags, void *dst, uint64_t 
 	};
 	int ret = call(ctx->gpu->fd, DRM_IOCTL_HMM_GPU_COPY, &c);
 
-	if (ret == 0 && job)
+	if (ret)
+		return ret;
+	submitted(ctx, c.job);
+	__atomic_fetch_add(&ctx->copies, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&ctx->copy_bytes, len, __ATOMIC_RELAXED);
+	if (job)
 		*job = c.job;
-	return ret;
+	return 0;
 }
 
 int hmmgpu_copy(struct hmmgpu_ctx *ctx, void *dst, const void *src, uint64_t len,

@@ -56,6 +56,7 @@ extern "C" {
 struct hmmgpu;		/* an open device: one address space */
 struct hmmgpu_ctx;	/* a queue of jobs */
 struct hmmgpu_kernel;	/* a loaded GPU program */
+struct hmmgpu_event;	/* a point in a queue of jobs, and its time */
 
 /* ------------------------------ device ------------------------------ */
 
@@ -70,7 +71,7 @@ struct hmmgpu_kernel;	/* a loaded GPU program */
  */
 int hmmgpu_open(struct hmmgpu **gpu, const char *node);
 
-/* hmmgpu_close - close the device, after its contexts were destroyed; NULL is allowed */
+/* hmmgpu_close - close the device, after its contexts and events were destroyed; NULL is allowed */
 void hmmgpu_close(struct hmmgpu *gpu);
 
 /* The file descriptor, for poll(2), fdinfo and calls that the library has not. */
@@ -78,6 +79,51 @@ int hmmgpu_fd(const struct hmmgpu *gpu);
 
 /* hmmgpu_get_param - one of HMM_GPU_PARAM_*; -EINVAL for an unknown one */
 int hmmgpu_get_param(struct hmmgpu *gpu, uint32_t param, uint64_t *value);
+
+enum hmmgpu_attr {
+	/* 1: any memory that the process may access, a kernel may access: malloc, stacks, files */
+	HMMGPU_ATTR_PAGEABLE_ACCESS = 1,
+	/* 1: by walking the CPU's own page tables.  0 here: by tables of its own that mirror them */
+	HMMGPU_ATTR_HOST_PAGE_TABLES,
+	/* 1: CPU threads and GPU threads may access the same memory, the same page, at the same time */
+	HMMGPU_ATTR_CONCURRENT_ACCESS,
+	/* 1: atomics of GPU threads are atomic to those of CPU threads, on any memory that may be written */
+	HMMGPU_ATTR_NATIVE_ATOMICS,
+	/* 1: the CPU uses a page in VRAM where it is (device with coherent=on).  0: its touch brings it home */
+	HMMGPU_ATTR_CPU_ACCESS_TO_VRAM,
+	/* 1: 2 MiB pages migrate in one piece */
+	HMMGPU_ATTR_HUGE_MIGRATION,
+	HMMGPU_ATTR_SMS,		/* streaming multiprocessors */
+	HMMGPU_ATTR_WARPS,		/* of each, at the same time */
+	HMMGPU_ATTR_LANES,		/* threads of a warp */
+	HMMGPU_ATTR_THREADS,		/* of all, at the same time */
+	HMMGPU_ATTR_MAX_BLOCK,		/* threads */
+	HMMGPU_ATTR_MAX_GRID,		/* blocks */
+	HMMGPU_ATTR_MAX_SHARED,		/* bytes a block */
+	HMMGPU_ATTR_VRAM_BYTES,		/* that the driver may use */
+	HMMGPU_ATTR_VRAM_FREE_BYTES,	/* now */
+	HMMGPU_ATTR_PAGE_BYTES,		/* what migrates and faults */
+	HMMGPU_ATTR_MAX_COPY_BYTES	/* of hmmgpu_copy() and hmmgpu_fill() */
+};
+
+/*
+ * hmmgpu_get_attr - what the device can do
+ *
+ * -EINVAL: not an attribute, or a driver that is too old to know.
+ */
+int hmmgpu_get_attr(struct hmmgpu *gpu, enum hmmgpu_attr attr, uint64_t *value);
+/* In words; never NULL.  Attributes are numbered from 1 without gaps. */
+const char *hmmgpu_attr_name(enum hmmgpu_attr attr);
+
+struct hmmgpu_usage {
+	uint64_t compute_ns;	/* that jobs of this open device spent in launches and copies, ... */
+	uint64_t copy_ns;	/* ... those that are done, by the device's clock */
+	uint64_t vram_bytes;	/* that are mapped on the GPU for it, where they are now */
+	uint64_t system_bytes;
+};
+
+/* hmmgpu_usage - what the kernel counts for this open device (/proc/PID/fdinfo); -EPROTO: it does not */
+int hmmgpu_usage(struct hmmgpu *gpu, struct hmmgpu_usage *usage);
 
 /*
  * hmmgpu_set_policy - what a GPU access to a page outside VRAM does from now on
@@ -98,6 +144,32 @@ int hmmgpu_ctx_create(struct hmmgpu *gpu, uint32_t timeslice_us, struct hmmgpu_c
 
 /* Ends what still runs with -ECANCELED, then frees the context; NULL is allowed. */
 void hmmgpu_ctx_destroy(struct hmmgpu_ctx *ctx);
+
+/*
+ * hmmgpu_ctx_sync - wait until all jobs that were submitted before this call are done
+ * @timeout_ns: as in hmmgpu_wait()
+ *
+ * 0: they are, however they ended; -ETIME: not yet.
+ */
+int hmmgpu_ctx_sync(struct hmmgpu_ctx *ctx, int64_t timeout_ns);
+
+struct hmmgpu_ctx_stats {
+	uint64_t launches;	/* submitted, with those of events */
+	uint64_t copies;	/* submitted copies and fills */
+	uint64_t copy_bytes;	/* of these, as asked for */
+	uint64_t done;		/* jobs that have ended */
+	uint64_t failed;	/* of these, with an error */
+	uint64_t unknown;	/* of these, how is not known any more */
+	uint64_t instrs;	/* instructions of all threads of those that are known */
+};
+
+/*
+ * hmmgpu_ctx_stats - what a context has done since it was created
+ *
+ * The driver remembers how the last 1,024 jobs ended; ask that often for exact
+ * figures, or look at `unknown`.
+ */
+int hmmgpu_ctx_stats(struct hmmgpu_ctx *ctx, struct hmmgpu_ctx_stats *stats);
 
 /* ----------------------------- kernels ------------------------------ */
 
@@ -194,6 +266,22 @@ struct hmmgpu_result {
  */
 int hmmgpu_launch(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *launch, uint64_t *job);
 
+#define HMMGPU_MAX_ARGS		4096
+
+/*
+ * hmmgpu_launch_args - as hmmgpu_launch(), with arguments by value
+ * @launch: its args must be 0
+ * @args:   a struct of any kind, which the kernel gets a pointer to
+ * @size:   its bytes, 1 to HMMGPU_MAX_ARGS
+ *
+ * The struct is copied before the call returns, so it may be changed or go out of
+ * scope at once.  The copy is 64-byte aligned and lives until the job is done;
+ * it is the job's own, and what the kernel writes to it is lost.  What pointers in
+ * it point to is not copied.
+ */
+int hmmgpu_launch_args(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *launch,
+		       const void *args, size_t size, uint64_t *job);
+
 /* hmmgpu_copy, hmmgpu_fill - as hmmgpu_launch, by the copy engine; fill: pattern repeated, dst and len multiples of 8 */
 int hmmgpu_copy(struct hmmgpu_ctx *ctx, void *dst, const void *src, uint64_t len,
 		uint32_t in_syncobj, uint32_t out_syncobj, uint64_t *job);
@@ -214,7 +302,71 @@ int hmmgpu_wait(struct hmmgpu_ctx *ctx, uint64_t job, int64_t timeout_ns,
 int hmmgpu_run(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *launch,
 	       struct hmmgpu_result *result);
 
+int hmmgpu_run_args(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *launch,
+		    const void *args, size_t size, struct hmmgpu_result *result);
+
+/* ------------------------------ events ------------------------------ */
+
+/*
+ * hmmgpu_event_create, hmmgpu_event_destroy
+ *
+ * An event of one open device, to be recorded in any of its contexts.
+ * Destroying waits for nothing; NULL is allowed.
+ */
+int hmmgpu_event_create(struct hmmgpu *gpu, struct hmmgpu_event **event);
+void hmmgpu_event_destroy(struct hmmgpu_event *event);
+
+/*
+ * hmmgpu_event_record - mark the point behind all jobs of the context so far
+ *
+ * A job of its own: when all before it are done, it notes the device's time.  An
+ * event that is recorded again stands for the new point from then on.
+ */
+int hmmgpu_event_record(struct hmmgpu_event *event, struct hmmgpu_ctx *ctx);
+
+/*
+ * hmmgpu_event_query, hmmgpu_event_sync - ask, or wait, until the point was reached
+ * @timeout_ns: as in hmmgpu_wait()
+ *
+ * 0: it was, or the event was never recorded; -ETIME: not yet; -ECANCELED: the
+ * context was destroyed, or the device reset, before.  (Errors of jobs before it are theirs.)
+ */
+int hmmgpu_event_query(struct hmmgpu_event *event);
+int hmmgpu_event_sync(struct hmmgpu_event *event, int64_t timeout_ns);
+
+/*
+ * hmmgpu_event_time - the device's time when the point was reached
+ * hmmgpu_event_elapsed - nanoseconds from one to the other; negative if end was first
+ *
+ * By the clock of the device, which is the virtual machine's: it says how long the
+ * emulation took, not how long a GPU would.  -EINVAL: never recorded; -ETIME: not reached yet;
+ * -ECANCELED as above.
+ */
+int hmmgpu_event_time(struct hmmgpu_event *event, uint64_t *ns);
+int hmmgpu_event_elapsed(struct hmmgpu_event *start, struct hmmgpu_event *end, int64_t *ns);
+
+/*
+ * hmmgpu_ctx_wait_event - jobs of the context from now on start after the event's last record
+ *
+ * An event that was never recorded holds up nothing, one whose record was cancelled
+ * neither.
+ */
+int hmmgpu_ctx_wait_event(struct hmmgpu_ctx *ctx, struct hmmgpu_event *event);
+
 /* ------------------------------ memory ------------------------------ */
+
+/*
+ * hmmgpu_memcpy, hmmgpu_memset - by the copy engine, of any length and alignment
+ * @result: out, how the (last) copy ended (NULL: not wanted)
+ *
+ * They return when it is done, behind all jobs of the context so far: the error of
+ * the call or else of the job.  After an error a part may have been written.
+ * Source and destination may not overlap (-EINVAL).  A length of 0 does nothing.
+ */
+int hmmgpu_memcpy(struct hmmgpu_ctx *ctx, void *dst, const void *src, uint64_t len,
+		  struct hmmgpu_result *result);
+int hmmgpu_memset(struct hmmgpu_ctx *ctx, void *dst, int byte, uint64_t len,
+		  struct hmmgpu_result *result);
 
 /*
  * hmmgpu_migrate - move pages to VRAM or back, as far as they can move
@@ -235,6 +387,26 @@ int hmmgpu_prefetch(struct hmmgpu *gpu, void *addr, uint64_t len, uint32_t dst,
 /* hmmgpu_query - where pages are and how they are mapped: HMM_GPU_Q_* bits, one uint32_t a page; faults nothing in */
 int hmmgpu_query(struct hmmgpu *gpu, const void *addr, uint64_t npages, uint32_t *out);
 
+struct hmmgpu_residency {
+	uint64_t pages;		/* that the range touches = vram + system + none */
+	uint64_t vram;		/* pages that live in VRAM */
+	uint64_t system;	/* in system memory */
+	uint64_t none;		/* nowhere: not mapped, not touched yet, swapped out, or on their way */
+	uint64_t gpu_mapped;	/* of all, those that the GPU accesses without a fault ... */
+	uint64_t gpu_writable;	/* ... and writes */
+	uint64_t exclusive;	/* of system, those that the GPU has exclusively */
+};
+
+/*
+ * hmmgpu_residency - a range's hmmgpu_query() in figures
+ * @addr, @len: any; whole pages are counted
+ *
+ * Each 2 MiB of it is looked at in one moment, the whole is not.  -EINVAL: no
+ * length, or beyond the end of the address space.
+ */
+int hmmgpu_residency(struct hmmgpu *gpu, const void *addr, uint64_t len,
+		     struct hmmgpu_residency *residency);
+
 /* ----------------------------- syncobjs ----------------------------- */
 
 /* DRM syncobjs: fences between jobs of any context, process or driver. */
@@ -245,6 +417,8 @@ int hmmgpu_syncobj_wait(struct hmmgpu *gpu, uint32_t handle, int64_t timeout_ns)
 
 /* ------------------------------- text ------------------------------- */
 
+/* What an error of the library's means, a call's or a job's; -errno or errno; never NULL. */
+const char *hmmgpu_error_text(int error);
 /* Name of a HG_ERR_* or HG_REASON_* value; never NULL. */
 const char *hmmgpu_status_name(uint32_t status);
 const char *hmmgpu_reason_name(uint32_t reason);

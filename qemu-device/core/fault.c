@@ -467,6 +467,9 @@ uint64_t hg_replay(HgDev *d, unsigned type)
 static bool cancels(const HgDev *d, unsigned type, unsigned scope, uint32_t source,
                     const HgFault *f)
 {
+    if (f->ahead) {             /* the program is not there yet */
+        return false;
+    }
     if (scope == HG_CANCEL_SCOPE_WRITE &&
         f->access != HG_ACCESS_WRITE && f->access != HG_ACCESS_ATOMIC) {
         return false;

@@ -118,6 +118,7 @@ typedef struct HgFault {
     uint64_t va;
     uint8_t access, reason, level, lane;
     uint16_t pend;              /* slot in the engine's miss table, or HG_NO_PEND */
+    bool ahead;                 /* of a load that is not at the pc yet: ahead.c */
 } HgFault;
 
 /* Outstanding miss of an engine: (asid, page), shared by all its stalled accesses to that page. */
@@ -540,6 +541,8 @@ bool hg_tlb_init(HgTlb *t, unsigned entries, unsigned ways);
 void hg_tlb_clear(HgTlb *t);
 HgTlbEnt *hg_tlb_find(HgTlb *t, unsigned asid, uint64_t vpn);
 HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned access, HgFault *f);
+/* Would a load miss?  Fills and counts nothing. */
+bool hg_would_miss(HgEngine *e, unsigned asid, uint64_t va, HgFault *f);
 bool hg_tables_allow(HgEngine *e, unsigned asid, uint64_t va, unsigned access);
 HgTlbEnt *hg_l2_find(HgDev *d, unsigned asid, uint64_t vpn);    /* l2_lock */
 void hg_tlb_resolve(HgEngine *e, HgTlbEnt *t);
@@ -655,8 +658,13 @@ void hg_ctx_clear_warps(HgDev *d, HgCtx *c);                /* d->lock */
 /* -- rv.c -- */
 typedef enum { HG_RUN_OK, HG_RUN_STALL, HG_RUN_IDLE, HG_RUN_ERROR } HgRun;
 void hg_rv_decode(HgInsn *i, uint32_t raw);
+/* The instruction at pc, or NULL: *f says why. */
+const HgInsn *hg_rv_fetch(HgEngine *e, unsigned asid, uint64_t pc, HgFault *f);
 /* Up to *budget warp instructions (decremented); returns at attention. */
 HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r);
+
+/* -- ahead.c -- */
+void hg_look_ahead(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint64_t pc, uint32_t mask);
 
 /* -- rvf.c -- */
 #define HG_FP_BOX       ((uint64_t)0xffffffff << 32)   /* above a binary32 */

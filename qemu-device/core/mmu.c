@@ -365,6 +365,23 @@ bool hg_tables_allow(HgEngine *e, unsigned asid, uint64_t va, unsigned access)
     return walk(e, asid, va, false, &now, &f) && hg_pte_allows(now.pte, access, &f.reason);
 }
 
+bool hg_would_miss(HgEngine *e, unsigned asid, uint64_t va, HgFault *f)
+{
+    HgDev *d = e->d;
+    uint64_t vpn = va >> HG_PAGE_SHIFT;
+    HgTlbEnt leaf = { 0 };
+    bool cached;
+
+    *f = (HgFault) { .va = va, .access = HG_ACCESS_READ, .pend = HG_NO_PEND };
+    if (va >> HG_VA_BITS || hg_tlb_find(&e->utlb, asid, vpn)) {
+        return false;
+    }
+    pthread_mutex_lock(&d->l2_lock);
+    cached = l2_find(&d->l2, asid, vpn);
+    pthread_mutex_unlock(&d->l2_lock);
+    return !cached && !walk(e, asid, va, &leaf, f) && f->reason == HG_REASON_PTE;
+}
+
 HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned access, HgFault *f)
 {
     HgDev *d = e->d;
@@ -375,6 +392,7 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
     f->access = access;
     f->level = 0;
     f->pend = HG_NO_PEND;
+    f->ahead = false;
     if (va >> HG_VA_BITS) {
         f->reason = HG_REASON_RANGE;
         f->level = HG_PT_LEVELS - 1;

@@ -256,6 +256,7 @@ static void poison(HgFault *f, uint64_t va, unsigned access)
     f->reason = HG_REASON_POISON;
     f->level = 0;
     f->pend = HG_NO_PEND;
+    f->ahead = false;
 }
 
 /*
@@ -468,7 +469,7 @@ static HgIcPage *ic_page(HgEngine *e, unsigned asid, uint64_t vpn)
 }
 
 /* NULL: *f says why.  Decoded instructions stay until invalidated, evicted or fence.i. */
-static const HgInsn *fetch(HgEngine *e, unsigned asid, uint64_t pc, HgFault *f)
+const HgInsn *hg_rv_fetch(HgEngine *e, unsigned asid, uint64_t pc, HgFault *f)
 {
     uint64_t vpn = pc >> HG_PAGE_SHIFT;
     uint32_t off = pc & HG_PAGE_MASK, raw;
@@ -1103,13 +1104,13 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
              * The page of decoded instructions that we are in stays what it is
              * until we leave it: it is this SM's own, others touch it only
              * while the SM is parked, and what removes it in a slice is
-             * fetch() of another page, fence.i, and the safe point at which
+             * hg_rv_fetch() of another page, fence.i, and the safe point at which
              * requests are served; that one is not in this loop.
              */
             if (code && pc >> HG_PAGE_SHIFT == code->vpn && code->insn[pc / 4 % HG_PAGE_INSNS].op) {
                 in = &code->insn[pc / 4 % HG_PAGE_INSNS];
             } else {
-                in = fetch(e, c->asid, pc, &f);
+                in = hg_rv_fetch(e, c->asid, pc, &f);
                 code = in ? ic_page(e, c->asid, pc >> HG_PAGE_SHIFT) : NULL;
             }
             if (!in) {
@@ -1213,6 +1214,9 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
             case OP_LR_W: case OP_LR_D: case OP_SC_W: case OP_SC_D:
             case OP_AMO_W: case OP_AMO_D:
                 good = memory_insn(e, c, w, in, mask, r);
+                if (good && w->stall_mask) {
+                    hg_look_ahead(e, c, w, in, pc, mask);
+                }
                 hg_audit_point(e, pc, w - cs->warps);
                 if (!good) {
                     res = HG_RUN_ERROR;

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
-#define STATE_VERSION 5
+#define STATE_VERSION 6
 
 typedef struct Ar {
     uint8_t *buf;
@@ -280,6 +280,7 @@ static void io_fault(Ar *a, HgDev *d, HgEngine *e, unsigned asid, HgFault *f)
     IO(f->level);
     IO(f->lane);
     IO(f->pend);
+    IOB(f->ahead);
     CHECK(f->access <= HG_ACCESS_PREFETCH && f->reason <= HG_REASON_POISON &&
           f->level < HG_PT_LEVELS && f->lane < HG_LANES && f->va >> HG_VA_BITS == 0,
           "stalled access");
@@ -389,6 +390,7 @@ static void io_warp(Ar *a, HgDev *d, HgCtx *c, unsigned s, unsigned k)
     }
     for (unsigned i = 0; i < w->nfault; i++) {
         io_fault(a, d, &d->eng[s], c->asid, &w->fault[i]);
+        CHECK(i || !w->fault[i].ahead, "stalled access");
     }
 }
 

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "accesses.h"
 #include "hmm_gpu_hw.h"
 #include "hmmgpu.h"
 
@@ -313,6 +314,312 @@ static void threads(void)
 		CHECK(pthread_join(t[i], &bad) == 0 && !bad);
 }
 
+static uint64_t attr(enum hmmgpu_attr a)
+{
+	uint64_t value = 77;
+
+	CHECK(hmmgpu_get_attr(gpu, a, &value) == 0);
+	return value;
+}
+
+static void attributes(void)
+{
+	uint64_t value, pages;
+	unsigned n = 1;
+
+	while (hmmgpu_get_attr(gpu, n, &value) == 0) {
+		CHECK(strcmp(hmmgpu_attr_name(n), "unknown attribute") != 0);
+		n++;
+	}
+	CHECK(n == HMMGPU_ATTR_MAX_COPY_BYTES + 1);
+	CHECK(strcmp(hmmgpu_attr_name(n), "unknown attribute") == 0);
+	CHECK(hmmgpu_get_attr(gpu, 0, &value) == -EINVAL);
+	CHECK(attr(HMMGPU_ATTR_PAGEABLE_ACCESS) == 1 && attr(HMMGPU_ATTR_HOST_PAGE_TABLES) == 0);
+	CHECK(attr(HMMGPU_ATTR_CONCURRENT_ACCESS) == 1 && attr(HMMGPU_ATTR_NATIVE_ATOMICS) == 1);
+	CHECK(attr(HMMGPU_ATTR_CPU_ACCESS_TO_VRAM) == 0);
+	CHECK(attr(HMMGPU_ATTR_SMS) * attr(HMMGPU_ATTR_WARPS) * attr(HMMGPU_ATTR_LANES) ==
+	      attr(HMMGPU_ATTR_THREADS));
+	CHECK(attr(HMMGPU_ATTR_MAX_BLOCK) <= attr(HMMGPU_ATTR_WARPS) * attr(HMMGPU_ATTR_LANES));
+	CHECK(hmmgpu_get_param(gpu, HMM_GPU_PARAM_VRAM_PAGES, &pages) == 0);
+	CHECK(attr(HMMGPU_ATTR_VRAM_BYTES) == pages * attr(HMMGPU_ATTR_PAGE_BYTES));
+	CHECK(attr(HMMGPU_ATTR_VRAM_FREE_BYTES) <= attr(HMMGPU_ATTR_VRAM_BYTES));
+	/* the limits are those of the launch */
+	struct hmmgpu_launch l = { .entry = sym("data"), .grid = 1 };
+
+	l.block = attr(HMMGPU_ATTR_MAX_BLOCK);
+	CHECK(hmmgpu_run(ctx, &l, NULL) == 0);
+	l.block++;
+	CHECK(hmmgpu_run(ctx, &l, NULL) == -EINVAL);
+}
+
+/* A context that is held up by a GPU thread until let go. */
+static struct {
+	struct hmmgpu_kernel *kernel;
+	struct hmmgpu_ctx *ctx;
+	volatile uint32_t stop;
+	struct spin_args args;
+} held;
+
+static void hold(void)
+{
+	struct hmmgpu_launch l = { .args = (uintptr_t)&held.args, .grid = 1, .block = 1 };
+
+	held.stop = 0;
+	held.args = (struct spin_args){ .stop = (uintptr_t)&held.stop };
+	CHECK(hmmgpu_kernel_load_builtin(&held.kernel) == 0);
+	CHECK(hmmgpu_kernel_symbol(held.kernel, "spin", &l.entry) == 0);
+	CHECK(hmmgpu_ctx_create(gpu, 0, &held.ctx) == 0);
+	CHECK(hmmgpu_launch(held.ctx, &l, NULL) == 0);
+}
+
+static void let_go(void)
+{
+	held.stop = 1;
+	CHECK(hmmgpu_ctx_sync(held.ctx, -1) == 0);
+}
+
+static void end_hold(void)
+{
+	hmmgpu_ctx_destroy(held.ctx);
+	hmmgpu_kernel_free(held.kernel);
+}
+
+/* More jobs under way than some chunks have room for; each its own struct. */
+static void arguments(void)
+{
+	enum { JOBS = 60, MANY = 3000 };
+	static uint64_t in[MANY], out[MANY];
+	struct hmmgpu_launch l = { .entry = sym("chain"), .grid = 1, .block = 1 };
+	struct { struct args a; char more[4000]; } big;
+
+	for (unsigned i = 0; i < MANY; i++)
+		in[i] = 5 * i;
+	hold();
+	for (unsigned i = 0; i < JOBS; i++) {
+		big.a = (struct args){ &in[i], &out[i], 0 };
+		CHECK(hmmgpu_launch_args(held.ctx, &l, &big, sizeof(big), NULL) == 0);
+		memset(&big, 0xff, sizeof(big));	/* the copy counts */
+	}
+	let_go();
+	for (unsigned i = 0; i < JOBS; i++)
+		CHECK(out[i] == in[i] + 1);
+	for (unsigned i = 0; i < MANY; i++) {		/* and chunks are used again */
+		struct args a = { &in[i], &out[i], 0 };
+
+		out[i] = 0;
+		CHECK(hmmgpu_launch_args(held.ctx, &l, &a, sizeof(a), NULL) == 0);
+	}
+	CHECK(hmmgpu_ctx_sync(held.ctx, -1) == 0);
+	for (unsigned i = 0; i < MANY; i++)
+		CHECK(out[i] == in[i] + 1);
+	end_hold();
+
+	big.a = (struct args){ in, out, 0 };
+	CHECK(hmmgpu_run_args(ctx, &l, &big, sizeof(big), NULL) == 0 && out[0] == in[0] + 1);
+	CHECK(hmmgpu_run_args(ctx, &l, &big, 0, NULL) == -EINVAL);
+	CHECK(hmmgpu_run_args(ctx, &l, &big, HMMGPU_MAX_ARGS + 1, NULL) == -EINVAL);
+	big.a.out = (uint64_t *)0x10;
+	CHECK(hmmgpu_run_args(ctx, &l, &big, sizeof(big), NULL) == -EFAULT);
+	l.args = 16;
+	CHECK(hmmgpu_run_args(ctx, &l, &big, sizeof(big), NULL) == -EINVAL);
+}
+
+/* A record whose job is still to come, given up: its time may not become another's. */
+static void late_records(void)
+{
+	enum { N = 20 };
+	struct hmmgpu_event *e[N], *gone;
+	uint64_t time[N], again;
+	int64_t ns;
+
+	hold();
+	for (unsigned i = 0; i < N; i++) {
+		CHECK(hmmgpu_event_create(gpu, &gone) == 0 && hmmgpu_event_create(gpu, &e[i]) == 0);
+		CHECK(hmmgpu_event_record(gone, held.ctx) == 0);
+		hmmgpu_event_destroy(gone);
+		CHECK(hmmgpu_event_record(e[i], ctx) == 0 && hmmgpu_event_sync(e[i], -1) == 0);
+		CHECK(hmmgpu_event_time(e[i], &time[i]) == 0);
+	}
+	CHECK(hmmgpu_event_create(gpu, &gone) == 0 && hmmgpu_event_record(gone, held.ctx) == 0);
+	CHECK(hmmgpu_event_elapsed(e[0], gone, &ns) == -ETIME);
+	let_go();
+	CHECK(hmmgpu_event_elapsed(e[0], gone, &ns) == 0 && ns >= 0);
+	hmmgpu_event_destroy(gone);
+	for (unsigned i = 0; i < N; i++) {
+		CHECK(hmmgpu_event_time(e[i], &again) == 0 && again == time[i]);
+		hmmgpu_event_destroy(e[i]);
+	}
+	end_hold();
+}
+
+static void events(void)
+{
+	struct hmmgpu_launch l = { .entry = sym("forever"), .grid = 1, .block = 1 };
+	struct hmmgpu_event *e[100], *other;
+	struct hmmgpu_ctx *stuck, *third;
+	uint64_t time, last = 0;
+	int64_t ns;
+
+	for (unsigned i = 0; i < 100; i++)
+		CHECK(hmmgpu_event_create(gpu, &e[i]) == 0);
+	CHECK(hmmgpu_event_query(e[0]) == 0 && hmmgpu_event_sync(e[0], -1) == 0);
+	CHECK(hmmgpu_event_time(e[0], &time) == -EINVAL);
+	CHECK(hmmgpu_ctx_wait_event(ctx, e[0]) == 0);
+	for (unsigned i = 0; i < 100; i++)
+		CHECK(hmmgpu_event_record(e[i], ctx) == 0);
+	CHECK(hmmgpu_event_elapsed(e[0], e[1], &ns) != -EINVAL);
+	CHECK(hmmgpu_event_sync(e[99], -1) == 0);
+	for (unsigned i = 0; i < 100; i++) {	/* all before it have happened, in order */
+		CHECK(hmmgpu_event_query(e[i]) == 0);
+		CHECK(hmmgpu_event_time(e[i], &time) == 0 && time >= last);
+		last = time;
+	}
+	CHECK(hmmgpu_event_elapsed(e[0], e[99], &ns) == 0 && ns >= 0);
+	CHECK(hmmgpu_event_elapsed(e[99], e[0], &ns) == 0 && ns <= 0);
+
+	/* A point that is not reached: not by asking, waiting, or another context behind it. */
+	CHECK(hmmgpu_ctx_create(gpu, 0, &stuck) == 0);
+	CHECK(hmmgpu_event_create(gpu, &other) == 0);
+	CHECK(hmmgpu_launch(stuck, &l, NULL) == 0);
+	CHECK(hmmgpu_event_record(e[0], stuck) == 0);
+	CHECK(hmmgpu_event_record(other, stuck) == 0);
+	CHECK(hmmgpu_event_query(e[0]) == -ETIME && hmmgpu_event_sync(e[0], 5000000) == -ETIME);
+	CHECK(hmmgpu_event_elapsed(e[0], e[1], &ns) == -ETIME);
+	CHECK(hmmgpu_ctx_wait_event(ctx, e[0]) == 0);
+	CHECK(hmmgpu_event_record(e[1], ctx) == 0);
+	CHECK(hmmgpu_ctx_sync(ctx, 5000000) == -ETIME && hmmgpu_event_query(e[1]) == -ETIME);
+	hmmgpu_event_destroy(other);		/* its job is still to come */
+	/* Recorded again it stands for the new point; the old job writes where nobody looks. */
+	CHECK(hmmgpu_ctx_create(gpu, 0, &third) == 0);
+	CHECK(hmmgpu_event_record(e[2], stuck) == 0 && hmmgpu_event_record(e[2], third) == 0);
+	CHECK(hmmgpu_event_sync(e[2], -1) == 0 && hmmgpu_event_time(e[2], &time) == 0);
+	hmmgpu_ctx_destroy(stuck);
+	CHECK(hmmgpu_event_sync(e[0], -1) == -ECANCELED);
+	CHECK(hmmgpu_event_elapsed(e[0], e[1], &ns) == -ECANCELED);
+	hmmgpu_ctx_destroy(third);
+	CHECK(hmmgpu_event_sync(e[1], -1) == 0);	/* what waited for it goes on */
+	for (unsigned i = 0; i < 100; i++)
+		hmmgpu_event_destroy(e[i]);
+	hmmgpu_event_destroy(NULL);
+}
+
+static struct hmmgpu_event *common;
+
+static void *use_event(void *arg)
+{
+	uint64_t time;
+
+	for (unsigned i = 0; i < 100; i++) {
+		if (hmmgpu_event_record(common, ctx) || hmmgpu_event_sync(common, -1) ||
+		    hmmgpu_event_time(common, &time) == -ECANCELED)
+			return (void *)1;
+	}
+	return arg;
+}
+
+static void event_threads(void)
+{
+	pthread_t t[4];
+	void *bad;
+
+	CHECK(hmmgpu_event_create(gpu, &common) == 0);
+	for (unsigned i = 0; i < 4; i++)
+		CHECK(pthread_create(&t[i], NULL, use_event, NULL) == 0);
+	for (unsigned i = 0; i < 4; i++)
+		CHECK(pthread_join(t[i], &bad) == 0 && !bad);
+	hmmgpu_event_destroy(common);
+}
+
+/* Against the CPU's, with bytes around that must stay. */
+static void any_bytes(void)
+{
+	enum { ROOM = 3 * 4096 };
+	uint8_t *a = malloc(ROOM), *b = malloc(ROOM), *want = malloc(ROOM);
+	struct hmmgpu_result r;
+	unsigned seed = 7;
+
+	for (unsigned i = 0; i < ROOM; i++)
+		b[i] = want[i] = a[i] = i * 31 + i / 256;
+	for (unsigned i = 0; i < 300; i++) {
+		unsigned at = rand_r(&seed) % 4200, from = rand_r(&seed) % 4200;
+		unsigned len = rand_r(&seed) % (i % 3 ? 40 : 5000);
+
+		if (i % 2) {
+			memset(want + at, i, len);
+			CHECK(hmmgpu_memset(ctx, a + at, i, len, i % 4 == 1 ? &r : NULL) == 0);
+		} else {
+			memcpy(want + at, b + from, len);
+			CHECK(hmmgpu_memcpy(ctx, a + at, b + from, len, NULL) == 0);
+		}
+		CHECK(memcmp(a, want, ROOM) == 0);
+	}
+	CHECK(hmmgpu_memcpy(ctx, a, a + 99, 100, NULL) == -EINVAL);
+	CHECK(hmmgpu_memcpy(ctx, a, a + 99, 99, NULL) == 0);
+	CHECK(hmmgpu_memset(ctx, (void *)-8ul, 0, 16, NULL) == -EINVAL);
+	CHECK(hmmgpu_memset(ctx, (void *)0x13, 0, 2, &r) == -EFAULT && r.status == HG_ERR_FAULT);
+	CHECK(hmmgpu_memcpy(ctx, a, (void *)0x13, 5000, &r) == -EFAULT && r.addr < 0x2000);
+	CHECK(hmmgpu_memset(ctx, NULL, 0, 0, NULL) == 0 && hmmgpu_memcpy(ctx, a, a, 0, NULL) == 0);
+	free(want);
+	free(b);
+	free(a);
+}
+
+static void residency(void)
+{
+	enum { PAGES = 1500 };
+	uint8_t *p = mmap(NULL, PAGES * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			  -1, 0);
+	struct hmmgpu_residency r;
+
+	CHECK(madvise(p, PAGES * 4096, MADV_NOHUGEPAGE) == 0);
+	CHECK(hmmgpu_residency(gpu, p, PAGES * 4096, &r) == 0);
+	CHECK(r.pages == PAGES && r.none == PAGES && !r.vram && !r.system && !r.gpu_mapped);
+	memset(p, 1, 1200 * 4096);
+	CHECK(hmmgpu_migrate(gpu, p + 4096, 1100 * 4096, HMM_GPU_MIGRATE_DEVICE, NULL, NULL) == 0);
+	CHECK(hmmgpu_residency(gpu, p, PAGES * 4096, &r) == 0);
+	CHECK(r.pages == PAGES && r.vram == 1100 && r.system == 100 && r.none == 300);
+	CHECK(hmmgpu_prefetch(gpu, p, 10 * 4096, HMM_GPU_MIGRATE_DEVICE, NULL, NULL) == 0);
+	/* parts of pages count as pages */
+	CHECK(hmmgpu_residency(gpu, p + 4095, 2, &r) == 0);
+	CHECK(r.pages == 2 && r.vram == 2 && r.gpu_mapped == 2 && r.gpu_writable == 2);
+	CHECK(hmmgpu_residency(gpu, p, 0, &r) == -EINVAL);
+	munmap(p, PAGES * 4096);
+}
+
+static void statistics(void)
+{
+	struct hmmgpu_launch l = { .entry = sym("data"), .grid = 1, .block = 64 };
+	uint64_t from[2] = { 1, 2 }, to[2], instrs = 0;
+	struct hmmgpu_usage before, after;
+	struct hmmgpu_ctx_stats s;
+	struct hmmgpu_result r;
+	struct hmmgpu_ctx *c;
+
+	CHECK(hmmgpu_usage(gpu, &before) == 0);
+	CHECK(hmmgpu_ctx_create(gpu, 0, &c) == 0);
+	CHECK(hmmgpu_ctx_stats(c, &s) == 0 && !s.launches && !s.done && !s.instrs);
+	CHECK(hmmgpu_ctx_sync(c, 0) == 0);
+	for (unsigned i = 0; i < 3; i++) {
+		l.entry = sym(i == 1 ? "illegal" : "data");
+		CHECK(hmmgpu_run(c, &l, &r) == (i == 1 ? -EILSEQ : 0));
+		instrs += r.instrs;
+	}
+	CHECK(hmmgpu_memcpy(c, to, from, 16, NULL) == 0 && to[1] == 2);
+	for (unsigned i = 0; i < 2; i++) {	/* asking twice counts once */
+		CHECK(hmmgpu_ctx_stats(c, &s) == 0);
+		CHECK(s.launches == 3 && s.copies == 1 && s.copy_bytes == 16);
+		CHECK(s.done == 4 && s.failed == 1 && s.unknown == 0 && s.instrs == instrs);
+	}
+	for (unsigned i = 0; i < 1500; i++)
+		CHECK(hmmgpu_copy(c, to, from, 16, 0, 0, NULL) == 0);
+	CHECK(hmmgpu_ctx_sync(c, -1) == 0);
+	CHECK(hmmgpu_ctx_stats(c, &s) == 0);
+	CHECK(s.done == 1504 && s.unknown == 1500 - 1024 && s.failed == 1 && s.copies == 1501);
+	CHECK(hmmgpu_usage(gpu, &after) == 0);
+	CHECK(after.copy_ns > before.copy_ns && after.compute_ns > before.compute_ns);
+	hmmgpu_ctx_destroy(c);
+}
+
 static void opening(void)
 {
 	struct hmmgpu *other;
@@ -356,6 +663,14 @@ int main(int argc, char **argv)
 	wait_and_poll();
 	fences();
 	memory();
+	attributes();
+	arguments();
+	late_records();		/* first, while there are no other stamps to use again */
+	events();
+	event_threads();
+	any_bytes();
+	residency();
+	statistics();
 	forked();
 	threads();
 	opening();

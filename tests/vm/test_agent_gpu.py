@@ -18,7 +18,7 @@ from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, 
 
 from hmmbench import life, paths
 from hmmbench.guest import protocol as p
-from hmmbench.guest.agent import AgentError
+from hmmbench.guest.agent import AgentError, ExecResult
 from hmmbench.guest.protocol import Acc, Access, Advice, Ast, MapKind, Op, OpKind, Program, Result
 from hmmbench.oracle import splat
 from hmmbench.vm.machine import Machine
@@ -60,6 +60,7 @@ def test_hello_knows_the_gpu(vm: Machine) -> None:
     assert hello["lanes"] == 32
     assert hello["thread_slots"] == hello["sms"] * hello["warps"] * 32
     assert hello["vram_pages"] > 0
+    assert hello["coherent"] == 0
     assert hello["debugfs"].startswith("/sys/kernel/debug/dri/")
 
 
@@ -347,9 +348,25 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_libhmmgpu(vm: Machine, library: Path, tmp_path: Path) -> None:
-    """libhmmgpu_test.c: contexts, kernels with stack, barrier, floating point and shared memory,
-    fences, errors, fork."""
+#: Ways to break the library that the program must notice: file, text that is there once, new text.
+BROKEN = {
+    "arguments are written over while jobs use them": (
+        "args.c", "return ret == 0 || ret == -ENODATA;", "return ret != 1 || ret == -ENODATA;"),
+    "a stamp is used again while its job is to come": (
+        "event.c", "if (s->users || !is_over(gpu, s))", "if (s->users)"),
+    "a cancelled event counts as reached": (
+        "event.c", "ret = -ECANCELED;", "*time = 0;"),
+    "a fill begins at the word": (
+        "memory.c", "odd = (uintptr_t)to & 7;", "odd = 0; to -= (uintptr_t)to & 7;"),
+    "jobs are not counted": (
+        "stats.c", "ctx->collected.job++;", "ctx->collected.job = last;"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def gpu_kernels(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """libhmmgpu_kernels.c, linked."""
+    out = tmp_path_factory.mktemp("kernels")
     driver = paths.driver_sources()
     clang = next(c for c in ("clang", "clang-19", "clang-16", "clang-14") if shutil.which(c))
     lld = next(c for c in ("ld.lld", "ld.lld-19", "ld.lld-16", "ld.lld-14") if shutil.which(c))
@@ -357,20 +374,50 @@ def test_libhmmgpu(vm: Machine, library: Path, tmp_path: Path) -> None:
         [clang, "--target=riscv64", "-march=rv64imafd", "-mabi=lp64d", "-mcmodel=medany", "-fPIE",
          "-ffreestanding", "-O2", "-g", "-nostdlibinc", f"-I{driver / 'kernels'}",
          f"-I{paths.device_sources() / 'include'}", "-c", str(HERE / "libhmmgpu_kernels.c"),
-         "-o", str(tmp_path / "k.o")],
+         "-o", str(out / "k.o")],
         check=True,
     )  # fmt: skip
     subprocess.run(
-        [lld, "-pie", "--no-dynamic-linker", "-e", "0", "-o", str(tmp_path / "k.elf"),
-         str(tmp_path / "k.o")],
+        [lld, "-pie", "--no-dynamic-linker", "-e", "0", "-o", str(out / "k.elf"),
+         str(out / "k.o")],
         check=True,
     )  # fmt: skip
-    vm.agent.write_file("/tmp/k.elf", (tmp_path / "k.elf").read_bytes())
-    test = life.compile_c(HERE / "libhmmgpu_test.c", library, tmp_path / "t", work.WARNINGS)
+    return (out / "k.elf").read_bytes()
+
+
+def libhmmgpu_test(vm: Machine, library: Path, kernels: bytes, out: Path) -> ExecResult:
+    """Run libhmmgpu_test.c with this build of the library."""
+    vm.agent.write_file("/tmp/k.elf", kernels)
+    test = life.compile_c(HERE / "libhmmgpu_test.c", library, out, work.WARNINGS)
     vm.agent.write_file("/tmp/t", test, 0o755)
-    result = vm.agent.execute("/tmp/t /tmp/k.elf", timeout=60)
+    return vm.agent.execute("/tmp/t /tmp/k.elf", timeout=60)
+
+
+def test_libhmmgpu(vm: Machine, library: Path, gpu_kernels: bytes, tmp_path: Path) -> None:
+    """libhmmgpu_test.c: contexts, kernels with stack, barrier, floating point and shared memory,
+    fences, errors, attributes, arguments by value, events, copies, statistics, fork."""
+    result = libhmmgpu_test(vm, library, gpu_kernels, tmp_path / "t")
     assert result.status == 0, result.output
     assert "all passed" in result.output
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_libhmmgpu_is_noticed(
+    vm: Machine, gpu_kernels: bytes, tmp_path: Path, name: str
+) -> None:
+    file, old, new = BROKEN[name]
+    copy = tmp_path / "src"
+    shutil.copytree(paths.driver_sources() / "lib", copy)
+    text = (copy / file).read_text()
+    assert text.count(old) == 1
+    (copy / file).write_text(text.replace(old, new))
+    subprocess.run(
+        ["make", "-s", "-C", str(paths.driver_sources() / "agent"), f"OUT={tmp_path}",
+         f"LIB={copy}", "WARN=-w", str(tmp_path / "libhmmgpu.a")],
+        check=True,
+    )  # fmt: skip
+    result = libhmmgpu_test(vm, tmp_path, gpu_kernels, tmp_path / "t")
+    assert result.status == 1, result.output
 
 
 REPRODUCER = """

@@ -46,6 +46,7 @@ def all_pages(kind: OpKind, what: Acc, value: int = 0, proc: int = 0) -> Op:
 
 
 def test_both_use_a_page_in_vram(vm: Machine) -> None:
+    assert vm.agent.hello()["coherent"] == 1
     cpu, gpu = OpKind.CPU_ACCESS, OpKind.GPU_ACCESS
     result = run_ops(vm, [
         mmap(N), all_pages(cpu, Acc.WRITE, 5), migrate(N, p.MIGRATE_DEVICE), query(N),

@@ -26,6 +26,7 @@
 #define HMM_GPU_PARAM_VRAM_FREE		5
 #define HMM_GPU_PARAM_THREAD_SLOTS	6	/* sms * warps * lanes: size of local memory */
 #define HMM_GPU_PARAM_THP_MIGRATION	7	/* 1: 2 MiB migrate whole */
+#define HMM_GPU_PARAM_COHERENT		8	/* 1: the CPU uses pages in VRAM where they are */
 
 struct drm_hmm_gpu_get_param {
 	__u32 param;
