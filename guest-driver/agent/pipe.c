@@ -23,7 +23,7 @@
 
 #define MAX_PIPED	16
 #define PIPE_SIZE	(1 << 20)
-#define MAX_WORDS	1024		/* of its standard error */
+#define MAX_WORDS	400		/* of its standard error: an answer of ERROR has 511 bytes */
 
 static struct piped {
 	pid_t pid;			/* 0: free */

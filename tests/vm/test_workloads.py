@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Every workload, and that a wrong one is found; sessions in a real machine."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hmmbench import gpu, paths, workload
+from hmmbench.build import Artifacts
+from hmmbench.commands import workload as command
+from hmmbench.errors import UsageError
+from hmmbench.gpu.errors import CompileError, SessionError
+from hmmbench.oracle import splat
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.snapshot import Snapshots
+from hmmbench.vm.spec import MachineSpec
+
+NAMES = [w.name for w in workload.find()]
+
+
+@pytest.fixture(scope="module")
+def machine(spec: MachineSpec, snapshots: Snapshots) -> Iterator[Machine]:
+    """One for all: a session leaves nothing, and every test says so."""
+    with snapshots.open(spec) as vm:
+        yield vm
+
+
+@pytest.fixture(autouse=True)
+def clean(machine: Machine) -> Iterator[None]:
+    before = listing(machine)
+    yield
+    assert listing(machine) == before
+    assert splat.scan(machine.console.text()) == []
+
+
+def listing(vm: Machine) -> str:
+    """The files and processes that a session could leave behind, and the limit of VRAM."""
+    return vm.agent.check(
+        "ls /tmp; ps | grep -c '[h]mmbench-session'; cat /sys/kernel/debug/dri/0/vram_limit; true"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", ["tiny", "small"])
+def test_passes(machine: Machine, name: str, size: str) -> None:
+    (one,) = workload.choose([name])
+    outcome = workload.run_one(machine, one, size)
+    assert (outcome.verdict, outcome.detail) == ("pass", "")
+    assert outcome.counters["jobs_done"] > 0
+    assert outcome.counters["dev_instrs"] > 0
+    assert outcome.footprint > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_passes_with_half_the_vram(machine: Machine, name: str) -> None:
+    (one,) = workload.choose([name])
+    outcome = workload.run_one(machine, one, "tiny", vram=0.5)
+    assert (outcome.verdict, outcome.detail) == ("pass", "")
+    assert outcome.vram_pages is not None
+    assert 0 < outcome.vram_pages * 4096 < max(outcome.footprint, 8192)
+
+
+def test_stories(machine: Machine) -> None:
+    """What some of them are said to show is what the counters say."""
+    def run(name: str, vram: float | None = None) -> workload.Outcome:
+        return workload.run_one(machine, workload.choose([name])[0], "tiny", vram)
+
+    nodes = 20
+    chased = run("linked_list").counters
+    assert chased["fault_batches"] >= nodes
+    ways = run("one_pointer").figures
+    assert ways["prefetched"]["faults"] < ways["unified"]["faults"]
+    assert ways["explicit"]["engine_copy_bytes"] > ways["unified"]["engine_copy_bytes"]
+    assert run("stencil", 0.5).counters["pages_evicted"] > 0
+    assert run("mailbox").counters["pages_to_device"] == 0
+
+
+def broken(tmp_path: Path, name: str, old: str, new: str) -> workload.Workload:
+    """A copy of a workload whose kernel is changed in one place."""
+    for path in workload.folder().glob(f"{name}*.[chp]*"):
+        shutil.copy(path, tmp_path)
+    source = tmp_path / f"{name}.c"
+    assert source.read_text().count(old) == 1
+    source.write_text(source.read_text().replace(old, new))
+    (one,) = workload.choose([str(tmp_path / f"{name}.py")])
+    return one
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("saxpy", "a * x[i] + y[i]", "a * x[i] - y[i]", "y: "),
+        ("reduction", "for (uint32_t by = 16;", "for (uint32_t by = 8;", "the sum: "),
+        ("gups", "__atomic_fetch_xor(&args->table[h & (args->size - 1)], h, __ATOMIC_RELAXED)",
+         "args->table[h & (args->size - 1)] |= h", "the table: "),
+        ("mappings", "3 * args->x[i] + 1", "3 * args->x[i] + 2", "malloc: "),
+        ("deep_copy", "row->data[i] += hmm_bid();", "", "sums by the GPU: "),
+    ],
+)  # fmt: skip
+def test_a_wrong_result_is_found(
+    machine: Machine, tmp_path: Path, name: str, old: str, new: str, said: str
+) -> None:
+    outcome = workload.run_one(machine, broken(tmp_path, name, old, new), "tiny")
+    assert outcome.verdict == "fail"
+    assert outcome.detail.startswith(said)
+
+
+def test_a_job_that_fails_names_its_line(machine: Machine, tmp_path: Path) -> None:
+    one = broken(tmp_path, "saxpy", "y[i] = a * x[i] + y[i];",
+                 "y[i] = a * x[i] + *(volatile float *)8;")  # fmt: skip
+    line = next(
+        n for n, text in enumerate((tmp_path / "saxpy.c").read_text().splitlines(), 1)
+        if "volatile" in text
+    )  # fmt: skip
+    report = rf"saxpy: access fault at 0x8 .* saxpy\.c:{line}"
+    with gpu.open(machine, folder=tmp_path) as g:
+        x, k = g.zeros(64, np.float32), g.kernels("saxpy.c")
+        with pytest.raises(gpu.JobFailed, match=report) as e:
+            k.launch("saxpy", 1, 32, x, x, 64, 1.0)
+    assert (e.value.error, e.value.line, e.value.address) == (errno.EFAULT, line, 8)
+    assert (e.value.file, e.value.function) == ("saxpy.c", "saxpy")
+    outcome = workload.run_one(machine, one, "tiny")
+    assert outcome.verdict == "fail"
+    assert f"saxpy.c:{line}" in outcome.detail
+
+
+def test_a_kernel_without_end(machine: Machine, tmp_path: Path) -> None:
+    """Ended by its budget, the next launch works; by the bench's patience, the session is over."""
+    (tmp_path / "k.c").write_text(
+        '#include "hmm_gpu_kernel.h"\nstruct args { uint64_t *x; };\n'
+        "HMM_KERNEL(loop, struct args)\n{\n\twhile (*(volatile uint64_t *)args->x == 0)\n\t\t;\n}\n"
+    )
+    with gpu.open(machine, folder=tmp_path) as g:
+        x, k = g.zeros(1, np.uint64), g.kernels("k.c")
+        with pytest.raises(gpu.JobFailed, match=r"budget.*k\.c:5") as e:
+            k.launch("loop", 1, 32, x, budget=10_000)
+        assert e.value.error == errno.ETIME
+        x.write(1)
+        k.launch("loop", 1, 32, x)
+        x.write(0)
+        with pytest.raises(SessionError, match="did not answer"):
+            k.launch("loop", 1, 32, x, timeout=0.5)
+        with pytest.raises(SessionError, match="closed"):
+            x.numpy()
+
+
+def test_arrays(machine: Machine) -> None:
+    with gpu.open(machine) as g:
+        data = np.arange(12, dtype=np.int16).reshape(3, 4)
+        x = g.array(data)
+        assert x.numpy().dtype == np.int16
+        assert (x.numpy() == data).all()
+        big = g.array(np.arange(3_000_000, dtype=np.uint32), "anon")  # in more than one message
+        assert big.to_device()[0] > 0
+        assert big.in_vram() > 0.9
+        assert big.numpy()[-1] == 2_999_999
+        assert big.in_vram() < 0.1
+        other = g.empty(big.shape, big.dtype, "shared")
+        g.copy(other, big)
+        assert (other.numpy() == big.numpy()).all()
+        with pytest.raises(UsageError, match="do not fit"):
+            g.copy(x, big)
+        big.free()
+        assert g.footprint == x.nbytes + other.nbytes
+        with pytest.raises(UsageError, match="no memory 'vram'"):
+            g.empty(1, np.int8, "vram")
+        with pytest.raises(SessionError, match="allocating"):
+            g.empty(1 << 40, np.int64, "stack")
+        assert (x.numpy() == data).all(), "a refused request is not the end"
+
+
+def test_a_file_that_does_not_compile(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "k.c").write_text("int x = nothing;\n")
+    with gpu.open(machine, folder=tmp_path) as g, pytest.raises(CompileError, match=r"k\.c:1:9"):
+        g.kernels("k.c")
+
+
+def test_the_command(
+    spec: MachineSpec, artifacts: Artifacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(command, "ensure", lambda *_: artifacts)
+    broken(tmp_path, "saxpy", "a * x[i] + y[i]", "a * x[i]")
+    out = tmp_path / "out.json"
+    names = ["spmv", str(tmp_path / "saxpy.py"), "reduction"]
+    status = command.main(
+        names, everything=False, size=command.Size.tiny, vram="2", limit=60.0, kernel="lts",
+        kernel_build=None, json_file=out, list_only=False,
+    )  # fmt: skip
+    data = json.loads(out.read_text())
+    assert status == 1
+    assert [(w["name"], w["verdict"]) for w in data["workloads"]] == [
+        ("spmv", "pass"), ("saxpy", "fail"), ("reduction", "pass")
+    ]  # fmt: skip
+    assert data["workloads"][0]["vram_pages"] == 2
+    assert data["workloads"][0]["counters"]["pages_evicted"] > 0
+    assert data["not_run"] == []
+    assert "2 of 3 passed" in capsys.readouterr().out
+
+
+# ---- docs/writing-workloads.md ----
+
+
+def blocks(language: str) -> list[str]:
+    text = (paths.project_root() / "docs" / "writing-workloads.md").read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_example_of_the_page(machine: Machine, tmp_path: Path) -> None:
+    """As a newcomer does it: two files, then the workload by its path."""
+    (tmp_path / "dot.c").write_text(blocks("c")[0])
+    (tmp_path / "dot.py").write_text(blocks("python")[0])
+    (one,) = workload.choose([str(tmp_path / "dot.py")])
+    assert one.what.startswith("A dot product")
+    for size in ("tiny", "small"):
+        outcome = workload.run_one(machine, one, size)
+        assert (outcome.verdict, outcome.detail) == ("pass", "")
+
+
+def test_the_session_of_the_page() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", blocks("python")[1]],
+        capture_output=True, text=True, timeout=300, check=False, env=os.environ,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^faults: [1-9]\d* $", done.stdout, re.MULTILINE)
+    assert done.stdout.endswith("last: 1998.0\n")
