@@ -55,6 +55,8 @@ int chan_recv(struct message *m);
 void chan_reply(const struct message *m, const struct iovec *parts, int nparts);
 void chan_reply_error(const struct message *m, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+/* For poll(): readable while a request is served if the other side did not wait for its answer. */
+int chan_fd(void);
 /* In a child: gives up its copy of the channel. */
 void chan_forget(void);
 

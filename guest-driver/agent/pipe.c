@@ -109,12 +109,18 @@ fail:
 		close(err);
 }
 
-/* Moves len bytes by the end of time; 0, -ETIMEDOUT, or -EPIPE: the program has closed its side. */
+/*
+ * Moves len bytes by the end of time; 0, -ETIMEDOUT, -EPIPE: the program has closed
+ * its side, or -EINTR: the bench does not wait any more (it was interrupted).
+ */
 static int move(int fd, bool writing, uint8_t *at, size_t len, uint64_t end)
 {
 	while (len) {
 		ssize_t n = writing ? write(fd, at, len) : read(fd, at, len);
-		struct pollfd pf = { .fd = fd, .events = writing ? POLLOUT : POLLIN };
+		struct pollfd pf[2] = {
+			{ .fd = fd, .events = writing ? POLLOUT : POLLIN },
+			{ .fd = chan_fd(), .events = POLLIN },
+		};
 		uint64_t now;
 
 		if (n > 0) {
@@ -127,7 +133,9 @@ static int move(int fd, bool writing, uint8_t *at, size_t len, uint64_t end)
 		now = now_ns();
 		if (now >= end)
 			return -ETIMEDOUT;
-		poll(&pf, 1, (end - now) / 1000000 + 1);
+		/* It sends nothing while it waits: another request, or its end. */
+		if (poll(pf, 2, (end - now) / 1000000 + 1) > 0 && pf[1].revents)
+			return -EINTR;
 	}
 	return 0;
 }
@@ -193,6 +201,8 @@ void serve_pipe(const struct message *m)
 		chan_reply(m, &(struct iovec){ answer, len }, 1);
 	else if (ret == -EPIPE)
 		reply_ended(m, p);
+	else if (ret == -EINTR)
+		chan_reply_error(m, "PIPE: given up for another request");
 	else if (ret == -ENOMEM)
 		chan_reply_error(m, "PIPE: no memory for %u bytes", len);
 	else

@@ -21,6 +21,7 @@ from hmmbench.gpu import process as gp
 from hmmbench.gpu.errors import CompileError, SessionError
 from hmmbench.gpu.process import Process, numbers
 from hmmbench.guest.agent import Agent, AgentError
+from hmmbench.vm.channel import protocol
 
 HOST = r"""
 #include <stdio.h>
@@ -123,6 +124,16 @@ def test_a_silent_program_is_given_up(agent: Agent) -> None:
     with pytest.raises(AgentError, match="did not answer in 100 ms"):
         agent.pipe(pid, b"x", timeout=0.1)
     agent.kill(pid, signal.SIGKILL)
+
+
+def test_another_request_ends_the_waiting(agent: Agent, host_agent: HostAgent) -> None:
+    """As after Ctrl-C: the session can be ended at once, and its late answer is nobody's."""
+    pid = agent.open("exec sleep 60")
+    payload = struct.pack("<II", pid, 60_000)
+    agent._channel.post(protocol().HB_MSG_PIPE, payload)
+    agent.kill(pid, timeout=20)
+    assert agent.execute("echo next").output == "next\n"
+    gone(host_agent)
 
 
 def test_bad_frames_and_requests(agent: Agent) -> None:

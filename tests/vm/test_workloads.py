@@ -22,6 +22,7 @@ from hmmbench.commands import workload as command
 from hmmbench.errors import UsageError
 from hmmbench.gpu.errors import CompileError, SessionError
 from hmmbench.oracle import splat
+from hmmbench.vm.channel import Channel
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
@@ -155,6 +156,34 @@ def test_a_kernel_without_end(machine: Machine, tmp_path: Path) -> None:
             x.numpy()
 
 
+def test_an_interrupt_leaves_nothing(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a job runs that would go on for a minute: `clean` looks for what is left."""
+    (tmp_path / "k.c").write_text(
+        '#include "hmm_gpu_kernel.h"\nstruct args { uint64_t *x; };\n'
+        "HMM_KERNEL(loop, struct args)\n{\n\targs->x[0] = 1;\n"
+        "\tfor (;;)\n\t\thmm_compiler_barrier();\n}\n"
+    )
+    real = Channel.collect
+
+    def interrupted(self: Channel, *_: object) -> tuple[int, bytes]:
+        # The request is on its way, the answer is not: once.
+        monkeypatch.setattr(Channel, "collect", real)
+        raise KeyboardInterrupt
+
+    def work() -> None:
+        with gpu.open(machine, folder=tmp_path, vram=9) as g:
+            job = g.kernels("k.c").launch("loop", 1, 1, g.zeros(1, np.uint64), wait=False)
+            monkeypatch.setattr(Channel, "collect", interrupted)
+            job.wait(timeout=300)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    # With the agent still waiting for the job this would have no answer.
+    assert machine.agent.execute("echo here").output == "here\n"
+
+
 def test_arrays(machine: Machine) -> None:
     with gpu.open(machine) as g:
         data = np.arange(12, dtype=np.int16).reshape(3, 4)
@@ -234,5 +263,5 @@ def test_the_session_of_the_page() -> None:
         capture_output=True, text=True, timeout=300, check=False, env=os.environ,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^faults: [1-9]\d* $", done.stdout, re.MULTILINE)
+    assert re.search(r"^faults: [1-9]\d*$", done.stdout, re.MULTILINE)
     assert done.stdout.endswith("last: 1998.0\n")
