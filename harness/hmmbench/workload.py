@@ -25,12 +25,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmbench import gpu, paths
-from hmmbench.errors import EnvironmentFailure, UsageError, ViolationFound
+from hmmbench.errors import UsageError, ViolationFound
+from hmmbench.gpu.errors import SessionError, SessionOver
 from hmmbench.oracle import mirror, protocol, splat
-from hmmbench.vm.errors import VmError
+from hmmbench.vm.errors import AgentTimeout, VmDied
 from hmmbench.vm.machine import Machine
 
 SIZES = ("tiny", "small", "large")
+
+#: How long the driver may take to give everything back (seconds).
+SETTLE_S = 20.0
 
 Verdict = Literal["pass", "fail", "error"]
 
@@ -183,13 +187,30 @@ def run_one(
     timeout -- seconds for one job
     defines -- for the preprocessor of its kernels
 
-    Fails if the answer is wrong, a job ends with an error, the device saw a violation, or the
-    guest's kernel complained.  UsageError and VmError are raised: they say nothing about the GPU.
+    Fails if the answer is wrong, a job ends with an error or not in time, the program in the guest
+    dies, the driver holds something afterwards, the device saw a violation, or the guest's kernel
+    complained, hangs or died.  What says nothing about the GPU is raised: UsageError, VmError.
     """
     module = load(workload)
     outcome = Outcome(workload.name, size)
-    vm.console.take()
-    vm.clear_violations()
+    try:
+        _run(vm, workload, module, outcome, vram, timeout, defines)
+        _oracles(vm, outcome)
+    except AgentTimeout as error:
+        _oracle(outcome, [f"the guest hangs: {error.message}"])
+    except VmDied as error:
+        splats = splat.scan(vm.console.text())
+        if not splats and not error.panicked:
+            raise
+        _oracle(outcome, [error.summary, *(s.title for s in splats)])
+    return outcome
+
+
+def _run(
+    vm: Machine, workload: Workload, module: ModuleType, outcome: Outcome,
+    vram: int | float | None, timeout: float, defines: Sequence[str],
+) -> None:  # fmt: skip
+    size = outcome.size
     with gpu.open(
         vm, host=workload.host, folder=workload.path.parent, vram=vram, timeout=timeout,
         defines=defines,
@@ -198,28 +219,44 @@ def run_one(
         with g.counting() as grown:
             try:
                 outcome.figures = module.run(g, **module.SIZES[size]) or {}
-            except ViolationFound as error:
+            except (ViolationFound, SessionOver) as error:
                 outcome.verdict, outcome.detail = "fail", error.message
-            except VmError:
-                raise
-            except EnvironmentFailure as error:
+            except SessionError as error:
                 outcome.verdict, outcome.detail = "error", error.message
         outcome.seconds = round(time.monotonic() - begun, 3)
         outcome.gpu_seconds = round(g.busy_s, 3)
         outcome.footprint = g.largest
         outcome.vram_pages = g.vram_pages
         outcome.counters = {n: v for n, v in grown.items() if not n.startswith("live_")}
-    _oracles(vm, outcome)
-    return outcome
 
 
 def _oracles(vm: Machine, outcome: Outcome) -> None:
-    """What guest and device have to say of it, which comes before what the workload has."""
+    """What guest and device have to say, also what they said late of the workload before."""
+    left = _left(vm)
     seen = mirror.read(vm.violations())
+    if seen.total:
+        vm.clear_violations()
     wrong = mirror.check(seen)
     said = [wrong.message] if wrong is not None else []
     said += [v.message for v in protocol.check(seen.protocol)]
     said += [s.title for s in splat.scan(vm.console.take())]
+    if left:
+        said.append(f"the driver still holds {left} after the program's end")
+    _oracle(outcome, said)
+
+
+def _left(vm: Machine) -> str:
+    """What the driver holds though no program uses it; the last of it goes a moment later."""
+    end = time.monotonic() + SETTLE_S
+    while True:
+        live = {n: v for n, v in gpu.driver_counters(vm).items() if n.startswith("live_") and v}
+        if not live or time.monotonic() > end:
+            return ", ".join(f"{n} {v}" for n, v in live.items())
+        time.sleep(0.02)
+
+
+def _oracle(outcome: Outcome, said: list[str]) -> None:
+    """What an oracle says comes before what the workload does."""
     if said:
         outcome.verdict = "fail"
         outcome.detail = "; ".join([*said, outcome.detail] if outcome.detail else said)

@@ -16,6 +16,6 @@ pointers as they are.  docs/writing-workloads.md has the whole of it.
 """
 
 from hmmbench.gpu.errors import JobFailed
-from hmmbench.gpu.session import Array, Gpu, Job, Kernels, open
+from hmmbench.gpu.session import Array, Gpu, Job, Kernels, driver_counters, open
 
-__all__ = ["Array", "Gpu", "Job", "JobFailed", "Kernels", "open"]
+__all__ = ["Array", "Gpu", "Job", "JobFailed", "Kernels", "driver_counters", "open"]

@@ -10,6 +10,10 @@ class SessionError(EnvironmentFailure):
     """The session refused a request, or its program ended."""
 
 
+class SessionOver(SessionError):
+    """The session's program has ended, or gave no answer in time and was ended."""
+
+
 class CompileError(UsageError):
     """A C file does not compile; the message has the compiler's words."""
 

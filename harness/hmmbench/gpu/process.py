@@ -14,7 +14,7 @@ from functools import lru_cache
 from types import TracebackType
 
 from hmmbench import cheader, paths
-from hmmbench.gpu.errors import SessionError
+from hmmbench.gpu.errors import SessionError, SessionOver
 from hmmbench.guest.agent import Agent, AgentError
 from hmmbench.vm.errors import VmError
 
@@ -111,7 +111,7 @@ class Process:
         except AgentError as error:
             self.close()
             said = error.message.removeprefix("the guest's agent: ")
-            raise SessionError(f"the session is over: {said}") from error
+            raise SessionOver(f"the session is over: {said}") from error
         (status,) = struct.unpack_from("<i", body)
         if status:
             raise SessionError(f"the session: {body[4:].decode('utf-8', 'replace')}")

@@ -204,6 +204,21 @@ class Kernels:
         return self._gpu.process.symbol(self._number, name)
 
 
+def driver_counters(vm: Machine) -> dict[str, int]:
+    """All counters of the driver, and its gauges, live_NAME."""
+    text = vm.agent.read_file(f"{_debugfs(vm)}/counters").decode()
+    found = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if value.strip().lstrip("-").isdigit():
+            found[name] = int(value)
+    return found
+
+
+def _debugfs(vm: Machine) -> str:
+    return str(vm.hello.get("debugfs") or "/sys/kernel/debug/dri/0")
+
+
 class Gpu:
     """A process in the guest with a GPU.  Made by open().
 
@@ -304,13 +319,7 @@ class Gpu:
 
     def counters(self) -> dict[str, int]:
         """The driver's counters, and the device's as dev_NAME.  They count since the boot."""
-        text = self.vm.agent.read_file(f"{self._debugfs()}/counters").decode()
-        found = {}
-        for line in text.splitlines():
-            name, _, value = line.partition(" ")
-            if value.strip().lstrip("-").isdigit():
-                found[name] = int(value)
-        return found | {f"dev_{n}": v for n, v in self.vm.counters().items()}
+        return driver_counters(self.vm) | {f"dev_{n}": v for n, v in self.vm.counters().items()}
 
     @contextmanager
     def counting(self) -> Iterator[dict[str, int]]:
@@ -319,9 +328,6 @@ class Gpu:
         before = self.counters()
         yield grown
         grown |= {n: v - before.get(n, 0) for n, v in self.counters().items()}
-
-    def _debugfs(self) -> str:
-        return str(self.vm.hello.get("debugfs") or "/sys/kernel/debug/dri/0")
 
     # -- how much VRAM
 
@@ -347,7 +353,7 @@ class Gpu:
                 self._set_limit(ALL_VRAM)
 
     def _set_limit(self, pages: int) -> None:
-        path = f"{self._debugfs()}/vram_limit"
+        path = f"{_debugfs(self.vm)}/vram_limit"
         self.vm.agent.write_file(path, str(pages).encode(), mode=0)
         self._limit = pages
 
