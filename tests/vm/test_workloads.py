@@ -117,6 +117,47 @@ def test_a_wrong_result_is_found(
     assert outcome.detail.startswith(said)
 
 
+TROUBLE = """'A workload that computes nothing and leaves trouble.'
+SIZES = {"tiny": {}, "small": {}, "large": {}}
+def run(gpu):
+    gpu.vm.agent.execute('''%s''')
+"""
+
+
+def in_trouble(vm: Machine, tmp_path: Path, command: str) -> workload.Outcome:
+    (tmp_path / "trouble.py").write_text(TROUBLE % command)
+    return workload.run_one(vm, workload.choose([str(tmp_path / "trouble.py")])[0], "tiny")
+
+
+def test_what_the_oracles_say(
+    spec: MachineSpec, snapshots: Snapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trouble of each kind, in a machine of its own; the last one ends it."""
+    monkeypatch.setattr(workload, "SETTLE_S", 0.5)
+    with snapshots.open(spec) as vm:
+        sound = in_trouble(vm, tmp_path, "true")
+        assert (sound.verdict, sound.detail) == ("pass", "")
+        keep = "for n in /dev/dri/renderD*; do sleep 99 <$n >/dev/null 2>&1 & done"
+        held = in_trouble(vm, tmp_path, keep)
+        assert held.verdict == "fail"
+        assert re.match(r"the driver still holds .*live_svms 1", held.detail)
+        vm.agent.check("killall sleep")
+        splat_ = in_trouble(vm, tmp_path, "echo 'BUG: a test says so' >/dev/kmsg")
+        assert splat_.verdict == "fail"
+        assert "BUG: a test says so" in splat_.detail
+        assert in_trouble(vm, tmp_path, "true").verdict == "pass"
+        died = in_trouble(vm, tmp_path, "echo c >/proc/sysrq-trigger")
+        assert died.verdict == "fail"
+        assert "sysrq" in died.detail.lower()
+
+
+def test_a_job_without_end_fails(machine: Machine, tmp_path: Path) -> None:
+    one = broken(tmp_path, "linked_list", "n->next)", "*(struct node *volatile *)&args->first)")
+    outcome = workload.run_one(machine, one, "tiny", timeout=1.0)
+    assert outcome.verdict == "fail"
+    assert "did not answer in 1000 ms" in outcome.detail
+
+
 def test_a_job_that_fails_names_its_line(machine: Machine, tmp_path: Path) -> None:
     one = broken(tmp_path, "saxpy", "y[i] = a * x[i] + y[i];",
                  "y[i] = a * x[i] + *(volatile float *)8;")  # fmt: skip
