@@ -5,6 +5,7 @@
  *	main.c		start, request loop
  *	chan.c		frames over the channel
  *	exec.c		EXEC, START, KILL, READ_FILE, WRITE_FILE
+ *	pipe.c		OPEN, PIPE
  *	hello.c		HELLO
  *	program.c	PROGRAM: check, prepare, supervise, answer
  *	proc.c		the processes of a program: actors, phases, dispatch
@@ -54,6 +55,8 @@ int chan_recv(struct message *m);
 void chan_reply(const struct message *m, const struct iovec *parts, int nparts);
 void chan_reply_error(const struct message *m, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+/* For poll(): readable while a request is served if the other side did not wait for its answer. */
+int chan_fd(void);
 /* In a child: gives up its copy of the channel. */
 void chan_forget(void);
 
@@ -65,6 +68,19 @@ void serve_read_file(const struct message *m);
 void serve_write_file(const struct message *m);
 /* Takes in ended children that nobody waits for. */
 void reap_orphans(void);
+
+/* A shell with message m's command (after 4 bytes), its streams these or nowhere; its pid, or -1. */
+pid_t run_shell(const struct message *m, int in, int out, int err);
+/* Lets KILL end that group; false if too many are running. */
+bool note_started(pid_t pid);
+
+/* ---- pipe.c ---- */
+void serve_open(const struct message *m);
+void serve_pipe(const struct message *m);
+/* A child was reaped. */
+void pipe_ended(pid_t pid, int status);
+/* Gives up the pipes to a program; false if there are none. */
+bool pipe_forget(pid_t pid);
 
 /* ---- hello.c, bench.c ---- */
 void serve_hello(const struct message *m);

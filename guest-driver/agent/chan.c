@@ -279,6 +279,11 @@ void chan_reply_error(const struct message *m, const char *format, ...)
 		disconnect();
 }
 
+int chan_fd(void)
+{
+	return chan.in;
+}
+
 void chan_forget(void)
 {
 	if (chan.kind == STDIO)

@@ -36,10 +36,10 @@ static uint32_t get_u32(const uint8_t *p)
 }
 
 /*
- * Forks a shell in a process group of its own, with output to `out`, or nowhere
- * if that is -1.  Its pid, or -1.
+ * Forks a shell in a process group of its own; a stream that is -1 goes nowhere.
+ * Its pid, or -1.
  */
-static pid_t run_shell(const struct message *m, int out)
+pid_t run_shell(const struct message *m, int in, int out, int err)
 {
 	/* The message's buffer is not in the child. */
 	char *command = strdup((char *)m->payload + 4);
@@ -58,9 +58,9 @@ static pid_t run_shell(const struct message *m, int out)
 	signal(SIGSEGV, SIG_DFL);
 	signal(SIGBUS, SIG_DFL);
 	set_expendable();
-	dup2(null, 0);
+	dup2(in >= 0 ? in : null, 0);
 	dup2(out >= 0 ? out : null, 1);
-	dup2(out >= 0 ? out : null, 2);
+	dup2(err >= 0 ? err : null, 2);
 	execl("/bin/sh", "sh", "-c", command, (char *)NULL);
 	fprintf(stderr, "agent: cannot run /bin/sh: %s\n", strerror(errno));
 	_exit(127);
@@ -87,7 +87,7 @@ void serve_exec(const struct message *m)
 		chan_reply_error(m, "EXEC: pipe: %s", strerror(errno));
 		return;
 	}
-	pid = run_shell(m, p[1]);
+	pid = run_shell(m, -1, p[1], p[1]);
 	close(p[1]);
 	if (pid < 0) {
 		close(p[0]);
@@ -143,25 +143,35 @@ void serve_exec(const struct message *m)
 	free(out);
 }
 
+bool note_started(pid_t pid)
+{
+	for (unsigned i = 0; i < MAX_STARTED; i++)
+		if (!started[i]) {
+			started[i] = pid;
+			return true;
+		}
+	return false;
+}
+
 void serve_start(const struct message *m)
 {
 	uint32_t answer;
-	unsigned slot = 0;
 	pid_t pid;
 
-	while (slot < MAX_STARTED && started[slot])
-		slot++;
-	if (m->header.len < 5 || slot == MAX_STARTED) {
-		chan_reply_error(m, "START: %s", m->header.len < 5 ?
-				 "a time limit and a command are needed" : "too many are running");
+	if (m->header.len < 5) {
+		chan_reply_error(m, "START: a time limit and a command are needed");
 		return;
 	}
-	pid = run_shell(m, -1);
+	pid = run_shell(m, -1, -1, -1);
 	if (pid < 0) {
 		chan_reply_error(m, "START: fork: %s", strerror(errno));
 		return;
 	}
-	started[slot] = pid;
+	if (!note_started(pid)) {
+		kill_group(pid, 2000);
+		chan_reply_error(m, "START: too many are running");
+		return;
+	}
 	answer = pid;
 	chan_reply(m, &(struct iovec){ &answer, 4 }, 1);
 }
@@ -169,6 +179,7 @@ void serve_start(const struct message *m)
 void serve_kill(const struct message *m)
 {
 	uint32_t sig;
+	bool known;
 	pid_t pid;
 
 	if (m->header.len != 8) {
@@ -177,6 +188,8 @@ void serve_kill(const struct message *m)
 	}
 	pid = get_u32(m->payload);
 	sig = get_u32(m->payload + 4);
+	/* The pipes of a program that ended by itself are still there. */
+	known = sig == SIGKILL && pipe_forget(pid);
 	/* Only groups made here: a pid that was used again would hit somebody else. */
 	for (unsigned i = 0; i < MAX_STARTED; i++) {
 		if (pid <= 0 || started[i] != pid)
@@ -194,13 +207,19 @@ void serve_kill(const struct message *m)
 		chan_reply(m, NULL, 0);
 		return;
 	}
-	chan_reply_error(m, "KILL: %d was not made by START, or is killed already", pid);
+	if (known)
+		chan_reply(m, NULL, 0);
+	else
+		chan_reply_error(m, "KILL: %d was not made by START, or is killed already", pid);
 }
 
 void reap_orphans(void)
 {
-	while (waitpid(-1, NULL, WNOHANG) > 0)
-		;
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		pipe_ended(pid, status);
 	/* A group that is empty needs no entry; its number may be used again. */
 	for (unsigned i = 0; i < MAX_STARTED; i++)
 		if (started[i] && kill(-started[i], 0) && errno == ESRCH)

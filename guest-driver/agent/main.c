@@ -103,6 +103,8 @@ static void serve(const struct message *m)
 	case HB_MSG_WRITE_FILE: serve_write_file(m); break;
 	case HB_MSG_START: serve_start(m); break;
 	case HB_MSG_KILL: serve_kill(m); break;
+	case HB_MSG_OPEN: serve_open(m); break;
+	case HB_MSG_PIPE: serve_pipe(m); break;
 	case HB_MSG_BENCH: serve_bench(m); break;
 	default:
 		chan_reply_error(m, "request type %u is unknown", m->header.type);

@@ -35,6 +35,8 @@ struct hb_header {		/* 16 bytes */
 #define HB_MSG_START		6	/* as EXEC, but not waited for -> u32 pid (its process group) */
 #define HB_MSG_KILL		7	/* u32 pid, u32 signal; to the whole group, reaps on SIGKILL -> - */
 #define HB_MSG_BENCH		8	/* JSON text naming a measurement (agent/bench.c) -> JSON text */
+#define HB_MSG_OPEN		9	/* as START; the program's standard input and output are for PIPE -> u32 pid (its process group) */
+#define HB_MSG_PIPE		10	/* u32 pid of OPEN, u32 timeout_ms, bytes for its input -> what it then writes: u32 length (not passed on) and so many bytes. ERROR quotes its standard error if it has ended; after a time limit, or another request meanwhile, only KILL is of use */
 #define HB_MSG_REPLY		0x100
 #define HB_MSG_ERROR		0x1ff	/* text */
 

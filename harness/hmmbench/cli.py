@@ -21,8 +21,8 @@ from hmmbench.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, HmmbenchEr
 from hmmbench.interrupt import interruptible
 
 COMMANDS = (
-    "run", "test", "build", "boot", "replay", "mutants", "selftests", "conformance", "bench",
-    "doctor",
+    "run", "test", "build", "boot", "replay", "mutants", "selftests", "conformance", "workload",
+    "bench", "doctor",
 )  # fmt: skip
 
 HELP = """Property-test HMM mirroring and migration on an emulated GPU, in real VMs.

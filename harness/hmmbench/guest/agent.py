@@ -102,6 +102,22 @@ class Agent:
         """Signal what start() began; with SIGKILL it is gone and reaped on return."""
         self._ask(protocol().HB_MSG_KILL, struct.pack("<II", pid, number), timeout)
 
+    def open(self, command: str, timeout: float = 10.0) -> int:
+        """As start(), for pipe(); kill() is due also when the program has ended by itself."""
+        body = self._ask(protocol().HB_MSG_OPEN, struct.pack("<I", 0) + command.encode(), timeout)
+        if len(body) != 4:
+            raise ProtocolError("the agent's answer to OPEN is no process id")
+        return int(struct.unpack("<I", body)[0])
+
+    def pipe(self, pid: int, data: bytes, timeout: float = 30.0) -> bytes:
+        """Write `data` to what open() began; the frame that it answers, without its length.
+
+        AgentError says how the program ended, with its last words; or that it was silent for
+        `timeout` seconds (only kill() is of use then).
+        """
+        payload = struct.pack("<II", pid, int(timeout * 1000)) + data
+        return self._ask(protocol().HB_MSG_PIPE, payload, timeout + GRACE)
+
     def bench(self, request: dict[str, Any], timeout: float = 120.0) -> dict[str, Any]:
         """Run one measurement of agent/bench.c in the guest."""
         return _json(self._ask(protocol().HB_MSG_BENCH, json.dumps(request).encode(), timeout))

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Every workload, and that a wrong one is found; sessions in a real machine."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hmmbench import gpu, paths, workload
+from hmmbench.build import Artifacts
+from hmmbench.commands import workload as command
+from hmmbench.errors import UsageError
+from hmmbench.gpu.errors import CompileError, SessionError
+from hmmbench.oracle import splat
+from hmmbench.vm.channel import Channel
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.snapshot import Snapshots
+from hmmbench.vm.spec import MachineSpec
+
+NAMES = [w.name for w in workload.find()]
+
+
+@pytest.fixture(scope="module")
+def machine(spec: MachineSpec, snapshots: Snapshots) -> Iterator[Machine]:
+    """One for all: a session leaves nothing, and every test says so."""
+    with snapshots.open(spec) as vm:
+        yield vm
+
+
+@pytest.fixture(autouse=True)
+def clean(machine: Machine) -> Iterator[None]:
+    before = listing(machine)
+    yield
+    assert listing(machine) == before
+    assert splat.scan(machine.console.text()) == []
+
+
+def listing(vm: Machine) -> str:
+    """The files and processes that a session could leave behind, and the limit of VRAM."""
+    return vm.agent.check(
+        "ls /tmp; ps | grep -c '[h]mmbench-session'; cat /sys/kernel/debug/dri/0/vram_limit; true"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", ["tiny", "small"])
+def test_passes(machine: Machine, name: str, size: str) -> None:
+    (one,) = workload.choose([name])
+    outcome = workload.run_one(machine, one, size)
+    assert (outcome.verdict, outcome.detail) == ("pass", "")
+    assert outcome.counters["jobs_done"] > 0
+    assert outcome.counters["dev_instrs"] > 0
+    assert outcome.footprint > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_passes_with_half_the_vram(machine: Machine, name: str) -> None:
+    (one,) = workload.choose([name])
+    outcome = workload.run_one(machine, one, "tiny", vram=0.5)
+    assert (outcome.verdict, outcome.detail) == ("pass", "")
+    assert outcome.vram_pages is not None
+    assert 0 < outcome.vram_pages * 4096 < max(outcome.footprint, 8192)
+
+
+def test_stories(machine: Machine) -> None:
+    """What some of them are said to show is what the counters say."""
+    def run(name: str, vram: float | None = None) -> workload.Outcome:
+        return workload.run_one(machine, workload.choose([name])[0], "tiny", vram)
+
+    nodes = 20
+    chased = run("linked_list").counters
+    assert chased["fault_batches"] >= nodes
+    ways = run("one_pointer").figures
+    assert ways["prefetched"]["faults"] < ways["unified"]["faults"]
+    assert ways["explicit"]["engine_copy_bytes"] > ways["unified"]["engine_copy_bytes"]
+    assert run("stencil", 0.5).counters["pages_evicted"] > 0
+    assert run("mailbox").counters["pages_to_device"] == 0
+
+
+def broken(tmp_path: Path, name: str, old: str, new: str) -> workload.Workload:
+    """A copy of a workload whose kernel is changed in one place."""
+    for path in workload.folder().glob(f"{name}*.[chp]*"):
+        shutil.copy(path, tmp_path)
+    source = tmp_path / f"{name}.c"
+    assert source.read_text().count(old) == 1
+    source.write_text(source.read_text().replace(old, new))
+    (one,) = workload.choose([str(tmp_path / f"{name}.py")])
+    return one
+
+
+#: For each workload a mistake in its kernel, and how the complaint begins.
+MISTAKES = {
+    "analytics": ("mine[r].amount, __ATOMIC", "mine[r].count, __ATOMIC", "count and sum"),
+    "bfs": ("&far, next, 0,", "&far, next + 1, 0,", "distances: "),
+    "deep_copy": ("row->data[i] += hmm_bid();", "", "sums by the GPU: "),
+    "gups": ("__atomic_fetch_xor", "__atomic_fetch_or", "the table: "),
+    "hash_table": ("args->keys[i], 1)", "args->keys[i], 2)", "values: "),
+    "histogram": ("b < BINS;", "b < BINS / 4;", "the bins: "),
+    "linked_list": ("hash * 31", "hash * 33", "count and hash: "),
+    "mailbox": ("3 * b->value", "2 * b->value", "the mailboxes: "),
+    "mappings": ("3 * args->x[i] + 1", "3 * args->x[i] + 2", "malloc: "),
+    "matmul": ("b[i][x]", "b[x][i]", "the product: "),
+    "max_flow": ("args->arrived, amount", "args->arrived, 1", "what arrived: "),
+    "one_pointer": ("0x9e3779b97f4a7c15 + i", "0x9e3779b97f4a7c15", "explicit: "),
+    "prefix_sum": ("before += s[hmm_ntid() - 1]", "before += s[0]", "the prefix sums: "),
+    "radix_sort": ("(DIGITS - 1)", "(DIGITS - 2)", "the keys: "),
+    "reduction": ("for (uint32_t by = 16;", "for (uint32_t by = 8;", "the sum: "),
+    "saxpy": ("a * x[i] + y[i]", "a * x[i] - y[i]", "y: "),
+    "spmv": ("args->column[i]]", "args->column[i] / 2]", "the product: "),
+    "stencil": ("x == n - 1 ||", "", "the grid "),
+    "training": ("args->mask[i] == 0", "args->mask[i] < 0", "the loss of step 1: "),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_result_is_found(machine: Machine, tmp_path: Path, name: str) -> None:
+    old, new, said = MISTAKES[name]
+    outcome = workload.run_one(machine, broken(tmp_path, name, old, new), "tiny")
+    assert outcome.verdict == "fail"
+    assert re.match(said, outcome.detail)
+
+
+TROUBLE = """'A workload that computes nothing and leaves trouble.'
+SIZES = {"tiny": {}, "small": {}, "large": {}}
+def run(gpu):
+    gpu.vm.agent.execute('''%s''')
+"""
+
+
+def in_trouble(vm: Machine, tmp_path: Path, command: str) -> workload.Outcome:
+    (tmp_path / "trouble.py").write_text(TROUBLE % command)
+    return workload.run_one(vm, workload.choose([str(tmp_path / "trouble.py")])[0], "tiny")
+
+
+def test_what_the_oracles_say(
+    spec: MachineSpec, snapshots: Snapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trouble of each kind, in a machine of its own; the last one ends it."""
+    monkeypatch.setattr(workload, "SETTLE_S", 0.5)
+    with snapshots.open(spec) as vm:
+        sound = in_trouble(vm, tmp_path, "true")
+        assert (sound.verdict, sound.detail) == ("pass", "")
+        keep = "for n in /dev/dri/renderD*; do sleep 99 <$n >/dev/null 2>&1 & done"
+        held = in_trouble(vm, tmp_path, keep)
+        assert held.verdict == "fail"
+        assert re.match(r"the driver still holds .*live_svms 1", held.detail)
+        vm.agent.check("killall sleep")
+        splat_ = in_trouble(vm, tmp_path, "echo 'BUG: a test says so' >/dev/kmsg")
+        assert splat_.verdict == "fail"
+        assert "BUG: a test says so" in splat_.detail
+        assert in_trouble(vm, tmp_path, "true").verdict == "pass"
+        died = in_trouble(vm, tmp_path, "echo c >/proc/sysrq-trigger")
+        assert died.verdict == "fail"
+        assert "sysrq" in died.detail.lower()
+
+
+def test_a_job_without_end_fails(machine: Machine, tmp_path: Path) -> None:
+    one = broken(tmp_path, "linked_list", "n->next)", "*(struct node *volatile *)&args->first)")
+    outcome = workload.run_one(machine, one, "tiny", timeout=1.0)
+    assert outcome.verdict == "fail"
+    assert "did not answer in 1000 ms" in outcome.detail
+
+
+def test_a_job_that_fails_names_its_line(machine: Machine, tmp_path: Path) -> None:
+    one = broken(tmp_path, "saxpy", "y[i] = a * x[i] + y[i];",
+                 "y[i] = a * x[i] + *(volatile float *)8;")  # fmt: skip
+    line = next(
+        n for n, text in enumerate((tmp_path / "saxpy.c").read_text().splitlines(), 1)
+        if "volatile" in text
+    )  # fmt: skip
+    report = rf"saxpy: access fault at 0x8 .* saxpy\.c:{line}"
+    with gpu.open(machine, folder=tmp_path) as g:
+        x, k = g.zeros(64, np.float32), g.kernels("saxpy.c")
+        with pytest.raises(gpu.JobFailed, match=report) as e:
+            k.launch("saxpy", 1, 32, x, x, 64, 1.0)
+    assert (e.value.error, e.value.line, e.value.address) == (errno.EFAULT, line, 8)
+    assert (e.value.file, e.value.function) == ("saxpy.c", "saxpy")
+    outcome = workload.run_one(machine, one, "tiny")
+    assert outcome.verdict == "fail"
+    assert f"saxpy.c:{line}" in outcome.detail
+
+
+def test_a_kernel_without_end(machine: Machine, tmp_path: Path) -> None:
+    """Ended by its budget, the next launch works; by the bench's patience, the session is over."""
+    (tmp_path / "k.c").write_text(
+        '#include "hmm_gpu_kernel.h"\nstruct args { uint64_t *x; };\n'
+        "HMM_KERNEL(loop, struct args)\n{\n\twhile (*(volatile uint64_t *)args->x == 0)\n\t\t;\n}\n"
+    )
+    with gpu.open(machine, folder=tmp_path) as g:
+        x, k = g.zeros(1, np.uint64), g.kernels("k.c")
+        with pytest.raises(gpu.JobFailed, match=r"budget.*k\.c:5") as e:
+            k.launch("loop", 1, 32, x, budget=10_000)
+        assert e.value.error == errno.ETIME
+        x.write(1)
+        k.launch("loop", 1, 32, x)
+        x.write(0)
+        with pytest.raises(SessionError, match="did not answer"):
+            k.launch("loop", 1, 32, x, timeout=0.5)
+        with pytest.raises(SessionError, match="closed"):
+            x.numpy()
+
+
+def test_an_interrupt_leaves_nothing(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a job runs that would go on for a minute: `clean` looks for what is left."""
+    (tmp_path / "k.c").write_text(
+        '#include "hmm_gpu_kernel.h"\nstruct args { uint64_t *x; };\n'
+        "HMM_KERNEL(loop, struct args)\n{\n\targs->x[0] = 1;\n"
+        "\tfor (;;)\n\t\thmm_compiler_barrier();\n}\n"
+    )
+    real = Channel.collect
+
+    def interrupted(self: Channel, *_: object) -> tuple[int, bytes]:
+        # The request is on its way, the answer is not: once.
+        monkeypatch.setattr(Channel, "collect", real)
+        raise KeyboardInterrupt
+
+    def work() -> None:
+        with gpu.open(machine, folder=tmp_path, vram=9) as g:
+            job = g.kernels("k.c").launch("loop", 1, 1, g.zeros(1, np.uint64), wait=False)
+            monkeypatch.setattr(Channel, "collect", interrupted)
+            job.wait(timeout=300)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    # With the agent still waiting for the job this would have no answer.
+    assert machine.agent.execute("echo here").output == "here\n"
+
+
+def test_arrays(machine: Machine) -> None:
+    with gpu.open(machine) as g:
+        data = np.arange(12, dtype=np.int16).reshape(3, 4)
+        x = g.array(data)
+        assert x.numpy().dtype == np.int16
+        assert (x.numpy() == data).all()
+        big = g.array(np.arange(3_000_000, dtype=np.uint32), "anon")  # in more than one message
+        assert big.to_device()[0] > 0
+        assert big.in_vram() > 0.9
+        assert big.numpy()[-1] == 2_999_999
+        assert big.in_vram() < 0.1
+        other = g.empty(big.shape, big.dtype, "shared")
+        g.copy(other, big)
+        assert (other.numpy() == big.numpy()).all()
+        with pytest.raises(UsageError, match="do not fit"):
+            g.copy(x, big)
+        big.free()
+        assert g.footprint == x.nbytes + other.nbytes
+        with pytest.raises(UsageError, match="no memory 'vram'"):
+            g.empty(1, np.int8, "vram")
+        with pytest.raises(SessionError, match="allocating"):
+            g.empty(1 << 40, np.int64, "stack")
+        assert (x.numpy() == data).all(), "a refused request is not the end"
+
+
+def test_a_file_that_does_not_compile(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "k.c").write_text("int x = nothing;\n")
+    with gpu.open(machine, folder=tmp_path) as g, pytest.raises(CompileError, match=r"k\.c:1:9"):
+        g.kernels("k.c")
+
+
+def test_the_command(
+    spec: MachineSpec, artifacts: Artifacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(command, "ensure", lambda *_: artifacts)
+    broken(tmp_path, "saxpy", "a * x[i] + y[i]", "a * x[i]")
+    out = tmp_path / "out.json"
+    names = ["spmv", str(tmp_path / "saxpy.py"), "reduction"]
+    status = command.main(
+        names, everything=False, size=command.Size.tiny, vram="2", limit=60.0, kernel="lts",
+        kernel_build=None, json_file=out, list_only=False,
+    )  # fmt: skip
+    data = json.loads(out.read_text())
+    assert status == 1
+    assert [(w["name"], w["verdict"]) for w in data["workloads"]] == [
+        ("spmv", "pass"), ("saxpy", "fail"), ("reduction", "pass")
+    ]  # fmt: skip
+    assert data["workloads"][0]["vram_pages"] == 2
+    assert data["workloads"][0]["counters"]["pages_evicted"] > 0
+    assert data["not_run"] == []
+    assert "2 of 3 passed" in capsys.readouterr().out
+
+
+# ---- docs/writing-workloads.md ----
+
+
+def blocks(language: str) -> list[str]:
+    text = (paths.project_root() / "docs" / "writing-workloads.md").read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_example_of_the_page(machine: Machine, tmp_path: Path) -> None:
+    """As a newcomer does it: two files, then the workload by its path."""
+    (tmp_path / "dot.c").write_text(blocks("c")[0])
+    (tmp_path / "dot.py").write_text(blocks("python")[0])
+    (one,) = workload.choose([str(tmp_path / "dot.py")])
+    assert one.what.startswith("A dot product")
+    for size in ("tiny", "small"):
+        outcome = workload.run_one(machine, one, size)
+        assert (outcome.verdict, outcome.detail) == ("pass", "")
+
+
+def test_the_session_of_the_page() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", blocks("python")[1]],
+        capture_output=True, text=True, timeout=300, check=False, env=os.environ,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^faults: [1-9]\d*$", done.stdout, re.MULTILINE)
+    assert done.stdout.endswith("last: 1998.0\n")

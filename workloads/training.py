@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Training of a two-layer network: weights stay on the GPU, each step brings a batch of images."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hmmbench.gpu import Array, Gpu, Kernels
+from hmmbench.workload import same
+
+SIZES = {
+    "tiny": {"pixels": 36, "hidden": 24, "batch": 16, "steps": 4},
+    "small": {"pixels": 64, "hidden": 48, "batch": 32, "steps": 6},
+    "large": {"pixels": 256, "hidden": 128, "batch": 64, "steps": 12},
+}
+
+CLASSES = 10
+RATE = 0.3
+BATCHES = 2
+GRID, BLOCK = 16, 64
+
+F32 = NDArray[np.float32]
+
+
+def on_gpu(
+    k: Kernels, a: Array, b: Array, c: Array, *, ta: bool = False, tb: bool = False,
+    relu: bool = False, mask: Array | int = 0,
+) -> None:  # fmt: skip
+    """c = a b, with either transposed, by the kernel."""
+    inner = a.shape[0] if ta else a.shape[1]
+    k.launch(
+        "product", GRID, BLOCK, a, b, c, *c.shape, inner,
+        *((1, a.shape[1]) if ta else (a.shape[1], 1)),
+        *((1, b.shape[1]) if tb else (b.shape[1], 1)), relu, mask,
+    )  # fmt: skip
+
+
+def in_order(a: F32, b: F32) -> F32:
+    """a b, each sum in the kernel's order."""
+    out = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        out += a[:, k : k + 1] * b[k : k + 1, :]
+    return out
+
+
+def run(gpu: Gpu, pixels: int, hidden: int, batch: int, steps: int) -> dict[str, str]:
+    rng = np.random.default_rng(15)
+
+    def normal(*shape: int) -> F32:
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    # What is learnt is another network's answer.
+    teacher = normal(pixels, CLASSES) / np.float32(np.sqrt(pixels))
+    images = [normal(batch, pixels) for _ in range(BATCHES)] * (steps // BATCHES)
+    answers = [in_order(x, teacher) for x in images]
+    w = normal(pixels, hidden) / np.float32(np.sqrt(pixels))
+    v = normal(hidden, CLASSES) / np.float32(np.sqrt(hidden))
+    scale, rate = np.float32(2 / CLASSES), np.float32(RATE / batch)
+
+    k = gpu.kernels("training.c")
+    gw, gv = gpu.array(w), gpu.array(v)
+    h, dh = (gpu.empty((batch, hidden), np.float32) for _ in range(2))
+    y, dy = (gpu.empty((batch, CLASSES), np.float32) for _ in range(2))
+    dw, dv = gpu.empty(w.shape, np.float32), gpu.empty(v.shape, np.float32)
+    rows = gpu.empty(batch, np.float32)
+    curve = []
+    for x, t in zip(images, answers, strict=True):
+        gx, gt = gpu.array(x), gpu.array(t)
+        on_gpu(k, gx, gw, h, relu=True)
+        on_gpu(k, h, gv, y)
+        k.launch("loss", GRID, BLOCK, y, gt, dy, rows, batch, CLASSES, scale)
+        curve.append(rows.numpy())
+        on_gpu(k, h, dy, dv, ta=True)
+        on_gpu(k, dy, gv, dh, tb=True, mask=h)
+        on_gpu(k, gx, dh, dw, ta=True)
+        k.launch("descend", GRID, BLOCK, gw, dw, w.size, rate)
+        k.launch("descend", GRID, BLOCK, gv, dv, v.size, rate)
+        gx.free()
+        gt.free()
+
+    for step, (x, t) in enumerate(zip(images, answers, strict=True)):
+        hid = np.maximum(in_order(x, w), np.float32(0))
+        off = in_order(hid, v) - t
+        want = np.zeros(batch, np.float32)
+        for c in range(CLASSES):
+            want += off[:, c] * off[:, c]
+        same(curve[step], want, f"the loss of step {step}")
+        slope = off * scale
+        to_v, to_hid = in_order(hid.T, slope), in_order(slope, v.T) * (hid != 0)
+        w = w - rate * in_order(x.T, to_hid)
+        v = v - rate * to_v
+    # Added up, so that a zero's sign, which no sum depends on, is not compared.
+    same(gw.numpy() + np.float32(0), w + np.float32(0), "weights of the first layer")
+    same(gv.numpy() + np.float32(0), v + np.float32(0), "weights of the second layer")
+    return {"loss": " ".join(f"{loss.mean():.2f}" for loss in curve)}
