@@ -379,7 +379,7 @@ bool hg_would_miss(HgEngine *e, unsigned asid, uint64_t va, HgFault *f)
     pthread_mutex_lock(&d->l2_lock);
     cached = l2_find(&d->l2, asid, vpn);
     pthread_mutex_unlock(&d->l2_lock);
-    return !cached && !walk(e, asid, va, &leaf, f) && f->reason == HG_REASON_PTE;
+    return !cached && !walk(e, asid, va, false, &leaf, f) && f->reason == HG_REASON_PTE;
 }
 
 HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned access, HgFault *f)
