@@ -164,6 +164,25 @@ def test_what_the_oracles_say(
         assert "sysrq" in died.detail.lower()
 
 
+def test_exceptions_of_the_workload(machine: Machine, tmp_path: Path) -> None:
+    def run(body: str) -> workload.Outcome:
+        text = f'"""D."""\nSIZES = {{"tiny": {{}}, "small": {{}}, "large": {{}}}}\n{body}\n'
+        (tmp_path / "mine.py").write_text(text)
+        (one,) = workload.choose([str(tmp_path / "mine.py")])
+        return workload.run_one(machine, one, "tiny")
+
+    failed = run("def run(gpu):\n    assert 1 == 2, 'no'")
+    assert (failed.verdict, failed.detail) == ("fail", "mine.py:4: AssertionError: no")
+    for body, said in (
+        ("def run(gpu):\n    return nothing", r"mine\.py:4: NameError: .*'nothing'"),
+        ("import nothing\ndef run(gpu): ...", r"mine\.py:3: ModuleNotFoundError"),
+        ("def run(gpu):\n    gpu.array([])", "without elements"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            run(body)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.py"]
+
+
 def test_a_job_without_end_fails(machine: Machine, tmp_path: Path) -> None:
     one = broken(tmp_path, "linked_list", "n->next)", "*(struct node *volatile *)&args->first)")
     outcome = workload.run_one(machine, one, "tiny", timeout=1.0)
