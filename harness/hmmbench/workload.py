@@ -129,16 +129,19 @@ def folder() -> Path:
 
 def find(where: Path | None = None) -> list[Workload]:
     """All workloads of a folder, by name.  Raises UsageError for one that is none."""
-    found = []
-    for path in sorted((where or folder()).glob("*.py")):
-        try:
-            text = ast.get_docstring(ast.parse(path.read_text())) or ""
-        except SyntaxError as error:
-            raise UsageError(f"{path}: line {error.lineno}: {error.msg}") from error
-        if not text:
-            raise UsageError(f"{path}: a docstring has to say what the workload shows")
-        found.append(Workload(path.stem, path, text.partition("\n")[0]))
-    return found
+    return [_read(path) for path in sorted((where or folder()).glob("*.py"))]
+
+
+def _read(path: Path) -> Workload:
+    try:
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    except SyntaxError as error:
+        raise UsageError(f"{path}: line {error.lineno}: {error.msg}") from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    if not text:
+        raise UsageError(f"{path}: a docstring has to say what the workload shows")
+    return Workload(path.stem, path, text.partition("\n")[0])
 
 
 def choose(names: Iterable[str], where: Path | None = None) -> list[Workload]:
@@ -150,10 +153,9 @@ def choose(names: Iterable[str], where: Path | None = None) -> list[Workload]:
     chosen = []
     for name in names:
         if name.endswith(".py"):
-            path = Path(name)
-            if not path.is_file():
+            if not Path(name).is_file():
                 raise UsageError(f"{name} is not a file")
-            chosen += [w for w in find(path.resolve().parent) if w.path == path.resolve()]
+            chosen.append(_read(Path(name).resolve()))
         elif name in known:
             chosen.append(known[name])
         else:
