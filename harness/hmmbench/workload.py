@@ -183,13 +183,14 @@ def load(workload: Workload) -> ModuleType:
 
 def run_one(
     vm: Machine, workload: Workload, size: str, vram: int | float | None = None,
-    timeout: float = 300.0, defines: Sequence[str] = (),
+    timeout: float = 300.0, defines: Sequence[str] = (), audit: str = "off",
 ) -> Outcome:  # fmt: skip
     """Run a workload in a machine and judge it.
 
     vram    -- pages, or as a float a factor of the footprint
     timeout -- seconds for one job
     defines -- for the preprocessor of its kernels
+    audit   -- which translations the device compares with the CPU's (docs/audit.md)
 
     Fails if the answer is wrong, a job ends with an error or not in time, the program in the guest
     dies, the driver holds something afterwards, the device saw a violation, or the guest's kernel
@@ -197,6 +198,7 @@ def run_one(
     """
     module = load(workload)
     outcome = Outcome(workload.name, size)
+    vm.set_audit(audit)
     try:
         _run(vm, workload, module, outcome, vram, timeout, defines)
         _oracles(vm, outcome)
