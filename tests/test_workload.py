@@ -88,8 +88,10 @@ def test_what_is_no_workload(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a file"):
         workload.choose([str(tmp_path / "x.py")])
     file = tmp_path / "x.py"
+    (tmp_path / "other.py").write_text("nothing to do with it (")
     for text, said in (
-        ("def (", "x.py: line 1"), ("x = 1\n", "docstring"), ('"""D."""\n', "no run"),
+        ("def (", "x.py: line 1"), ("\0", "x.py"),
+        ("x = 1\n", "docstring"), ('"""D."""\n', "no run"),
         ('"""D."""\nSIZES = {"tiny": {}}\ndef run(gpu): ...\n', "no small"),
     ):  # fmt: skip
         file.write_text(text)

@@ -13,8 +13,8 @@ the CPU (docs/writing-workloads.md).  NAME.py has
 from __future__ import annotations
 
 import ast
-import importlib.util
 import time
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmbench import gpu, paths
-from hmmbench.errors import UsageError, ViolationFound
+from hmmbench.errors import HmmbenchError, UsageError, ViolationFound
 from hmmbench.gpu.errors import SessionError, SessionOver
 from hmmbench.oracle import mirror, protocol, splat
 from hmmbench.vm.errors import AgentTimeout, VmDied
@@ -129,16 +129,19 @@ def folder() -> Path:
 
 def find(where: Path | None = None) -> list[Workload]:
     """All workloads of a folder, by name.  Raises UsageError for one that is none."""
-    found = []
-    for path in sorted((where or folder()).glob("*.py")):
-        try:
-            text = ast.get_docstring(ast.parse(path.read_text())) or ""
-        except SyntaxError as error:
-            raise UsageError(f"{path}: line {error.lineno}: {error.msg}") from error
-        if not text:
-            raise UsageError(f"{path}: a docstring has to say what the workload shows")
-        found.append(Workload(path.stem, path, text.partition("\n")[0]))
-    return found
+    return [_read(path) for path in sorted((where or folder()).glob("*.py"))]
+
+
+def _read(path: Path) -> Workload:
+    try:
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    except SyntaxError as error:
+        raise UsageError(f"{path}: line {error.lineno}: {error.msg}") from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    if not text:
+        raise UsageError(f"{path}: a docstring has to say what the workload shows")
+    return Workload(path.stem, path, text.partition("\n")[0])
 
 
 def choose(names: Iterable[str], where: Path | None = None) -> list[Workload]:
@@ -150,10 +153,9 @@ def choose(names: Iterable[str], where: Path | None = None) -> list[Workload]:
     chosen = []
     for name in names:
         if name.endswith(".py"):
-            path = Path(name)
-            if not path.is_file():
+            if not Path(name).is_file():
                 raise UsageError(f"{name} is not a file")
-            chosen += [w for w in find(path.resolve().parent) if w.path == path.resolve()]
+            chosen.append(_read(Path(name).resolve()))
         elif name in known:
             chosen.append(known[name])
         else:
@@ -163,11 +165,13 @@ def choose(names: Iterable[str], where: Path | None = None) -> list[Workload]:
 
 def load(workload: Workload) -> ModuleType:
     """Its Python file, executed.  Raises UsageError if SIZES or run is missing."""
-    spec = importlib.util.spec_from_file_location(f"workload_{workload.name}", workload.path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{workload.path} cannot be read as Python")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = ModuleType(f"workload_{workload.name}")
+    module.__file__ = str(workload.path)
+    try:
+        # Not imported: that would leave a __pycache__ beside the user's file.
+        exec(compile(workload.path.read_text(), workload.path, "exec"), module.__dict__)
+    except Exception as error:
+        raise _mistake(workload, error) from error
     sizes = getattr(module, "SIZES", None)
     if not callable(getattr(module, "run", None)) or not isinstance(sizes, dict):
         raise UsageError(f"{workload.path} has no run() or no SIZES")
@@ -179,13 +183,14 @@ def load(workload: Workload) -> ModuleType:
 
 def run_one(
     vm: Machine, workload: Workload, size: str, vram: int | float | None = None,
-    timeout: float = 300.0, defines: Sequence[str] = (),
+    timeout: float = 300.0, defines: Sequence[str] = (), audit: str = "off",
 ) -> Outcome:  # fmt: skip
     """Run a workload in a machine and judge it.
 
     vram    -- pages, or as a float a factor of the footprint
     timeout -- seconds for one job
     defines -- for the preprocessor of its kernels
+    audit   -- which translations the device compares with the CPU's (docs/audit.md)
 
     Fails if the answer is wrong, a job ends with an error or not in time, the program in the guest
     dies, the driver holds something afterwards, the device saw a violation, or the guest's kernel
@@ -193,6 +198,7 @@ def run_one(
     """
     module = load(workload)
     outcome = Outcome(workload.name, size)
+    vm.set_audit(audit)
     try:
         _run(vm, workload, module, outcome, vram, timeout, defines)
         _oracles(vm, outcome)
@@ -221,13 +227,28 @@ def _run(
                 outcome.figures = module.run(g, **module.SIZES[size]) or {}
             except (ViolationFound, SessionOver) as error:
                 outcome.verdict, outcome.detail = "fail", error.message
+            except AssertionError as error:
+                outcome.verdict = "fail"
+                outcome.detail = _mistake(workload, error).message
             except SessionError as error:
                 outcome.verdict, outcome.detail = "error", error.message
+            except HmmbenchError:
+                raise
+            except Exception as error:
+                raise _mistake(workload, error) from error
         outcome.seconds = round(time.monotonic() - begun, 3)
         outcome.gpu_seconds = round(g.busy_s, 3)
         outcome.footprint = g.largest
         outcome.vram_pages = g.vram_pages
         outcome.counters = {n: v for n, v in grown.items() if not n.startswith("live_")}
+
+
+def _mistake(workload: Workload, error: Exception) -> UsageError:
+    """An exception of the workload's own, with the line in its file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f.lineno for f in frames if f.filename == str(workload.path)]
+    where = f"{workload.path.name}:{lines[-1]}" if lines else workload.path.name
+    return UsageError(f"{where}: {type(error).__name__}: {error}")
 
 
 def _oracles(vm: Machine, outcome: Outcome) -> None:

@@ -21,7 +21,7 @@ from hmmbench.build import Artifacts
 from hmmbench.commands import workload as command
 from hmmbench.errors import UsageError
 from hmmbench.gpu.errors import CompileError, SessionError
-from hmmbench.oracle import splat
+from hmmbench.oracle import mirror, splat
 from hmmbench.vm.channel import Channel
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
@@ -65,8 +65,11 @@ def test_passes(machine: Machine, name: str, size: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_passes_with_half_the_vram(machine: Machine, name: str) -> None:
+    """And every translation that the GPU fetches is the CPU's."""
     (one,) = workload.choose([name])
-    outcome = workload.run_one(machine, one, "tiny", vram=0.5)
+    before = mirror.read(machine.violations()).checks
+    outcome = workload.run_one(machine, one, "tiny", vram=0.5, audit="fill")
+    assert mirror.read(machine.violations()).checks > before
     assert (outcome.verdict, outcome.detail) == ("pass", "")
     assert outcome.vram_pages is not None
     assert 0 < outcome.vram_pages * 4096 < max(outcome.footprint, 8192)
@@ -162,6 +165,25 @@ def test_what_the_oracles_say(
         died = in_trouble(vm, tmp_path, "echo c >/proc/sysrq-trigger")
         assert died.verdict == "fail"
         assert "sysrq" in died.detail.lower()
+
+
+def test_exceptions_of_the_workload(machine: Machine, tmp_path: Path) -> None:
+    def run(body: str) -> workload.Outcome:
+        text = f'"""D."""\nSIZES = {{"tiny": {{}}, "small": {{}}, "large": {{}}}}\n{body}\n'
+        (tmp_path / "mine.py").write_text(text)
+        (one,) = workload.choose([str(tmp_path / "mine.py")])
+        return workload.run_one(machine, one, "tiny")
+
+    failed = run("def run(gpu):\n    assert 1 == 2, 'no'")
+    assert (failed.verdict, failed.detail) == ("fail", "mine.py:4: AssertionError: no")
+    for body, said in (
+        ("def run(gpu):\n    return nothing", r"mine\.py:4: NameError: .*'nothing'"),
+        ("import nothing\ndef run(gpu): ...", r"mine\.py:3: ModuleNotFoundError"),
+        ("def run(gpu):\n    gpu.array([])", "without elements"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            run(body)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.py"]
 
 
 def test_a_job_without_end_fails(machine: Machine, tmp_path: Path) -> None:
@@ -278,7 +300,8 @@ def test_the_command(
     out = tmp_path / "out.json"
     names = ["spmv", str(tmp_path / "saxpy.py"), "reduction"]
     status = command.main(
-        names, everything=False, size=command.Size.tiny, vram="2", limit=60.0, kernel="lts",
+        names, everything=False, size=command.Size.tiny, vram="2", limit=60.0,
+        audit=command.options.Audit.fill, kernel="lts",
         kernel_build=None, json_file=out, list_only=False,
     )  # fmt: skip
     data = json.loads(out.read_text())

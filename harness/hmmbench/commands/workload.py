@@ -59,6 +59,10 @@ def main(
     limit: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="For one GPU job.")
     ] = 600.0,
+    audit: Annotated[
+        options.Audit,
+        typer.Option(help="Compare the GPU's translations with the CPU's page table (slower)."),
+    ] = options.Audit.off,
     kernel: options.Kernel = "lts",
     kernel_build: options.KernelBuild = None,
     json_file: options.JsonFile = None,
@@ -93,7 +97,9 @@ def main(
             for one in chosen:
                 stage.progress(len(done), len(chosen), one.name)
                 try:
-                    outcome = workload.run_one(vm, one, size, amount, limit)
+                    outcome = workload.run_one(
+                        vm, one, size, amount, limit, audit=audit.value
+                    )
                 except VmError as error:
                     outcome = workload.Outcome(one.name, size, "error", error.message)
                 done.append(outcome)
