@@ -149,12 +149,13 @@ def test_what_the_oracles_say(
     spec: MachineSpec, snapshots: Snapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trouble of each kind, in a machine of its own; the last one ends it."""
-    monkeypatch.setattr(workload, "SETTLE_S", 0.5)
     with snapshots.open(spec) as vm:
         sound = in_trouble(vm, tmp_path, "true")
         assert (sound.verdict, sound.detail) == ("pass", "")
         keep = "for n in /dev/dri/renderD*; do sleep 99 <$n >/dev/null 2>&1 & done"
-        held = in_trouble(vm, tmp_path, keep)
+        with monkeypatch.context() as impatient:
+            impatient.setattr(workload, "SETTLE_S", 0.5)
+            held = in_trouble(vm, tmp_path, keep)
         assert held.verdict == "fail"
         assert re.match(r"the driver still holds .*live_svms 1", held.detail)
         vm.agent.check("killall sleep")
@@ -188,9 +189,9 @@ def test_exceptions_of_the_workload(machine: Machine, tmp_path: Path) -> None:
 
 def test_a_job_without_end_fails(machine: Machine, tmp_path: Path) -> None:
     one = broken(tmp_path, "linked_list", "n->next)", "*(struct node *volatile *)&args->first)")
-    outcome = workload.run_one(machine, one, "tiny", timeout=1.0)
+    outcome = workload.run_one(machine, one, "tiny", timeout=5.0)
     assert outcome.verdict == "fail"
-    assert "did not answer in 1000 ms" in outcome.detail
+    assert "did not answer in 5000 ms" in outcome.detail
 
 
 def test_a_job_that_fails_names_its_line(machine: Machine, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hmmbench import workload
 from hmmbench.build import BuildRequest, ensure
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
+from hmmbench.gpu.errors import SessionError
 from hmmbench.report import check_writable, write_json
 from hmmbench.ui import Ui, stdout_is_terminal
 from hmmbench.vm.errors import VmError
@@ -100,7 +101,7 @@ def main(
                     outcome = workload.run_one(
                         vm, one, size, amount, limit, audit=audit.value
                     )
-                except VmError as error:
+                except (VmError, SessionError) as error:
                     outcome = workload.Outcome(one.name, size, "error", error.message)
                 done.append(outcome)
                 if outcome.verdict != "pass":
