@@ -36,6 +36,16 @@ def asked(q: int, *before: Op) -> str:
     return mapping.check(space, Op(OpKind.QUERY, len=p.PAGE), result)
 
 
+def test_a_page_taken_along_with_its_large_folio() -> None:
+    """Its entry of the CPU's is exclusive too, and looks like none; so only there, and only so."""
+    assert asked(GPU, mmap(512), policy(EXCLUSIVE)) == ""
+    assert "the CPU may only read" in asked(GPU, mmap(), policy(EXCLUSIVE))
+    assert "the CPU may only read" in asked(GPU, mmap(512))
+    assert "the CPU may only read" in asked(GPU, mmap(512), policy(EXCLUSIVE), policy(MAP))
+    assert "the CPU may only read" in asked(GPU | p.Q_CPU_READ, mmap(512), policy(EXCLUSIVE))
+    assert asked(GPU | p.Q_GPU_VRAM, mmap(512), policy(EXCLUSIVE))
+
+
 @pytest.mark.parametrize("mode", [EXCLUSIVE, p.POLICY_MIGRATE | p.POLICY_EXCLUSIVE])
 def test_atomics_beside_the_cpu(mode: int) -> None:
     assert "not exclusively its own" in asked(BOTH, mmap(), policy(mode))
