@@ -2,12 +2,7 @@
 /* Each block waits at its mailbox for questions and answers them, while the CPU waits for it. */
 #include "hmm_gpu_kernel.h"
 
-/* A cache line; `turn` is even: the GPU's word is next, odd: the CPU's. */
-struct box {
-	uint64_t turn;
-	uint64_t value;
-	uint64_t pad[6];
-};
+#include "mailbox.h"
 
 struct args {
 	struct box *boxes;

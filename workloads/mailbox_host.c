@@ -5,13 +5,9 @@
 
 #include "hmm_host.h"
 
-#define MAX_BOXES	16
+#include "mailbox.h"
 
-struct box {
-	uint64_t turn;
-	uint64_t value;
-	uint64_t pad[6];
-};
+#define MAX_BOXES	16
 
 struct args {
 	struct box *boxes;

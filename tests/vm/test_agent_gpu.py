@@ -17,6 +17,7 @@ import work
 from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, values
 
 from hmmbench import life, paths
+from hmmbench.gpu import build
 from hmmbench.guest import protocol as p
 from hmmbench.guest.agent import AgentError, ExecResult
 from hmmbench.guest.protocol import Acc, Access, Advice, Ast, MapKind, Op, OpKind, Program, Result
@@ -364,25 +365,9 @@ BROKEN = {
 
 
 @pytest.fixture(scope="module")
-def gpu_kernels(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def gpu_kernels() -> bytes:
     """libhmmgpu_kernels.c, linked."""
-    out = tmp_path_factory.mktemp("kernels")
-    driver = paths.driver_sources()
-    clang = next(c for c in ("clang", "clang-19", "clang-16", "clang-14") if shutil.which(c))
-    lld = next(c for c in ("ld.lld", "ld.lld-19", "ld.lld-16", "ld.lld-14") if shutil.which(c))
-    subprocess.run(
-        [clang, "--target=riscv64", "-march=rv64imafd", "-mabi=lp64d", "-mcmodel=medany", "-fPIE",
-         "-ffreestanding", "-O2", "-g", "-nostdlibinc", f"-I{driver / 'kernels'}",
-         f"-I{paths.device_sources() / 'include'}", "-c", str(HERE / "libhmmgpu_kernels.c"),
-         "-o", str(out / "k.o")],
-        check=True,
-    )  # fmt: skip
-    subprocess.run(
-        [lld, "-pie", "--no-dynamic-linker", "-e", "0", "-o", str(out / "k.elf"),
-         str(out / "k.o")],
-        check=True,
-    )  # fmt: skip
-    return (out / "k.elf").read_bytes()
+    return build.kernels(HERE / "libhmmgpu_kernels.c")
 
 
 def libhmmgpu_test(vm: Machine, library: Path, kernels: bytes, out: Path) -> ExecResult:

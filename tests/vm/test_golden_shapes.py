@@ -7,8 +7,6 @@ Counts only: nothing here depends on how fast the machine is.
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,8 @@ from pathlib import Path
 import pytest
 import work
 
-from hmmbench import life, paths
+from hmmbench import life
+from hmmbench.gpu import build
 from hmmbench.oracle import splat
 from hmmbench.trace import Traced, parse_ftrace
 from hmmbench.vm.machine import Machine
@@ -40,24 +39,10 @@ def machine(
 ) -> Iterator[Machine]:
     """One machine with the program and its kernels."""
     tmp = tmp_path_factory.mktemp("golden")
-    driver = paths.driver_sources()
-    clang = next(c for c in ("clang", "clang-19", "clang-16", "clang-14") if shutil.which(c))
-    lld = next(c for c in ("ld.lld", "ld.lld-19", "ld.lld-16", "ld.lld-14") if shutil.which(c))
-    subprocess.run(
-        [clang, "--target=riscv64", "-march=rv64ima", "-mabi=lp64", "-mcmodel=medany", "-fPIE",
-         "-ffreestanding", "-O2", "-nostdlibinc", f"-I{driver / 'kernels'}",
-         f"-I{paths.device_sources() / 'include'}", "-c", str(HERE / "golden_kernels.c"),
-         "-o", str(tmp / "k.o")],
-        check=True,
-    )  # fmt: skip
-    subprocess.run(
-        [lld, "-pie", "--no-dynamic-linker", "-e", "0", "-o", str(tmp / "k.elf"), str(tmp / "k.o")],
-        check=True,
-    )
     life.build_library(tmp)
     program = life.compile_c(HERE / "golden_shapes.c", tmp, tmp / "t", work.WARNINGS)
     with snapshots.open(spec) as vm:
-        vm.agent.write_file("/tmp/k.elf", (tmp / "k.elf").read_bytes())
+        vm.agent.write_file("/tmp/k.elf", build.kernels(HERE / "golden_kernels.c"))
         vm.agent.write_file("/tmp/t", program, 0o755)
         yield vm
         assert splat.scan(vm.console.text()) == []
