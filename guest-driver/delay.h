@@ -28,6 +28,7 @@
 	X(to_ram_before_finalize)	\
 	X(evict_after_setup)	\
 	X(fault_after_drain)	\
+	X(fault_before_cancel)	\
 	X(fault_before_replay)	\
 	X(sched_before_doorbell)	\
 	X(exclusive_before_entry)	\

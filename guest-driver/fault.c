@@ -47,7 +47,10 @@ void hg_fault_program(struct hg_device *hdev)
 	memset(fu->nrring, 0, HG_NRFAULT_RING * HG_FAULT_ENTRY_SIZE);
 	program_ring(hdev, HG_REG_FAULT, fu->ring_dma, HG_FAULT_RING);
 	program_ring(hdev, HG_REG_NRFAULT, fu->nrring_dma, HG_NRFAULT_RING);
+	spin_lock(&fu->lock);
 	fu->get = hg_read(hdev, HG_REG_FAULT + HG_FAULT_GET) & HG_FAULT_INDEX_MASK;
+	fu->taken += HG_FAULT_RING;
+	spin_unlock(&fu->lock);
 	fu->nrget = hg_read(hdev, HG_REG_NRFAULT + HG_FAULT_GET) & HG_FAULT_INDEX_MASK;
 }
 
@@ -76,8 +79,9 @@ static bool entry_valid(__le32 *e)
 static int drain(struct hg_device *hdev, unsigned int max)
 {
 	struct hg_fault_unit *fu = &hdev->fault;
+	u32 put, end, get = fu->get;
 	unsigned int n = 0;
-	u32 put, end;
+	u64 num = fu->taken;
 
 	down_read(&hdev->hw_sem);
 	if (!READ_ONCE(hdev->hw_live)) {
@@ -86,12 +90,12 @@ static int drain(struct hg_device *hdev, unsigned int max)
 	}
 	put = hg_read(hdev, HG_REG_FAULT + HG_FAULT_PUT);
 	end = put & HG_FAULT_INDEX_MASK;
-	if (end >= HG_FAULT_RING || (end == fu->get && !(put & HG_FAULT_OVERFLOW))) {
+	if (end >= HG_FAULT_RING || (end == get && !(put & HG_FAULT_OVERFLOW))) {
 		up_read(&hdev->hw_sem);
 		return -1;
 	}
-	while (fu->get != end && n < max) {
-		__le32 *e = fu->ring + fu->get * HG_FAULT_WORDS;
+	for (; get != end && n < max; num++) {
+		__le32 *e = fu->ring + get * HG_FAULT_WORDS;
 
 		if (entry_valid(e)) {
 			struct hg_fault *f = &fu->batch[n++];
@@ -99,6 +103,7 @@ static int drain(struct hg_device *hdev, unsigned int max)
 			f->addr = le32_to_cpu(e[HG_FE_ADDR_LO]) |
 				  (u64)le32_to_cpu(e[HG_FE_ADDR_HI]) << 32;
 			f->addr &= PAGE_MASK;
+			f->num = num;
 			f->asid = le32_to_cpu(e[HG_FE_ASID]) & 0xffff;
 			f->access = le32_to_cpu(e[HG_FE_INFO]) & 0xf;
 			f->reader = false;
@@ -111,14 +116,51 @@ static int drain(struct hg_device *hdev, unsigned int max)
 			/* lost; the replay makes the access fault again */
 			hg_inc(hdev, device_errors);
 			dev_err_ratelimited(hdev->drm.dev, "fault entry %u never became valid\n",
-					    fu->get);
+					    get);
 		}
 		WRITE_ONCE(e[HG_FE_FLAGS], 0);
-		fu->get = (fu->get + 1) % HG_FAULT_RING;
+		get = (get + 1) % HG_FAULT_RING;
 	}
+	spin_lock(&fu->lock);
+	fu->get = get;
+	fu->taken = num;
+	spin_unlock(&fu->lock);
 	if (put & HG_FAULT_OVERFLOW)
 		hg_inc(hdev, fault_overflows);
-	hg_write(hdev, HG_REG_FAULT + HG_FAULT_GET, fu->get | (put & HG_FAULT_OVERFLOW));
+	hg_write(hdev, HG_REG_FAULT + HG_FAULT_GET, get | (put & HG_FAULT_OVERFLOW));
+	up_read(&hdev->hw_sem);
+	return n;
+}
+
+/**
+ * hg_fault_count() - how many faults the device has written
+ * @hdev: device
+ *
+ * The number of the next entry of the ring.  An address space number may get a
+ * new owner while faults of the old one are in the ring, or in the worker's
+ * hands.  They are not the new owner's: to serve them would touch memory that it
+ * did not ask for, and to cancel them would end its jobs.  The device has written
+ * all of them when the old owner's contexts have become inactive, so they have
+ * lower numbers than what is counted after that, and all of the new owner's
+ * higher ones.  A reset only makes numbers go up.
+ *
+ * Return: the number; the worker has not taken that entry yet.
+ */
+u64 hg_fault_count(struct hg_device *hdev)
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+	u64 n;
+	u32 put;
+
+	down_read(&hdev->hw_sem);
+	spin_lock(&fu->lock);
+	n = fu->taken;
+	/* under the lock: the worker must not get past what is read here */
+	put = READ_ONCE(hdev->hw_live) ? hg_read(hdev, HG_REG_FAULT + HG_FAULT_PUT) : fu->get;
+	put &= HG_FAULT_INDEX_MASK;
+	if (put < HG_FAULT_RING)
+		n += (put + HG_FAULT_RING - fu->get) % HG_FAULT_RING;
+	spin_unlock(&fu->lock);
 	up_read(&hdev->hw_sem);
 	return n;
 }
@@ -160,6 +202,7 @@ static unsigned int dedupe(struct hg_device *hdev, struct hg_fault *f, unsigned 
 
 static void cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 cmd)
 {
+	hg_delay(fault_before_cancel);
 	down_read(&hdev->hw_sem);
 	if (READ_ONCE(hdev->hw_live)) {
 		hg_write64(hdev, HG_REG_CANCEL_ADDR, addr);
@@ -188,9 +231,7 @@ static void skip_satisfied(struct hg_svm *svm, struct hg_fault *f, unsigned int 
 
 	mutex_lock(&svm->pt_lock);
 	for (i = 0; i < n; i++) {
-		u64 pte = hg_mmu_lookup(svm, f[i].addr);
-
-		if (permits(pte, &f[i])) {
+		if (!f[i].done && permits(hg_mmu_lookup(svm, f[i].addr), &f[i])) {
 			f[i].done = true;
 			stale++;
 		}
@@ -363,10 +404,9 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 	struct hg_svm *svm = hg_svm_get(hdev, f->asid);
 	unsigned int i, j;
 
-	if (!svm) {
-		cancel(hdev, f->asid, 0, HG_CANCEL_GLOBAL | HG_CANCEL_SCOPE_ALL);
+	/* The contexts ended before the mirror did: nobody waits for an answer. */
+	if (!svm)
 		return;
-	}
 	if (!mmget_not_zero(svm->mm)) {
 		/* the process is gone */
 		cancel(hdev, f->asid, 0, HG_CANCEL_GLOBAL | HG_CANCEL_SCOPE_ALL);
@@ -374,6 +414,8 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 		return;
 	}
 	WRITE_ONCE(svm->faults, svm->faults + n);
+	for (i = 0; i < n; i++)
+		f[i].done = f[i].num < svm->first_fault;
 	for (i = 0; i < n; i = j) {
 		for (j = i + 1; j < n; j++)
 			if ((f[j].addr ^ f[i].addr) >> HG_HUGE_SHIFT)
@@ -460,6 +502,7 @@ int hg_fault_init(struct hg_device *hdev)
 	struct hg_fault_unit *fu = &hdev->fault;
 
 	INIT_WORK(&fu->work, hg_fault_work);
+	spin_lock_init(&fu->lock);
 	fu->ring = dma_alloc_coherent(dev, HG_FAULT_RING * HG_FAULT_ENTRY_SIZE, &fu->ring_dma,
 				      GFP_KERNEL);
 	fu->nrring = dma_alloc_coherent(dev, HG_NRFAULT_RING * HG_FAULT_ENTRY_SIZE,

@@ -235,6 +235,7 @@ struct hg_ce {
 /* One page that the GPU wants, after sorting and deduplication. */
 struct hg_fault {
 	u64 addr;
+	u64 num;		/* of the ring's entries: see hg_fault_count() */
 	u32 asid;
 	u8 access;		/* the strongest: HG_ACCESS_* */
 	bool reader;		/* others only want to read */
@@ -244,11 +245,14 @@ struct hg_fault {
 
 /**
  * struct hg_fault_unit - the replayable ring and its worker
- * @work: drains the ring; ordered queue, so the fields below have one user
+ * @work: drains the ring; ordered queue, so the fields below have one user if
+ *	nothing else is said
  * @wq: its queue
  * @ring: coherent memory the device writes
  * @nrring: same, non-replayable
  * @get, @nrget: software's index
+ * @taken: entries taken out of the ring since the start, or lost with a reset
+ * @lock: @get and @taken, of which others read the sum
  * @batch: HG_FAULT_BATCH_MAX entries
  * @want, @pfns: a window's requests and answers
  * @batches: since the start
@@ -264,6 +268,8 @@ struct hg_fault_unit {
 	dma_addr_t nrring_dma;
 	u32 get;
 	u32 nrget;
+	u64 taken;
+	spinlock_t lock;
 	struct hg_fault *batch;
 	unsigned long *want;
 	unsigned long *pfns;
@@ -432,6 +438,8 @@ struct hg_gather {
  *	hg_device.svms
  * @idle: completed when @ref reaches 0
  * @asid: number in the device
+ * @first_fault: entries of the ring from this number on are of this mirror, and
+ *	not of an earlier one with the same @asid; set before anybody finds it
  * @policy: HMM_GPU_POLICY_*; read without lock, any value is right
  * @pt_lock: the page tables, @gather, @dead, @gpu_*.  The invalidation callback
  *	holds it while it advances the notifier's sequence and clears entries;
@@ -455,6 +463,7 @@ struct hg_svm {
 	refcount_t ref;
 	struct completion idle;
 	u32 asid;
+	u64 first_fault;
 	u32 policy;
 
 	struct mutex pt_lock;
@@ -655,6 +664,7 @@ int hg_ce_run(struct hg_device *hdev, struct hg_ce_slot *slot);
 int hg_fault_init(struct hg_device *hdev);
 void hg_fault_fini(struct hg_device *hdev);
 void hg_fault_program(struct hg_device *hdev);
+u64 hg_fault_count(struct hg_device *hdev);
 void hg_fault_kick(struct hg_device *hdev);
 void hg_fault_drain_nonreplay(struct hg_device *hdev);
 

@@ -139,6 +139,7 @@ struct hg_svm *hg_svm_create(struct hg_device *hdev)
 	hg_live_add(hdev, svms, 1);
 	hg_live_add(hdev, asids, 1);
 	hg_live_add(hdev, mm_refs, 1);
+	svm->first_fault = hg_fault_count(hdev);
 	xa_store(&hdev->svms, svm->asid, svm, GFP_KERNEL);
 	return svm;
 
@@ -181,8 +182,9 @@ void hg_svm_put(struct hg_svm *svm)
  * hg_svm_destroy() - end of the file that owned the mirror
  * @svm: mirror; no context uses it any more
  *
- * The number stays taken until nothing can confuse an old fault with those of
- * its next owner.
+ * The number stays taken until nothing uses this mirror by it.  Faults that came
+ * too late for that are told by their place in the ring from those of the next
+ * owner: see hg_fault_count().
  */
 void hg_svm_destroy(struct hg_svm *svm)
 {

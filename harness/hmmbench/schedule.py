@@ -42,9 +42,11 @@ EXCLUSIVE = ("exclusive_before_entry", "exclusive_before_map")
 #: at each passage would make an example take seconds.
 DELAYS = ((500, 1000), (3000, 300), (8000, 100))
 
-#: Points passed a few times in an example, when a file is closed: these wait each time.
+#: Points passed a few times in an example, when a file is closed or a job fails: these wait each
+#: time.
 RARE = (
     "release_begin", "release_before_remove", "release_before_asid_free", "svm_closing_invalidate",
+    "fault_before_cancel",
 )  # fmt: skip
 RARE_DELAYS = ((3000, 1000), (8000, 1000))
 

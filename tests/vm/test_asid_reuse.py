@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An address space number gets its next owner while faults of the last one are on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import work
+from work import acc, flags, gpu, mmap, query, run_ops, statuses, values
+
+from hmmbench.guest import protocol as p
+from hmmbench.guest.protocol import F_NOWAIT, Acc, Op, OpKind
+from hmmbench.oracle import splat
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.snapshot import Snapshots
+from hmmbench.vm.spec import MachineSpec
+
+DELAYS = "/sys/kernel/debug/dri/0/delays"
+
+
+@pytest.fixture
+def vm(spec: MachineSpec, snapshots: Snapshots) -> Iterator[Machine]:
+    with snapshots.open(spec) as machine:
+        yield machine
+        machine.check()
+        assert splat.scan(machine.console.text()) == []
+        work.no_violation(machine)
+
+
+def set_delays(vm: Machine, *lines: str) -> None:
+    for line in lines:
+        vm.agent.write_file(DELAYS, f"{line}\n".encode(), mode=0)
+
+
+def test_a_fault_of_nobody_ends_no_job(vm: Machine) -> None:
+    """The worker finds no owner of a fault, and the number has one when it has decided."""
+    set_delays(
+        vm, "fault_after_drain 3000 1000", "release_before_asid_free 10000 1000",
+        "fault_before_cancel 40000 1000",
+    )  # fmt: skip
+    rounds = 6
+    ops = [mmap(rounds)]
+    for k in range(rounds):
+        phase = 4 * k
+        ops += [
+            gpu(acc(Acc.WRITE, k, 1), flags=F_NOWAIT, phase=phase + 1),
+            Op(OpKind.SLEEP, a=1000, phase=phase + 2),
+            Op(OpKind.CLOSE_GPU, phase=phase + 3),
+            gpu(acc(Acc.WRITE, k, 2), phase=phase + 4),
+        ]
+    result = run_ops(vm, ops)
+    assert [statuses(result)[4 * k + 4] for k in range(rounds)] == [0] * rounds
+
+
+def test_a_fault_of_the_last_owner_is_not_served_for_the_next(vm: Machine) -> None:
+    """What the last owner's job would have touched stays untouched."""
+    sleeps = (5_000, 20_000, 35_000, 50_000)
+    set_delays(vm, "fault_after_drain 30000 1000")
+    ops = [mmap(len(sleeps) + 1)]
+    for k, sleep in enumerate(sleeps):
+        phase = 5 * k
+        ops += [
+            gpu(acc(Acc.READ, 0), phase=phase + 1),
+            gpu(acc(Acc.WRITE, k + 1, 1), flags=F_NOWAIT, phase=phase + 2),
+            Op(OpKind.SLEEP, a=sleep, phase=phase + 3),
+            Op(OpKind.CLOSE_GPU, phase=phase + 4),
+            gpu(acc(Acc.READ, 0), phase=phase + 5),
+            query(len(sleeps) + 1, phase=phase + 5),
+        ]
+    result = run_ops(vm, ops)
+    for k in range(len(sleeps)):
+        assert values(result, 6 * k + 5) == [0]
+        assert flags(result, 6 * k + 6)[0] & p.Q_GPU_VALID
+        assert not flags(result, 6 * k + 6)[k + 1] & p.Q_GPU_VALID
