@@ -731,23 +731,29 @@ def _lazyfree(g: Generator, proc: Process) -> list[Op]:
 
 
 def _take(g: Generator, proc: Process) -> list[Op]:
-    """The GPU gets pages exclusively, while another thread gives them up and writes new ones."""
+    """The GPU gets pages exclusively, while another thread gives them up and writes new ones, or
+    moves them to VRAM."""
     rng = g.rng
     vma = rng.choice(_writable(proc))
     start, end = _few(g, vma)
+    move = rng.random() < 0.3
     g.first([Op(OpKind.POLICY, proc.number, arg=POLICY_MAP | POLICY_EXCLUSIVE)])
     out = [Op(OpKind.GPU_ACCESS, proc.number, acc=[
         g.access(vma, gp, lane, rng.choice(_WORDS), Acc.ADD)
         for lane, gp in enumerate([*range(start, end)] * rng.choice((1, 4, 8)))
     ])]  # fmt: skip
     for _ in range(rng.choice((1, 2, 4))):
-        out += [
-            Op(OpKind.SLEEP, proc.number, 1, a=rng.choice((100, 300, 1000, 3000))),
-            g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.DONTNEED),
-            _touch(g, proc, vma, start, end, Acc.WRITE),
-        ]
-        out[-1].actor = out[-2].actor = 1
+        out.append(Op(OpKind.SLEEP, proc.number, 1, a=rng.choice((100, 300, 1000, 3000))))
+        if move:
+            out.append(g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE))
+        else:
+            out.append(g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.DONTNEED))
+            out.append(_touch(g, proc, vma, start, end, Acc.WRITE))
+            out[-2].actor = 1
+        out[-1].actor = 1
     g.after = [
+        # An entry that is still exclusive keeps a page from coming home.
+        *([Op(OpKind.EVICT, proc.number, a=0)] if move else []),
         g.ranged(OpKind.QUERY, proc, start, end), _touch(g, proc, vma, start, end, Acc.READ),
     ]  # fmt: skip
     return out
