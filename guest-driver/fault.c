@@ -79,15 +79,17 @@ static bool entry_valid(__le32 *e)
 static int drain(struct hg_device *hdev, unsigned int max)
 {
 	struct hg_fault_unit *fu = &hdev->fault;
-	u32 put, end, get = fu->get;
+	u32 put, end, get;
 	unsigned int n = 0;
-	u64 num = fu->taken;
+	u64 num;
 
 	down_read(&hdev->hw_sem);
 	if (!READ_ONCE(hdev->hw_live)) {
 		up_read(&hdev->hw_sem);
 		return -1;
 	}
+	get = fu->get;
+	num = fu->taken;
 	put = hg_read(hdev, HG_REG_FAULT + HG_FAULT_PUT);
 	end = put & HG_FAULT_INDEX_MASK;
 	if (end >= HG_FAULT_RING || (end == get && !(put & HG_FAULT_OVERFLOW))) {
