@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from hmmbench.errors import UsageError
 from hmmbench.gpu import Gpu
 from hmmbench.workload import same
 
@@ -12,6 +13,8 @@ TILE = 16
 
 
 def run(gpu: Gpu, n: int) -> None:
+    if n % TILE:
+        raise UsageError(f"n has to be a multiple of {TILE}, {n} is none")
     rng = np.random.default_rng(6)
     a = rng.standard_normal((n, n), dtype=np.float32)
     b = rng.standard_normal((n, n), dtype=np.float32)
