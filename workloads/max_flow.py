@@ -10,7 +10,7 @@ from hmmbench.workload import WrongResult, same
 SIZES = {"tiny": {"side": 10}, "small": {"side": 32}, "large": {"side": 512}}
 
 GRID, BLOCK = 16, 128
-#: Stack of a thread.  The usual 4096 bytes of 512 lanes would be more than some of the grids.
+#: Bytes of stack a thread, which go to VRAM as well: the usual 4096 are a page for each lane.
 LOCAL = 256
 #: Far more than any of these needs.
 TURNS = 2000

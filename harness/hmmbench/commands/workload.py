@@ -66,8 +66,8 @@ def main(
         str | None,
         typer.Option(
             metavar="ARGUMENT[=V,...]",
-            help="A run with each value of an argument, by default 1/4 to 3 times its own."
-            " VRAM is what the run with its own needs, or --vram of it.",
+            help="A run with each value of an argument, by default 1/4 to 3 times the size's own."
+            " VRAM stays what the own value needs, or --vram of that.",
         ),
     ] = None,
     plot: Annotated[

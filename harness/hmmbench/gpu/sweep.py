@@ -107,7 +107,7 @@ def plot(outcomes: Sequence[Outcome], argument: str | None, where: str) -> str |
     xs = [_x(o, argument) for o in points]
     if argument:
         axis = Axis(xs, [(f"{x:g}", f"{_share(o):.2f}x") for x, o in zip(xs, points, strict=True)],
-                    (argument, "size of what can be in VRAM, of the limit"
+                    (argument, "data that can be in VRAM, in multiples of it"
                      if points[0].vram_pages else ""))  # fmt: skip
     else:
         axis = Axis(xs, [(f"{x:.3g}x", _mib(o.vram_pages or 0)) for x, o in
