@@ -14,12 +14,13 @@ from hmmbench.workload import same
 SIZES = {
     "tiny": {"pixels": 36, "hidden": 24, "batch": 16, "steps": 4},
     "small": {"pixels": 256, "hidden": 64, "batch": 128, "steps": 6},
-    "large": {"pixels": 784, "hidden": 512, "batch": 1024, "steps": 6},
+    "large": {"pixels": 784, "hidden": 512, "batch": 1024, "steps": 4},
 }
 
 CLASSES = 10
 RATE = 0.3
 BATCHES = 2
+PIECE = 64
 GRID, BLOCK = 16, 64
 
 F32 = NDArray[np.float32]
@@ -31,11 +32,16 @@ def on_gpu(
 ) -> None:  # fmt: skip
     """c = a b, with either transposed, by the kernel."""
     inner = a.shape[0] if ta else a.shape[1]
-    k.launch(
-        "product", GRID, BLOCK, a, b, c, *c.shape, inner,
-        *((1, a.shape[1]) if ta else (a.shape[1], 1)),
-        *((1, b.shape[1]) if tb else (b.shape[1], 1)), relu, mask,
-    )  # fmt: skip
+    # Sums over the batch go by pieces of it, so that a batch larger than VRAM passes through once.
+    piece = PIECE if ta else inner
+    for first in range(0, inner, piece):
+        end = min(first + piece, inner)
+        k.launch(
+            "product", GRID, BLOCK, a, b, c, *c.shape, first, end,
+            *((1, a.shape[1]) if ta else (a.shape[1], 1)),
+            *((1, b.shape[1]) if tb else (b.shape[1], 1)),
+            relu and end == inner, mask if end == inner else 0,
+        )  # fmt: skip
 
 
 def in_order(a: F32, b: F32) -> F32:
