@@ -22,6 +22,8 @@ HMM_KERNEL(answer, struct args)
 		} while (turn != 2 * r + 1);
 		for (uint32_t i = 0; i < BOX_WORDS; i++)
 			b->message[i] = 3 * b->message[i] + hmm_bid();
-		__atomic_store_n(&b->turn, 2 * r + 2, __ATOMIC_RELEASE);
+		/* Unless it was closed meanwhile: closed it stays. */
+		__atomic_compare_exchange_n(&b->turn, &turn, 2 * r + 2, 0, __ATOMIC_RELEASE,
+					    __ATOMIC_RELAXED);
 	}
 }
