@@ -14,7 +14,7 @@ from hmmbench.workload import same
 SIZES = {
     "tiny": {"pixels": 36, "hidden": 24, "batch": 16, "steps": 4},
     "small": {"pixels": 256, "hidden": 64, "batch": 128, "steps": 6},
-    "large": {"pixels": 784, "hidden": 512, "batch": 1024, "steps": 4},
+    "large": {"pixels": 256, "hidden": 256, "batch": 1024, "steps": 3},
 }
 
 CLASSES = 10
