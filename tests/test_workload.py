@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -11,10 +13,10 @@ from typer.testing import CliRunner
 
 from hmmbench import paths, workload
 from hmmbench.cli import make_app
-from hmmbench.commands.workload import vram_amount
+from hmmbench.commands.workload import vram_amount, vram_amounts
 from hmmbench.errors import UsageError
-from hmmbench.gpu import build
-from hmmbench.workload import WrongResult, close, same
+from hmmbench.gpu import build, plot, sweep
+from hmmbench.workload import Outcome, WrongResult, close, same, story
 
 ALL = workload.find()
 
@@ -71,15 +73,17 @@ def test_close_has_a_tolerance_and_no_nan() -> None:
 
 
 def test_amounts_of_vram() -> None:
-    assert vram_amount(None) is None
+    assert vram_amounts(None) == [None]
+    assert vram_amounts("0.5x,1x,64,all") == [0.5, 1.0, 64, None]
+    assert vram_amount("all") is None
     assert vram_amount("64") == 64
     half = vram_amount("0.5x")
     assert half == 0.5
     assert isinstance(half, float)
     assert isinstance(vram_amount("2x"), float)
-    for wrong in ("", "x", "0", "-3", "0x", "nanx", "infx", "1.5", "much", "9e99x"):
+    for wrong in ("", "x", "0", "-3", "0x", "nanx", "infx", "1.5", "much", "9e99x", "1x,", "1x 2x"):
         with pytest.raises(UsageError, match="--vram"):
-            vram_amount(wrong)
+            vram_amounts(wrong)
 
 
 def test_what_is_no_workload(tmp_path: Path) -> None:
@@ -99,10 +103,141 @@ def test_what_is_no_workload(tmp_path: Path) -> None:
             workload.load(workload.choose([str(file)])[0])
 
 
-@pytest.mark.parametrize("words", [[], ["saxpy", "--all"], ["saxpy", "--vram", "half"], ["nope"]])
-def test_wrong_use(words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "name workloads"), (["saxpy", "--all"], "name workloads"),
+        (["saxpy", "--vram", "half"], "--vram half"), (["nope"], "no workload nope"),
+        (["saxpy", "--sweep", "=3"], "--sweep =3"), (["saxpy", "--sweep", "n=1,x"], "--sweep n"),
+        (["saxpy", "--sweep", "n="], "--sweep n="), (["saxpy", "--sweep", "n=0"], "--sweep n=0"),
+        (["saxpy", "--sweep", "m"], "saxpy has no such number"),
+        (["saxpy", "--sweep", "n", "--vram", "1x,2x"], "one amount"),
+        (["saxpy", "--plot", "{}"], "--plot draws several runs"),
+        (["saxpy", "--vram", "1x,2x", "--plot", "{}/file"], "--plot .*file: File exists"),
+    ],
+)
+def test_wrong_use(words: list[str], said: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = [word.format(tmp_path) for word in words]
     done = CliRunner().invoke(make_app(("workload",)), ["workload", *words])
     assert isinstance(done.exception, UsageError)
+    assert re.search(said, done.exception.message)
+
+
+# ---- several runs ----
+
+
+def test_what_a_sweep_runs() -> None:
+    (one,) = workload.choose(["training"])
+    own = workload.load(one).SIZES["small"]["batch"]
+    trials = sweep.by_argument(one, "small", sweep.Sweep.parse("batch"), 1.0)
+    values = [t.change["batch"] for t in trials]
+    # The size's own first: it says how much VRAM the others have.
+    assert values[0] == own
+    assert sorted(values) == [int(own * m) for m in sweep.MULTIPLES]
+    assert {t.vram for t in trials} == {1.0}
+    few = sweep.by_argument(one, "small", sweep.Sweep.parse(f"batch=8,{own},8,16.4"), 99)
+    assert [t.change["batch"] for t in few] == [own, 8, 16]
+    assert all(type(t.change["batch"]) is int for t in trials + few)
+    assert [t.words for t in few] == [f"batch {own}", "batch 8", "batch 16"]
+    amounts = sweep.by_vram(one, [0.5, 64, None])
+    assert [t.words for t in amounts] == ["0.5x", "64 pages", "all VRAM"]
+    assert [t.words for t in sweep.by_vram(one, [0.5])] == [""]
+
+
+def runs(batches: list[int], vram: int = 1000) -> list[Outcome]:
+    """As of a workload that needs a page for each image, and slows down where VRAM ends."""
+    return [
+        Outcome(
+            "net", "small", movable=b, vram_pages=vram, seconds=b / 10, arguments={"batch": b},
+            figures={"images/s": 100.0 if b <= vram else 10.0},
+            story=story({"faults": b, "fault_batches": b // 8, "pages_to_device": b,
+                         "pages_evicted": max(0, b - vram)}),
+        )
+        for b in batches
+    ]  # fmt: skip
+
+
+def parts(svg: str) -> tuple[ElementTree.Element, list[str]]:
+    """The picture, which needs nothing from elsewhere, and its words."""
+    assert not re.search(r"href|url\(|@import|<script", svg)
+    root = ElementTree.fromstring(svg)
+    name = "{http://www.w3.org/2000/svg}text"
+    return root, [text.text or "" for text in root.iter(name)]
+
+
+def lines(root: ElementTree.Element) -> list[list[tuple[float, float]]]:
+    return [
+        [(float(x), float(y)) for x, y in (pair.split(",") for pair in p.get("points", "").split())]
+        for p in root.iter("{http://www.w3.org/2000/svg}polyline")
+    ]
+
+
+def test_the_plot_of_a_sweep() -> None:
+    batches = [250, 500, 1000, 2000, 3000]
+    drawn = sweep.plot(runs(batches)[::-1], "batch", "Linux 6.12, tcg")
+    assert drawn is not None
+    root, words = parts(drawn)
+    assert {"images/s", "MiB moved", "GPU faults", "250", "3000", "0.25x", "3.00x"} <= set(words)
+    assert "batch, logarithmic" in words
+    rate, *_ = drawings = lines(root)
+    assert [len(points) for points in drawings] == [5] * 6
+    assert [x for x, _ in rate] == sorted(x for x, _ in rate)
+    # Higher is more: y counts downwards.
+    assert rate[2][1] == rate[0][1] < rate[3][1]
+    # The limit is where the run needs exactly all of VRAM.
+    limits = root.findall(".//*[@class='limit']")
+    assert [float(limit.get("x1", "")) for limit in limits] == [rate[2][0]] * 3
+    assert "VRAM: 3.91 MiB" in words
+    # On the right of it nothing fits.
+    over = root.findall(".//*[@class='over']")
+    assert [float(o.get("x", "")) for o in over] == [rate[2][0]] * 3
+
+
+def test_the_plot_of_amounts_of_vram() -> None:
+    outcomes = [runs([1000], vram)[0] for vram in (500, 1000, 1500)]
+    for o in outcomes:
+        o.figures = {}
+    outcomes.append(Outcome("net", "small", "fail", vram_pages=9, movable=1000))
+    drawn = sweep.plot(outcomes, None, "here")
+    assert drawn is not None
+    root, words = parts(drawn)
+    assert {"seconds", "0.5x", "1x", "1.5x", "1.95", "5.86"} <= set(words)
+    assert any(w.startswith("1 of 4 runs") for w in words)
+    limits = root.findall(".//*[@class='limit']")
+    assert [float(limit.get("x1", "")) for limit in limits] == [lines(root)[0][1][0]] * 3
+    # On the left of it nothing fits.
+    assert all(float(o.get("x", "")) == plot.LEFT for o in root.findall(".//*[@class='over']"))
+
+
+def test_a_plot_needs_two_points() -> None:
+    assert sweep.plot([], None, "") is None
+    assert sweep.plot(runs([1000]), "batch", "") is None
+    failed = runs([500, 1000])
+    failed[0].verdict = "fail"
+    assert sweep.plot(failed, "batch", "") is None
+
+
+def test_a_plot_where_the_limit_is_far_away() -> None:
+    for vram, shaded in ((10, True), (100_000, False)):
+        drawn = sweep.plot(runs([250, 500], vram), "batch", "here")
+        assert drawn is not None
+        root, _ = parts(drawn)
+        assert root.findall(".//*[@class='limit']") == []
+        widths = [float(o.get("width", "")) for o in root.findall(".//*[@class='over']")]
+        assert all((w > 300) == shaded for w in widths)
+
+
+def test_a_plot_escapes_its_words_and_takes_any_numbers() -> None:
+    panel = plot.Panel("a<b & 'c'", [plot.Line("<x>", [0.0, None, 0.0])])
+    axis = plot.Axis([1.0, 2.0, 3.0], [("<", ""), ("&", ""), ('"', "")], ("x", ""))
+    _, words = parts(plot.chart("<t>", ["<note>"], axis, [panel]))
+    assert {"a<b & 'c'", "<t>", "<note>", "<", "&"} <= set(words)
+    for top in (1e-9, 0.37, 1, 999.5, 1e12):
+        ticks = plot._ticks(top, 4)
+        assert ticks[0] == 0
+        assert ticks[-1] >= top * 0.998
+        assert 2 <= len(ticks) <= 6
 
 
 def test_readme_and_docs_name_the_command() -> None:

@@ -6,17 +6,24 @@
 
 struct args {
 	struct box *boxes;
-	uint64_t rounds;
 };
 
 HMM_KERNEL(answer, struct args)
 {
 	struct box *b = &args->boxes[hmm_bid()];
 
-	for (uint64_t r = 0; r < args->rounds; r++) {
-		while (__atomic_load_n(&b->turn, __ATOMIC_ACQUIRE) != 2 * r + 1)
-			;
-		b->value = 3 * b->value + hmm_bid();
-		__atomic_store_n(&b->turn, 2 * r + 2, __ATOMIC_RELEASE);
+	for (uint64_t r = 0;; r++) {
+		uint64_t turn;
+
+		do {
+			turn = __atomic_load_n(&b->turn, __ATOMIC_ACQUIRE);
+			if (turn == BOX_CLOSED)
+				return;
+		} while (turn != 2 * r + 1);
+		for (uint32_t i = 0; i < BOX_WORDS; i++)
+			b->message[i] = 3 * b->message[i] + hmm_bid();
+		/* Unless it was closed meanwhile: closed it stays. */
+		__atomic_compare_exchange_n(&b->turn, &turn, 2 * r + 2, 0, __ATOMIC_RELEASE,
+					    __ATOMIC_RELAXED);
 	}
 }

@@ -7,7 +7,7 @@ from hmmbench.gpu import Gpu
 from hmmbench.gpu.session import MEMORY
 from hmmbench.workload import same
 
-SIZES = {"tiny": {"n": 1500}, "small": {"n": 12_000}, "large": {"n": 60_000}}
+SIZES = {"tiny": {"n": 1500}, "small": {"n": 6_000}, "large": {"n": 60_000}}
 
 FILE = "/tmp/hmmbench-mappings.bin"
 

@@ -5,13 +5,16 @@
  */
 #include "hmm_gpu_kernel.h"
 
-/* c[rows][columns] = sum over k of a * b; a and b are reached by steps, so either may be transposed. */
+/*
+ * c[rows][columns] = sum over k of a * b; a and b are reached by steps, so either may be
+ * transposed.  A long sum may be made in pieces: from k, which is 0 in the first, to end.
+ */
 struct product {
 	const float *a, *b;
 	float *c;
-	uint64_t rows, columns, inner;
+	uint64_t rows, columns, k, end;
 	uint64_t a_row, a_k, b_k, b_column;
-	uint64_t relu;		/* negative results become 0 */
+	uint64_t relu;		/* negative results become 0 (of the last piece) */
 	const float *mask;	/* where this is 0 the result is; NULL: nowhere */
 };
 
@@ -22,9 +25,9 @@ HMM_KERNEL(product, struct product)
 	for (uint64_t i = hmm_thread(); i < n; i += hmm_threads()) {
 		const float *a = args->a + i / args->columns * args->a_row;
 		const float *b = args->b + i % args->columns * args->b_column;
-		float sum = 0;
+		float sum = args->k ? args->c[i] : 0;
 
-		for (uint64_t k = 0; k < args->inner; k++)
+		for (uint64_t k = args->k; k < args->end; k++)
 			sum += a[k * args->a_k] * b[k * args->b_k];
 		if ((args->relu && sum < 0) || (args->mask && args->mask[i] == 0))
 			sum = 0;

@@ -7,7 +7,8 @@ the CPU (docs/writing-workloads.md).  NAME.py has
     a docstring   -- its first line says what the workload shows
     SIZES         -- {"tiny": {...}, "small": {...}, "large": {...}}: arguments of run()
     run(gpu, ...) -- does it, and calls same() or close() on what came out; may return a dict of
-                     figures of its own, for the JSON
+                     figures of its own, for the JSON; of a figure "SOMETHING/s" a sweep makes a
+                     plot (hmmbench.gpu.sweep)
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import ast
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +28,8 @@ from numpy.typing import ArrayLike
 from hmmbench import gpu, paths
 from hmmbench.errors import HmmbenchError, UsageError, ViolationFound
 from hmmbench.gpu.errors import SessionError, SessionOver
+from hmmbench.gpu.session import Progress
+from hmmbench.guest.protocol import PAGE
 from hmmbench.oracle import mirror, protocol, splat
 from hmmbench.vm.errors import AgentTimeout, VmDied
 from hmmbench.vm.machine import Machine
@@ -105,8 +108,11 @@ class Outcome:
     detail      -- what is wrong; empty if nothing is
     seconds     -- of the run, data in and out included, on this host
     gpu_seconds -- of those, waiting for jobs
-    footprint   -- bytes
+    footprint   -- bytes, the largest it was
+    movable     -- pages of it that the driver can put into VRAM, the most there were
     vram_pages  -- the limit of VRAM during the run, None: all of it
+    arguments   -- of run()
+    story       -- what the run was about, in bytes and events: see story()
     counters    -- by how much they grew (gauges left out)
     """
 
@@ -117,10 +123,35 @@ class Outcome:
     seconds: float = 0.0
     gpu_seconds: float = 0.0
     footprint: int = 0
+    movable: int = 0
     vram_pages: int | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    story: dict[str, int] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
     #: what run() returned: figures of the workload's own
     figures: dict[str, Any] = field(default_factory=dict)
+    #: which of several runs of the workload it is
+    words: str = ""
+
+
+def story(counters: Mapping[str, int]) -> dict[str, int]:
+    """Of how counters grew, what tells most.
+
+    faults, batches  -- of the GPU, and the service's rounds they came in
+    cpu_faults       -- of the CPU, on pages in VRAM
+    bytes_to_vram, bytes_back -- migrated; back counts evicted pages, too
+    evictions, bytes_evicted  -- of chunks of VRAM that had to make room
+    """
+    pages = {n: PAGE * counters.get(f"pages_{n}", 0) for n in ("to_device", "to_system", "evicted")}
+    return {
+        "faults": counters.get("faults", 0),
+        "batches": counters.get("fault_batches", 0),
+        "cpu_faults": counters.get("cpu_faults", 0),
+        "bytes_to_vram": pages["to_device"],
+        "bytes_back": pages["to_system"],
+        "evictions": counters.get("evictions", 0),
+        "bytes_evicted": pages["evicted"],
+    }
 
 
 def folder() -> Path:
@@ -184,23 +215,30 @@ def load(workload: Workload) -> ModuleType:
 def run_one(
     vm: Machine, workload: Workload, size: str, vram: int | float | None = None,
     timeout: float = 300.0, defines: Sequence[str] = (), audit: str = "off",
+    change: Mapping[str, Any] | None = None, progress: Progress | None = None,
 ) -> Outcome:  # fmt: skip
     """Run a workload in a machine and judge it.
 
-    vram    -- pages, or as a float a factor of the footprint
-    timeout -- seconds for one job
-    defines -- for the preprocessor of its kernels
-    audit   -- which translations the device compares with the CPU's (docs/audit.md)
+    vram     -- pages, or as a float a factor of what can be in VRAM of the footprint
+    timeout  -- seconds for one job
+    defines  -- for the preprocessor of its kernels
+    audit    -- which translations the device compares with the CPU's (docs/audit.md)
+    change   -- arguments of run() that are not the size's
+    progress -- told how far the workload is, if it says so
 
     Fails if the answer is wrong, a job ends with an error or not in time, the program in the guest
     dies, the driver holds something afterwards, the device saw a violation, or the guest's kernel
     complained, hangs or died.  What says nothing about the GPU is raised: UsageError, VmError.
     """
     module = load(workload)
-    outcome = Outcome(workload.name, size)
+    outcome = Outcome(workload.name, size, arguments={**module.SIZES[size], **(change or {})})
     vm.set_audit(audit)
     try:
-        _run(vm, workload, module, outcome, vram, timeout, defines)
+        with gpu.open(
+            vm, host=workload.host, folder=workload.path.parent, vram=vram, timeout=timeout,
+            defines=defines, progress=progress,
+        ) as g:  # fmt: skip
+            _run(g, workload, module, outcome)
         _oracles(vm, outcome)
     except AgentTimeout as error:
         _oracle(outcome, [f"the guest hangs: {error.message}"])
@@ -212,35 +250,28 @@ def run_one(
     return outcome
 
 
-def _run(
-    vm: Machine, workload: Workload, module: ModuleType, outcome: Outcome,
-    vram: int | float | None, timeout: float, defines: Sequence[str],
-) -> None:  # fmt: skip
-    size = outcome.size
-    with gpu.open(
-        vm, host=workload.host, folder=workload.path.parent, vram=vram, timeout=timeout,
-        defines=defines,
-    ) as g:  # fmt: skip
-        begun = time.monotonic()
-        with g.counting() as grown:
-            try:
-                outcome.figures = module.run(g, **module.SIZES[size]) or {}
-            except (ViolationFound, SessionOver) as error:
-                outcome.verdict, outcome.detail = "fail", error.message
-            except AssertionError as error:
-                outcome.verdict = "fail"
-                outcome.detail = _mistake(workload, error).message
-            except SessionError as error:
-                outcome.verdict, outcome.detail = "error", error.message
-            except HmmbenchError:
-                raise
-            except Exception as error:
-                raise _mistake(workload, error) from error
-        outcome.seconds = round(time.monotonic() - begun, 3)
-        outcome.gpu_seconds = round(g.busy_s, 3)
-        outcome.footprint = g.largest
-        outcome.vram_pages = g.vram_pages
-        outcome.counters = {n: v for n, v in grown.items() if not n.startswith("live_")}
+def _run(g: gpu.Gpu, workload: Workload, module: ModuleType, outcome: Outcome) -> None:
+    begun = time.monotonic()
+    with g.counting() as grown:
+        try:
+            outcome.figures = module.run(g, **outcome.arguments) or {}
+        except (ViolationFound, SessionOver) as error:
+            outcome.verdict, outcome.detail = "fail", error.message
+        except AssertionError as error:
+            outcome.verdict = "fail"
+            outcome.detail = _mistake(workload, error).message
+        except SessionError as error:
+            outcome.verdict, outcome.detail = "error", error.message
+        except HmmbenchError:
+            raise
+        except Exception as error:
+            raise _mistake(workload, error) from error
+    outcome.seconds = round(time.monotonic() - begun, 3)
+    outcome.gpu_seconds = round(g.busy_s, 3)
+    outcome.footprint, outcome.movable = g.largest, g.most_movable
+    outcome.vram_pages = g.vram_pages
+    outcome.counters = {n: v for n, v in grown.items() if not n.startswith("live_")}
+    outcome.story = story(outcome.counters)
 
 
 def _mistake(workload: Workload, error: Exception) -> UsageError:

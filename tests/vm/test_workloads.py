@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,6 +62,8 @@ def test_passes(machine: Machine, name: str, size: str) -> None:
     assert outcome.counters["jobs_done"] > 0
     assert outcome.counters["dev_instrs"] > 0
     assert outcome.footprint > 0
+    assert outcome.story["faults"] >= outcome.story["batches"] > 0
+    assert outcome.arguments == workload.load(one).SIZES[size]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -72,7 +75,7 @@ def test_passes_with_half_the_vram(machine: Machine, name: str) -> None:
     assert mirror.read(machine.violations()).checks > before
     assert (outcome.verdict, outcome.detail) == ("pass", "")
     assert outcome.vram_pages is not None
-    assert 0 < outcome.vram_pages * 4096 < max(outcome.footprint, 8192)
+    assert 0 < outcome.vram_pages <= -(-outcome.movable // 2)
 
 
 def test_stories(machine: Machine) -> None:
@@ -87,7 +90,17 @@ def test_stories(machine: Machine) -> None:
     assert ways["prefetched"]["faults"] < ways["unified"]["faults"]
     assert ways["explicit"]["engine_copy_bytes"] > ways["unified"]["engine_copy_bytes"]
     assert run("stencil", 0.5).counters["pages_evicted"] > 0
-    assert run("mailbox").counters["pages_to_device"] == 0
+    assert run("mailbox").story["bytes_to_vram"] == 0
+    # The columns are read where they are: half of the rest does not hold the table.
+    assert run("analytics", 0.5).story["evictions"] > 0
+
+
+def test_progress_is_told(machine: Machine) -> None:
+    told: list[tuple[int, int, str]] = []
+    (one,) = workload.choose(["training"])
+    workload.run_one(machine, one, "tiny", progress=lambda *words: told.append(words))
+    steps = workload.load(one).SIZES["tiny"]["steps"]
+    assert told == [(step, steps, "steps") for step in range(steps)]
 
 
 def broken(tmp_path: Path, name: str, old: str, new: str) -> workload.Workload:
@@ -110,7 +123,7 @@ MISTAKES = {
     "hash_table": ("args->keys[i], 1)", "args->keys[i], 2)", "values: "),
     "histogram": ("b < BINS;", "b < BINS / 4;", "the bins: "),
     "linked_list": ("hash * 31", "hash * 33", "count and hash: "),
-    "mailbox": ("3 * b->value", "2 * b->value", "the mailboxes: "),
+    "mailbox": ("3 * b->message", "2 * b->message", "answer 1 of box 0: "),
     "mappings": ("3 * args->x[i] + 1", "3 * args->x[i] + 2", "malloc: "),
     "matmul": ("b[i][x]", "b[x][i]", "the product: "),
     "max_flow": ("args->arrived, amount", "args->arrived, 1", "what arrived: "),
@@ -192,6 +205,34 @@ def test_a_job_without_end_fails(machine: Machine, tmp_path: Path) -> None:
     outcome = workload.run_one(machine, one, "tiny", timeout=5.0)
     assert outcome.verdict == "fail"
     assert "did not answer in 5000 ms" in outcome.detail
+
+
+def impatient_mailbox(tmp_path: Path, old: str, new: str) -> workload.Workload:
+    """A broken copy that does not wait for a minute; ten seconds are very many rounds."""
+    one = broken(tmp_path, "mailbox", old, new)
+    text = one.path.read_text()
+    assert text.count("PATIENCE, LOOK = 60.0,") == 1
+    one.path.write_text(text.replace("PATIENCE, LOOK = 60.0,", "PATIENCE, LOOK = 10.0,"))
+    return one
+
+
+def test_a_mailbox_without_answers_fails(machine: Machine, tmp_path: Path) -> None:
+    """One block waits for a turn that never comes: it is said which, and nothing hangs."""
+    one = impatient_mailbox(
+        tmp_path, "turn != 2 * r + 1", "turn != 2 * r + 1 + hmm_bid() * (r == 3)"
+    )
+    outcome = workload.run_one(machine, one, "tiny")
+    assert outcome.verdict == "fail"
+    assert re.match(r"a box had no answer for 10 s; rounds of each: \[\d+, 3\]", outcome.detail)
+
+
+def test_a_mailbox_whose_gpu_side_dies_names_the_line(machine: Machine, tmp_path: Path) -> None:
+    one = impatient_mailbox(
+        tmp_path, "uint64_t turn;", "uint64_t turn = r == 5 ? *(volatile uint64_t *)8 : 0;"
+    )
+    outcome = workload.run_one(machine, one, "tiny")
+    assert outcome.verdict == "fail"
+    assert re.search(r"access fault at 0x8 .*mailbox\.c:\d+", outcome.detail)
 
 
 def test_a_job_that_fails_names_its_line(machine: Machine, tmp_path: Path) -> None:
@@ -286,6 +327,33 @@ def test_arrays(machine: Machine) -> None:
         assert (x.numpy() == data).all(), "a refused request is not the end"
 
 
+def test_what_can_be_in_vram(machine: Machine, tmp_path: Path) -> None:
+    """Pages, each once; the factor of --vram is of them."""
+    (tmp_path / "k.c").write_text(
+        '#include "hmm_gpu_kernel.h"\nstruct args { uint64_t *x; };\n'
+        "HMM_KERNEL(one, struct args)\n{\n\targs->x[0] = 1;\n}\n"
+    )
+    with gpu.open(machine, folder=tmp_path, vram=0.5) as g:
+        first = g.zeros(8, np.uint64, "stack")
+        g.zeros(8, np.uint64, "stack")
+        assert g.movable == 1, "neighbours on one page"
+        g.zeros(8192, np.uint8, "shared")
+        g.zeros(8192, np.uint8, "file", "/tmp/hmmbench-test.bin")
+        machine.agent.check("rm /tmp/hmmbench-test.bin")
+        assert g.movable == 1, "these stay where they are"
+        big = g.zeros(40 * 4096, np.uint8, "anon")
+        kernels = g.kernels("k.c")
+        assert g.movable == 1 + 40 + 1
+        kernels.launch("one", 1, 1, first)
+        assert g.vram_pages == 21
+        big.free()
+        g.claim(5000)
+        assert g.movable == 1 + 1 + 2
+        assert g.most_movable == 42
+        kernels.launch("one", 1, 1, first)
+        assert g.vram_pages == 2
+
+
 def test_a_file_that_does_not_compile(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "k.c").write_text("int x = nothing;\n")
     with gpu.open(machine, folder=tmp_path) as g, pytest.raises(CompileError, match=r"k\.c:1:9"):
@@ -301,8 +369,8 @@ def test_the_command(
     out = tmp_path / "out.json"
     names = ["spmv", str(tmp_path / "saxpy.py"), "reduction"]
     status = command.main(
-        names, everything=False, size=command.Size.tiny, vram="2", limit=60.0,
-        audit=command.options.Audit.fill, kernel="lts",
+        names, everything=False, size=command.Size.tiny, vram="2", sweep=None, plot=None,
+        limit=60.0, audit=command.options.Audit.fill, kernel="lts",
         kernel_build=None, json_file=out, list_only=False,
     )  # fmt: skip
     data = json.loads(out.read_text())
@@ -314,6 +382,66 @@ def test_the_command(
     assert data["workloads"][0]["counters"]["pages_evicted"] > 0
     assert data["not_run"] == []
     assert "2 of 3 passed" in capsys.readouterr().out
+
+
+def command_of(
+    artifacts: Artifacts, monkeypatch: pytest.MonkeyPatch, names: list[str], out: Path,
+    **options: object,
+) -> tuple[int, list[dict[str, Any]]]:  # fmt: skip
+    """The command at size tiny: its exit status, and the runs of its JSON."""
+    monkeypatch.setattr(command, "ensure", lambda *_: artifacts)
+    usual = {"everything": False, "size": command.Size.tiny, "vram": None, "sweep": None,
+             "limit": 60.0, "audit": command.options.Audit.off, "kernel": "lts",
+             "kernel_build": None, "list_only": False}  # fmt: skip
+    status = command.main(
+        names, **(usual | options), plot=out / "plots", json_file=out / "out.json"
+    )  # type: ignore[arg-type]
+    return status, json.loads((out / "out.json").read_text())["workloads"]
+
+
+def test_a_sweep_across_the_limit_of_vram(
+    artifacts: Artifacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """All of the runs have the VRAM that the first one needs; the largest does not fit."""
+    status, ran = command_of(
+        artifacts, monkeypatch, ["training"], tmp_path, sweep="batch=4,16,64"
+    )
+    assert status == 0
+    assert [r["arguments"]["batch"] for r in ran] == [16, 4, 64]
+    assert len({r["vram_pages"] for r in ran}) == 1
+    assert ran[0]["movable"] == ran[0]["vram_pages"]
+    assert ran[2]["movable"] > ran[2]["vram_pages"]
+    assert ran[2]["story"]["evictions"] > ran[1]["story"]["evictions"]
+    assert all(r["figures"]["images/s"] > 0 for r in ran)
+    drawn = (tmp_path / "plots" / "training.svg").read_text()
+    assert "images/s" in drawn
+    assert "does not fit" in drawn
+    assert "training.svg" in capsys.readouterr().out
+
+
+def test_amounts_of_vram_and_a_first_run_that_fails(
+    artifacts: Artifacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    status, ran = command_of(
+        artifacts, monkeypatch, ["max_flow"], tmp_path, vram="0.5x,1x,all"
+    )
+    assert status == 0
+    assert [r["words"] for r in ran] == ["0.5x", "1x", "all VRAM"]
+    assert ran[0]["vram_pages"] < ran[1]["vram_pages"]
+    assert ran[2]["vram_pages"] is None
+    assert ran[0]["story"]["evictions"] > 0 == ran[2]["story"]["evictions"]
+    assert (tmp_path / "plots" / "max_flow.svg").is_file()
+
+    broken(tmp_path, "saxpy", "a * x[i] + y[i]", "a * x[i]")
+    status, ran = command_of(
+        artifacts, monkeypatch, [str(tmp_path / "saxpy.py")], tmp_path, sweep="n=100,200"
+    )
+    assert status == 1
+    assert [r["verdict"] for r in ran] == ["fail", "error", "error"]
+    assert ran[1]["detail"].startswith("not run")
+    assert "too few runs passed" in capsys.readouterr().out
 
 
 # ---- docs/writing-workloads.md ----

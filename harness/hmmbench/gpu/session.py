@@ -13,7 +13,8 @@ import contextlib
 import math
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,19 @@ from hmmbench.vm.standard import best_spec
 #: What memory an array is in: see HS_MEM_* of guest-driver/session/session.h.
 MEMORY = ("malloc", "anon", "shared", "file", "stack", "global")
 
+#: Of those, what can be in VRAM: the driver migrates anonymous memory.
+MOVABLE = ("malloc", "anon", "stack", "global")
+
 #: What the GPU does with a page that it touches and that is not in VRAM.
 POLICIES = {
     "map": POLICY_MAP,
     "migrate": POLICY_MIGRATE,
     "exclusive": POLICY_MAP | POLICY_EXCLUSIVE,
 }
+
+
+#: Told `done` of `total`, and of what.
+Progress = Callable[[int, int, str], None]
 
 
 def pack(args: Sequence[object]) -> bytes:
@@ -93,6 +101,11 @@ class Array:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.nbytes = math.prod(shape) * self.dtype.itemsize
 
+    @property
+    def pages(self) -> range:
+        """Numbers of the pages that it touches."""
+        return range(self.address // PAGE, (self.address + self.nbytes - 1) // PAGE + 1)
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -124,17 +137,15 @@ class Array:
 
     def in_vram(self) -> float:
         """The share of its pages that live in VRAM now, 0 to 1."""
-        first = self.address // PAGE
-        pages = (self.address + self.nbytes - 1) // PAGE - first + 1
-        flags = self._gpu.process.query(first * PAGE, pages)
-        return sum(bool(f & Q_CPU_DEVICE) for f in flags) / pages
+        flags = self._gpu.process.query(self.pages.start * PAGE, len(self.pages))
+        return sum(bool(f & Q_CPU_DEVICE) for f in flags) / len(self.pages)
 
     def free(self) -> None:
         """Give the memory back.  What the bench did not allocate stays."""
         kind, self._kind = self._kind, None
         if kind is not None:
             self._gpu.process.free(kind, self.nbytes, self.address)
-            self._gpu.footprint -= self.nbytes
+            self._gpu._account(self, kind, -1)
 
 
 class Job:
@@ -223,13 +234,14 @@ class Gpu:
     """A process in the guest with a GPU.  Made by open().
 
     footprint -- bytes of all arrays there are, and what claim() added
-    largest   -- that footprint was so far
+    largest   -- that footprint was so far; most_movable: the same of `movable`
     busy_s    -- seconds that this side waited for jobs
     """
 
     def __init__(
         self, vm: Machine, process: Process, folder: Path | None = None,
         vram: int | float | None = None, defines: Sequence[str] = (),
+        progress: Progress | None = None,
     ) -> None:  # fmt: skip
         self.vm = vm
         self.process = process
@@ -239,7 +251,21 @@ class Gpu:
         self.busy_s = 0.0
         self._vram = vram
         self._limit = ALL_VRAM
+        self.most_movable = 0
+        self._users: Counter[int] = Counter()
+        self._other_pages = 0
         self._defines = tuple(defines)
+        self._progress = progress
+
+    @property
+    def movable(self) -> int:
+        """Pages of the footprint and of the kernels' code that the driver can put into VRAM."""
+        return len(self._users) + self._other_pages
+
+    def progress(self, done: int, total: int, what: str = "") -> None:
+        """Tell whoever waits that `done` of `total` is behind us.  Cheap: say it often."""
+        if self._progress is not None:
+            self._progress(done, total, what)
 
     # -- memory
 
@@ -275,8 +301,19 @@ class Gpu:
         if size == 0:
             raise UsageError("an array without elements has no address")
         out = Array(self, self.process.allocate(kind, size, path), full, dtype, kind)
-        self.claim(size)
+        self._account(out, kind, 1)
         return out
+
+    def _account(self, array: Array, kind: int, sign: int) -> None:
+        """An array has come (sign 1) or gone (-1)."""
+        self._claim(sign * array.nbytes)
+        if kind in {numbers()[f"HS_MEM_{memory.upper()}"] for memory in MOVABLE}:
+            for page in array.pages:
+                # Neighbours share a page.
+                self._users[page] += sign
+                if not self._users[page]:
+                    del self._users[page]
+        self.most_movable = max(self.most_movable, self.movable)
 
     def view(self, address: int, shape: int | tuple[int, ...], dtype: DTypeLike) -> Array:
         """Memory that the session's own code allocated, as an array."""
@@ -284,6 +321,14 @@ class Gpu:
 
     def claim(self, size: int) -> None:
         """Bytes that the session's own code allocated belong to the footprint."""
+        self._claim(size)
+        self._more_pages(math.ceil(size / PAGE))
+
+    def _more_pages(self, pages: int) -> None:
+        self._other_pages += pages
+        self.most_movable = max(self.most_movable, self.movable)
+
+    def _claim(self, size: int) -> None:
         self.footprint += size
         self.largest = max(self.largest, self.footprint)
 
@@ -295,6 +340,7 @@ class Gpu:
         Raises CompileError with the compiler's words.
         """
         elf = build.kernels(self.folder / source, self._defines)
+        self._more_pages(1)  # its code
         return Kernels(self, self.process.load(elf))
 
     def call(self, name: str, *args: object, timeout: float | None = None) -> int:
@@ -337,7 +383,7 @@ class Gpu:
             return
         pages = self._vram
         if isinstance(pages, float):
-            pages = max(1, math.ceil(pages * self.footprint / PAGE))
+            pages = max(1, math.ceil(pages * self.movable))
         if pages != self._limit:
             self._set_limit(pages)
 
@@ -363,6 +409,7 @@ def open(
     vm: Machine | None = None, *, spec: MachineSpec | None = None, kernel: str = "lts",
     host: Path | None = None, folder: Path | None = None, vram: int | float | None = None,
     policy: str = "migrate", timeout: float = 120.0, defines: Sequence[str] = (),
+    progress: Progress | None = None,
 ) -> Iterator[Gpu]:  # fmt: skip
     """A session, in a machine of its own or in one that runs.
 
@@ -371,10 +418,11 @@ def open(
     kernel  -- as ./hmmbench run --kernel; what is missing is built
     host    -- a C file (hmm_host.h) whose functions the session has
     folder  -- where relative paths of kernels() begin
-    vram    -- what the driver may use of it: pages, or as a float a factor of the footprint
+    vram    -- what the driver may use of it: pages, or as a float a factor of what is `movable`
     policy  -- one of POLICIES
     timeout -- seconds for one request, a job's end among them
     defines -- NAME=VALUE, for the preprocessor of the kernels
+    progress -- told what the workload says of it
 
     Program and machine are gone at the end, also after an error; of a machine that was given,
     the program, and the limit of VRAM.
@@ -385,7 +433,7 @@ def open(
                 spec, _ = best_spec(ensure(BuildRequest(kernel=kernel), Ui()))
             vm = stack.enter_context(Snapshots().open(spec))
         process = stack.enter_context(Process(vm.agent, build.program(host), timeout))
-        gpu = Gpu(vm, process, folder, vram, defines)
+        gpu = Gpu(vm, process, folder, vram, defines, progress)
         gpu.policy(policy)
         # Last in, first out: the program's pages leave VRAM after the limit has.
         stack.callback(gpu.unlimit_vram)
