@@ -357,7 +357,7 @@ def rows(rng: np.random.Generator, f: fpref.Fmt) -> list[np.ndarray]:
         # the product is about 2^emin, 2^emax, c is 0
         exponent = np.uint64(f.p - 1)
         half, top = f.emax // 2, 2 * f.emax
-        for k, e in ((2, half + 1), (3, top - half - 1)):
+        for k, e in ((2, half - 1), (3, top - half - 1)):
             frac = odd & np.uint64(2 ** (f.p - 1) - 1)
             near = (np.uint64(e) + (odd >> np.uint64(f.width - 2))) << exponent | frac
             bits = np.where((kind == k) & one, near if which < 2 else np.uint64(0), bits)
@@ -407,19 +407,61 @@ def test_floating_point_in_a_loop(name: str, fmt: str, vec: str) -> None:
 
 
 @pytest.mark.parametrize("vec", SETS)
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("before", [256, 248, 240, 136, 128, 120, 64, 16])
+def test_rows_at_the_end_of_a_page(before: int, last: bool, vec: str) -> None:
+    """Elements side by side of which the first are `before` bytes from the end of a page, and
+    perhaps of all that is mapped."""
+    items: list[Item] = [
+        csrr(5, "tid"), *li(6, PAGE - before), asm.r("add", 6, 6, 10), *li(7, OUT),
+        asm.i("slli", 8, 5, 3), asm.r("add", 9, 6, 8), asm.r("add", 7, 7, 8),
+        asm.i("slli", 8, 5, 2), asm.r("add", 8, 6, 8), *li(11, 1),
+    ]  # fmt: skip
+    for k, (kind, addr) in enumerate((("lw", 8), ("lwu", 8), ("ld", 9), ("lbu", 8))):
+        items += [asm.load(kind, 12, addr), asm.store("sd", 12, 7, 256 * k),
+                  asm.r("add", 11, 11, 12)]  # fmt: skip
+    for k, (fmt, addr) in enumerate((("s", 8), ("d", 9))):
+        items += [asm.fload(fmt, 1, addr), asm.fstore("d", 1, 7, 1024 + 256 * k)]
+    items += [
+        asm.store("sd", 11, 9), asm.store("sw", 5, 8), asm.fload("d", 2, 9),
+        asm.fstore("d", 1, 9), asm.fstore("s", 2, 8), EXIT,
+    ]  # fmt: skip
+
+    def run(dev: Device) -> int:
+        t = Tables(dev, 1)
+        map_code(dev, t, CODE, assemble(items))
+        frames = [dev.alloc(), dev.alloc(), dev.alloc()]
+        for va, frame in zip((DATA, OUT, DATA + PAGE), frames, strict=True):
+            dev.write(frame, bytes((va >> 12) * 7 + k * 13 + (k >> 3) & 255 for k in range(PAGE)))
+            if va <= DATA or va == OUT or not last:
+                t.map(va, frame, FULL | SYS)
+        rep = Ctx(dev, 1, 1).launch(CODE, DATA, block=LANES)
+        dev.service(lambda f: t.map(f.addr & -PAGE, frames[2], FULL | SYS),
+                    lambda: dev.report(rep).complete)  # fmt: skip
+        assert dev.report(rep).status == HW.HG_ERR_NONE
+        return rep
+
+    both(vec, run)
+
+
+@pytest.mark.parametrize("vec", SETS)
 @pytest.mark.parametrize("name", sorted(asm.BRANCH))
 def test_jumps_in_and_out_of_the_page(name: str, vec: str) -> None:
     """A loop over two pages of code, taken by all lanes until some part: each kind of branch."""
-    step = {"beq": -1, "bne": 1, "blt": 1, "bge": -1, "bltu": 1, "bgeu": -1}[name]
+    flip = name in ("beq", "bge", "bgeu")
     items: list[Item] = [
-        csrr(5, "tid"), *li(6, 40), asm.i("andi", 7, 5, 8), asm.r("add", 7, 7, 6), *li(8, 0),
+        csrr(5, "tid"), *li(6, 40), asm.i("andi", 7, 5, 8), asm.i("addi", 7, 7, 20), *li(8, 0),
         "outer:", *li(9, 3), "inner:", asm.r("add", 8, 8, 5), asm.i("addi", 9, 9, -1),
-        branch("blt", 0, 9, "inner"), asm.jal(1, "far"),
+        branch("blt", 0, 9, "inner"), *li(9, -3), "signed:", asm.i("addi", 9, 9, 1),
+        asm.i("slli", 8, 8, 1), branch("blt", 9, 0, "signed"), *li(9, -3), "unsigned:",
+        asm.i("addi", 9, 9, 1), asm.i("xori", 8, 8, 9), branch("bltu", 9, 0, "unsigned"),
+        asm.jal(13, "near"), asm.i("xori", 8, 8, 77), "near:", asm.jal(1, "far"),
         *([asm.i("xori", 8, 8, 5)] * 700), "back:", asm.i("addi", 6, 6, -1),
         asm.i("xori", 8, 8, 0x55), asm.r("slt", 11, 6, 7),
-        branch(name, *((0, 11) if step > 0 else (11, 0)), "odd"), asm.i("addi", 8, 8, 3), "odd:",
+        branch(name, *((11, 0) if flip else (0, 11)), "odd"), asm.i("addi", 8, 8, 3), "odd:",
         branch("beq", 6, 0, "out"), asm.jal(0, "outer"), "out:", asm.i("slli", 5, 5, 3),
-        asm.r("add", 5, 5, 10), asm.store("sd", 8, 5), asm.store("sd", 1, 5, 256), EXIT,
+        asm.r("add", 5, 5, 10), asm.store("sd", 8, 5), asm.store("sd", 1, 5, 256),
+        asm.store("sd", 13, 5, 512), EXIT,
         *([asm.i("xori", 8, 8, 5)] * 400), "far:", asm.auipc(12, 1), asm.r("add", 8, 8, 12),
         asm.jal(0, "back"),
     ]  # fmt: skip
