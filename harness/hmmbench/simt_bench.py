@@ -137,7 +137,9 @@ def _output(argv: list[str]) -> str:
 def simt(ui: Ui, qemu: Path | None, rounds: int = 5, share: float = 1.0) -> dict[str, Any]:
     """All figures, flat. simt_KERNEL_per_s: ours, a second of CPU time of one thread;
     simt_KERNEL_qemu_per_s and simt_KERNEL_ratio: qemu-riscv64's, and ours over it;
-    simt_KERNEL_two_sms: throughput (wall time) of two SMs over one, where there are two CPUs.
+    simt_KERNEL_two_sms: throughput (wall time) of two SMs over one, where there are two CPUs, and
+    simt_KERNEL_two_sms_cpu: what it would be on a host with nothing else to do, by the CPU time
+    that both took (two less what they cost each other; waiting does not show in it).
 
     rounds -- measurements of each kind
     share  -- of the usual work of each measurement
@@ -148,7 +150,8 @@ def simt(ui: Ui, qemu: Path | None, rounds: int = 5, share: float = 1.0) -> dict
     with ui.stage("simt") as stage:
         for number, kernel in enumerate(KERNELS):
             name, work = f"simt_{kernel.name}", max(1, round(kernel.rounds * share))
-            speed: dict[str, list[float]] = {"ours": [], "qemu": [], "ratio": [], "two": []}
+            speed: dict[str, list[float]] = {"ours": [], "qemu": [], "ratio": [], "two": [],
+                                             "two_cpu": []}  # fmt: skip
             for n in range(rounds):
                 stage.progress(number * rounds + n, len(KERNELS) * rounds, kernel.name)
                 one = ours(folder, kernel, work)
@@ -163,8 +166,10 @@ def simt(ui: Ui, qemu: Path | None, rounds: int = 5, share: float = 1.0) -> dict
                     two = ours(folder, kernel, work, sms=2)
                     _agree(kernel, "two SMs", one.total, two.total)
                     speed["two"].append(one.wall_s / two.wall_s)
+                    speed["two_cpu"].append(2 * one.cpu_s / two.cpu_s)
             for kind, key in (
                 ("ours", "per_s"), ("qemu", "qemu_per_s"), ("ratio", "ratio"), ("two", "two_sms"),
+                ("two_cpu", "two_sms_cpu"),
             ):  # fmt: skip
                 if speed[kind]:
                     digits = 0 if kind in ("ours", "qemu") else 3

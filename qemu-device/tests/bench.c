@@ -127,6 +127,7 @@ int main(int argc, char **argv)
     hg_config_default(&cfg);
     cfg.sms = sms;
     h = th_new(RAM_BASE, RAM_SIZE, VRAM);
+    h->measured = true;
     d = th_device(h, &cfg, 1, err, sizeof(err));
     if (!d || fread(bus(CODE), 1, 0x10000, f) == 0) {
         fprintf(stderr, "bench: cannot start\n");

@@ -74,7 +74,7 @@ def show_simt(report: dict[str, Any], console: Console) -> None:
     table = Table(
         title=f"SIMT engine ({report['simt_vectors']}), millions a second of one thread's CPU time"
     )
-    for title in ("kernel", "of", "hmm_gpu", "qemu-riscv64", "ratio", "two SMs"):
+    for title in ("kernel", "of", "hmm_gpu", "qemu-riscv64", "ratio", "two SMs", "by CPU time"):
         table.add_column(title, justify="left" if title in ("kernel", "of") else "right")
     compared = False
     for kernel in simt_bench.KERNELS:
@@ -85,6 +85,7 @@ def show_simt(report: dict[str, Any], console: Console) -> None:
             kernel.name, kernel.unit, _number(report[f"{key}_per_s"] / 1e6),
             _number(None if theirs is None else theirs / 1e6),
             _number(report.get(f"{key}_ratio")), _number(report.get(f"{key}_two_sms")),
+            _number(report.get(f"{key}_two_sms_cpu")),
         )  # fmt: skip
     console.print(table)
     if not compared:
