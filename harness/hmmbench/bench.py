@@ -13,13 +13,14 @@ import platform
 import shutil
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hmmbench import __version__, fleet, host, paths
+from hmmbench import __version__, fleet, host, paths, simt_bench
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.errors import EnvironmentFailure
 from hmmbench.runner import Campaign
@@ -247,29 +248,71 @@ def rebuild(request: BuildRequest, ui: Ui) -> dict[str, float]:
     return {"driver_rebuild_s": round(seconds, 3)}
 
 
+class Part(StrEnum):
+    """What can be measured by itself."""
+
+    drivers = "drivers"
+    boot = "boot"
+    restore = "restore"
+    operations = "operations"
+    audit = "audit"
+    rebuild = "rebuild"
+    simt = "simt"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What all parts but simt measure: a built driver in a machine."""
+
+    artifacts: Artifacts
+    request: BuildRequest
+    spec: MachineSpec
+    accel: Accel
+
+
 def everything(
-    artifacts: Artifacts, request: BuildRequest, spec: MachineSpec, accel: Accel, ui: Ui
+    subject: Subject | None, parts: Collection[Part], qemu_riscv64: Path | None, ui: Ui
 ) -> dict[str, Any]:
-    """All figures, flat, and what they were measured on."""
-    snapshots = Snapshots()
+    """The figures of these parts, flat, and what they were measured on.
+
+    subject      -- None only if `parts` is simt alone
+    qemu_riscv64 -- what simt compares with, if there is one
+    """
     report: dict[str, Any] = {
         "hmmbench": __version__,
-        "kernel": artifacts.kernel_release,
-        "qemu": artifacts.versions.get("qemu", ""),
-        "accel": accel.name,
         "host_cpus": os.cpu_count(),
         "host_machine": platform.machine(),
         # Read the figures with it: on a busy host absolute times are too long.
         "host_load": round(os.getloadavg()[0], 2),
     }
     begun, stolen = time.monotonic(), host.stolen_s()
-    report |= drivers(spec, snapshots, ui)
-    report |= boot(spec, ui)
-    report |= restore(spec, snapshots, ui)
-    report |= operations(spec, snapshots, ui)
-    report |= audit(spec, snapshots, ui)
-    report |= rebuild(request, ui)
+    if subject is not None:
+        report |= {
+            "kernel": subject.artifacts.kernel_release,
+            "qemu": subject.artifacts.versions.get("qemu", ""),
+            "accel": subject.accel.name,
+        }
+        report |= _of_machine(subject, parts, ui)
+    if Part.simt in parts:
+        report |= simt_bench.simt(ui, qemu_riscv64)
     # Likewise, where the host is itself a virtual machine with neighbours.
     whole = (time.monotonic() - begun) * (os.cpu_count() or 1)
     report["host_stolen"] = round((host.stolen_s() - stolen) / whole, 3)
     return report
+
+
+def _of_machine(subject: Subject, parts: Collection[Part], ui: Ui) -> dict[str, Any]:
+    snapshots, spec = Snapshots(), subject.spec
+    measure: dict[Part, Callable[[], dict[str, float]]] = {
+        Part.drivers: lambda: drivers(spec, snapshots, ui),
+        Part.boot: lambda: boot(spec, ui),
+        Part.restore: lambda: restore(spec, snapshots, ui),
+        Part.operations: lambda: operations(spec, snapshots, ui),
+        Part.audit: lambda: audit(spec, snapshots, ui),
+        Part.rebuild: lambda: rebuild(subject.request, ui),
+    }
+    figures: dict[str, Any] = {}
+    for part, take in measure.items():
+        if part in parts:
+            figures |= take()
+    return figures

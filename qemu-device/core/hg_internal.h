@@ -163,7 +163,7 @@ typedef struct HgIcPage {
     uint64_t vpn;
     uint16_t asid;
     bool valid, huge;
-    HgInsn insn[HG_PAGE_INSNS];
+    HgInsn insn[HG_PAGE_INSNS + 1];     /* the last one is never decoded: a mark */
 } HgIcPage;
 
 enum { HG_ENG_SM = HG_ENGINE_SM, HG_ENG_CE = HG_ENGINE_CE, HG_ENG_FE = 2 };
@@ -662,6 +662,12 @@ void hg_rv_decode(HgInsn *i, uint32_t raw);
 const HgInsn *hg_rv_fetch(HgEngine *e, unsigned asid, uint64_t pc, HgFault *f);
 /* Up to *budget warp instructions (decremented); returns at attention. */
 HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r);
+
+/*
+ * All 32 lanes' load or store if it is aligned, in one page, and needs no look
+ * at each lane.  False: nothing was done.
+ */
+bool hg_warp_access(HgEngine *e, unsigned asid, HgWarp *w, const HgInsn *in);
 
 /* -- ahead.c -- */
 void hg_look_ahead(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint64_t pc, uint32_t mask);

@@ -12,6 +12,7 @@
  * performed, so a lane's instruction happens once or not at all.
  */
 #include "hg_internal.h"
+#include "access.h"
 #include "vec.h"
 
 static int32_t sext(uint32_t v, unsigned bits)
@@ -198,36 +199,10 @@ void hg_rv_decode(HgInsn *i, uint32_t raw)
 
 /* -- memory -- */
 
-static void dirty(HgEngine *e, const HgTlbEnt *t, uint32_t off, uint32_t size)
-{
-    if (e->dirty.hi && e->dirty.ptr != t->host) {
-        hg_dirty_flush(e);
-    }
-    if (!e->dirty.hi) {
-        e->dirty.ptr = t->host;
-        e->dirty.opaque = t->opaque;
-        e->dirty.addr = t->addr;
-        e->dirty.vram = (t->pte & HG_PTE_APER_MASK) == HG_PTE_APER_VRAM;
-        e->dirty.lo = off;
-        e->dirty.hi = off + size;
-        return;
-    }
-    e->dirty.lo = off < e->dirty.lo ? off : e->dirty.lo;
-    e->dirty.hi = off + size > e->dirty.hi ? off + size : e->dirty.hi;
-}
-
-static void count_bytes(HgEngine *e, const HgTlbEnt *t, bool write, uint32_t n)
-{
-    bool vram = (t->pte & HG_PTE_APER_MASK) == HG_PTE_APER_VRAM;
-
-    hg_cnt(e, write ? (vram ? HG_CNT_WRITE_VRAM : HG_CNT_WRITE_SYS)
-                    : (vram ? HG_CNT_READ_VRAM : HG_CNT_READ_SYS), n);
-}
-
 /* Part of a load or store inside one page. */
 static bool page_read(HgEngine *e, const HgTlbEnt *t, uint32_t off, void *buf, uint32_t n)
 {
-    count_bytes(e, t, false, n);
+    hg_count_bytes(e, t, false, n);
     if (t->host) {
         hg_copy_in(buf, t->host + off, n);
         return true;
@@ -237,13 +212,13 @@ static bool page_read(HgEngine *e, const HgTlbEnt *t, uint32_t off, void *buf, u
 
 static bool page_write(HgEngine *e, const HgTlbEnt *t, uint32_t off, const void *buf, uint32_t n)
 {
-    count_bytes(e, t, true, n);
+    hg_count_bytes(e, t, true, n);
     if (t->host) {
         if (t->host_ro) {
             return false;
         }
         hg_copy_out(t->host + off, buf, n);
-        dirty(e, t, off, n);
+        hg_dirty(e, t, off, n);
         return true;
     }
     return hg_bus_write(e, t->addr + off, buf, n) == 0;
@@ -260,17 +235,6 @@ static void poison(HgFault *f, uint64_t va, unsigned access)
 }
 
 /*
- * Bytes of the block's shared memory, or NULL: then the address is one like any
- * other, and all there are beyond 48 bits.  Only this SM touches them.
- */
-static uint8_t *in_shared(HgEngine *e, uint64_t va, unsigned size)
-{
-    uint64_t off = va - HG_SHARED_BASE;
-
-    return off < e->shared_bytes && size <= e->shared_bytes - off ? e->shared + off : NULL;
-}
-
-/*
  * Both return 0, or the number of faults put in f[0..1].  All translations
  * come before the first byte is moved.
  */
@@ -278,7 +242,7 @@ static unsigned lane_load(HgEngine *e, unsigned asid, uint64_t va, unsigned size
                           HgFault *f)
 {
     uint32_t off = va & HG_PAGE_MASK;
-    uint8_t *sh = in_shared(e, va, size);
+    uint8_t *sh = hg_in_shared(e, va, size);
     HgTlbEnt *t;
 
     if (sh) {
@@ -295,7 +259,7 @@ static unsigned lane_load(HgEngine *e, unsigned asid, uint64_t va, unsigned size
         *val = 0;
         if (t->host && !(off & (size - 1))) {
             uint8_t *p = t->host + off;
-            count_bytes(e, t, false, size);
+            hg_count_bytes(e, t, false, size);
             switch (size) {
             case 1: *val = __atomic_load_n(p, __ATOMIC_RELAXED); break;
             case 2: *val = __atomic_load_n((hg_u16a *)p, __ATOMIC_RELAXED); break;
@@ -337,7 +301,7 @@ static unsigned lane_store(HgEngine *e, unsigned asid, uint64_t va, unsigned siz
                            HgFault *f)
 {
     uint32_t off = va & HG_PAGE_MASK;
-    uint8_t *sh = in_shared(e, va, size);
+    uint8_t *sh = hg_in_shared(e, va, size);
     HgTlbEnt *t;
 
     if (sh) {
@@ -352,14 +316,14 @@ static unsigned lane_store(HgEngine *e, unsigned asid, uint64_t va, unsigned siz
         }
         if (t->host && !t->host_ro && !(off & (size - 1))) {
             uint8_t *p = t->host + off;
-            count_bytes(e, t, true, size);
+            hg_count_bytes(e, t, true, size);
             switch (size) {
             case 1: __atomic_store_n(p, (uint8_t)val, __ATOMIC_RELAXED); break;
             case 2: __atomic_store_n((hg_u16a *)p, (uint16_t)val, __ATOMIC_RELAXED); break;
             case 4: __atomic_store_n((hg_u32a *)p, (uint32_t)val, __ATOMIC_RELAXED); break;
             default: __atomic_store_n((hg_u64a *)p, val, __ATOMIC_RELAXED);
             }
-            dirty(e, t, off, size);
+            hg_dirty(e, t, off, size);
             return 0;
         }
         if (!page_write(e, t, off, &val, size)) {
@@ -394,7 +358,7 @@ static unsigned lane_atomic(HgEngine *e, unsigned asid, uint64_t va, unsigned si
                             uint64_t operand, uint64_t expected, uint64_t *old, HgFault *f)
 {
     uint32_t off = va & HG_PAGE_MASK;
-    uint8_t *sh = in_shared(e, va, size);
+    uint8_t *sh = hg_in_shared(e, va, size);
     HgTlbEnt *t;
 
     if (sh) {
@@ -407,13 +371,13 @@ static unsigned lane_atomic(HgEngine *e, unsigned asid, uint64_t va, unsigned si
     }
     if (t->host && !t->host_ro) {
         *old = hg_host_atomic(t->host + off, size, op, operand, expected);
-        dirty(e, t, off, size);
+        hg_dirty(e, t, off, size);
     } else if (t->host || hg_bus_atomic(e, t->addr + off, size, op, operand, expected, old)) {
         poison(f, va, HG_ACCESS_ATOMIC);
         return 1;
     }
-    count_bytes(e, t, false, size);
-    count_bytes(e, t, true, size);
+    hg_count_bytes(e, t, false, size);
+    hg_count_bytes(e, t, true, size);
     return 0;
 }
 
@@ -421,7 +385,7 @@ static unsigned lane_atomic(HgEngine *e, unsigned asid, uint64_t va, unsigned si
 static unsigned lane_lr(HgEngine *e, unsigned asid, uint64_t va, unsigned size, uint64_t *val,
                         HgFault *f)
 {
-    uint8_t *sh = in_shared(e, va, size);
+    uint8_t *sh = hg_in_shared(e, va, size);
     HgTlbEnt *t;
 
     *val = 0;
@@ -605,59 +569,16 @@ static inline unsigned load_size(unsigned op)
     }
 }
 
-static inline bool is_memory(unsigned op)
-{
-    return (op >= OP_LB && op <= OP_SD) || (op >= OP_FLW && op <= OP_FSD);
-}
-
 static inline bool is_store(unsigned op)
 {
     return (op >= OP_SB && op <= OP_SD) || op == OP_FSW || op == OP_FSD;
-}
-
-/*
- * The entry of this page if the access may just be done: it is there, in
- * memory that we have a pointer to, and nobody wants to look at each lane's
- * access.  NULL says nothing.
- *
- * It is the engine's own micro-TLB, so no lock: others touch it only while
- * this engine is parked.  An invalidation that is posted after this look-up
- * cannot complete before the next safe point, which comes after the access,
- * exactly as for one lane; 32 lanes are one access to it.
- */
-static HgTlbEnt *warp_entry(HgEngine *e, unsigned asid, uint64_t va, bool write, unsigned lanes)
-{
-    uint64_t vpn = va >> HG_PAGE_SHIFT;
-    HgTlb *t = &e->utlb;
-    HgTlbEnt *s = &t->ent[(vpn & (t->sets - 1)) * t->ways];
-    unsigned audit = atomic_load_explicit(&e->audit, memory_order_relaxed);
-    unsigned access = write ? HG_ACCESS_WRITE : HG_ACCESS_READ;
-
-    if (audit == HG_AUDIT_SAMPLED ||
-        atomic_load_explicit(&e->d->chk.copies, memory_order_relaxed)) {
-        return NULL;            /* these count lanes */
-    }
-    for (unsigned i = 0; i < t->ways; i++) {
-        if (s[i].vpn == vpn && s[i].asid == asid && s[i].valid) {
-            uint8_t reason;
-            if (!s[i].host || (write && s[i].host_ro) || !hg_pte_allows(s[i].pte, access, &reason)) {
-                return NULL;
-            }
-            hg_cnt(e, HG_CNT_UTLB_HITS, lanes);
-            if (audit == HG_AUDIT_ACCESS) {     /* all lanes' notes are one */
-                hg_audit_note(e, &s[i], access, false);
-            }
-            return &s[i];
-        }
-    }
-    return NULL;
 }
 
 /* The lanes of a load or store, all of them: addresses and what they have in common. */
 typedef struct Span {
     uint64_t va[HG_LANES];
     bool one_page;              /* and aligned, all */
-    bool same, row;             /* one_page, and all at one address, or side by side */
+    bool row;                   /* one_page, all 32, side by side */
 } Span;
 
 static inline void span_of(Span *s, const HgVec *vec, const HgWarp *w, const HgInsn *in, uint32_t mask,
@@ -671,7 +592,6 @@ static inline void span_of(Span *s, const HgVec *vec, const HgWarp *w, const HgI
         all.off_row = 1;
     }
     s->one_page = !(all.differ >> HG_PAGE_SHIFT) && !((all.differ | first) & (size - 1));
-    s->same = s->one_page && !all.differ;
     s->row = s->one_page && !all.off_row;
 }
 
@@ -701,12 +621,12 @@ static unsigned count_lanes(uint32_t mask)
 
 /*
  * A load or store of the first lanes of `left`, as many as are aligned and in
- * one page of warp_entry(): translated once, then done lane by lane in their
+ * one page of hg_warp_entry(): translated once, then done lane by lane in their
  * order.  Those that were done; 0 if none.
  */
 static inline __attribute__((always_inline)) uint32_t
-span_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, const HgInsn *in,
-            const Span *s, uint32_t left, unsigned size, bool write)
+span_access(HgEngine *e, unsigned asid, HgWarp *w, const HgInsn *in, const Span *s,
+            uint32_t left, unsigned size, bool write)
 {
     uint32_t mask = span_run(s, left, size);
     unsigned lanes = count_lanes(mask);
@@ -717,12 +637,12 @@ span_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, const HgIns
     if (!mask) {
         return 0;
     }
-    t = warp_entry(e, asid, va[__builtin_ctz(mask)], write, lanes);
+    t = hg_warp_entry(e, asid, va[__builtin_ctz(mask)], write, lanes);
     if (!t) {
         return 0;
     }
     page = t->host;
-    count_bytes(e, t, write, size * lanes);
+    hg_count_bytes(e, t, write, size * lanes);
     if (write) {
         const uint64_t *v = in->op >= OP_FP ? w->f[in->rs2] : w->x[in->rs2];
         uint32_t lo = HG_PAGE_SIZE, hi = 0;
@@ -748,26 +668,14 @@ span_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, const HgIns
         default: STORE(hg_u64a);
         }
 #undef STORE
-        dirty(e, t, lo, hi - lo + size);
+        hg_dirty(e, t, lo, hi - lo + size);
         return mask;
     }
     uint64_t *d = in->op >= OP_FP ? w->f[in->rd] : w->x[in->rd];
-    if (s->row && mask == UINT32_MAX && vec->row8 && !(va[0] & 15)) {
-        const uint8_t *p = page + (va[0] & HG_PAGE_MASK);
-        switch (in->op) {
-        case OP_LD: case OP_FLD: vec->row8(d, p); return mask;
-        case OP_LWU: vec->row4(d, p, 0); return mask;
-        case OP_FLW: vec->row4(d, p, HG_FP_BOX); return mask;
-        }
-    }
-    /* one read may serve all lanes of one address: it is as if they read at once */
 #define LOAD(type, value)                                                       \
     {                                                                           \
-        type *p = (type *)(page + (va[__builtin_ctz(mask)] & HG_PAGE_MASK));    \
-        if (s->same && mask == UINT32_MAX) {                                    \
-            uint64_t v = __atomic_load_n(p, __ATOMIC_RELAXED);                  \
-            vec->fill(d, value);                                                \
-        } else if (s->row && mask == UINT32_MAX) {                              \
+        if (s->row && mask == UINT32_MAX) {                                     \
+            type *p = (type *)(page + (va[0] & HG_PAGE_MASK));                  \
             for (unsigned l = 0; l < HG_LANES; l++) {                           \
                 uint64_t v = __atomic_load_n(p + l, __ATOMIC_RELAXED);          \
                 d[l] = value;                                                   \
@@ -793,19 +701,15 @@ span_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, const HgIns
     return mask;
 }
 
-/*
- * All lanes' load or store if it is one run of span_access().  False: nothing
- * was done, and memory_insn() does it.
- */
-static __attribute__((noinline)) bool
-warp_access(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, const HgInsn *in)
+bool hg_warp_access(HgEngine *e, unsigned asid, HgWarp *w, const HgInsn *in)
 {
+    const HgVec *vec = e->d->vec;
     unsigned size = load_size(in->op);
     bool write = is_store(in->op);
     Span s;
 
     span_of(&s, vec, w, in, UINT32_MAX, size);
-    if (!s.one_page || !span_access(e, vec, asid, w, in, &s, UINT32_MAX, size, write)) {
+    if (!s.one_page || !span_access(e, asid, w, in, &s, UINT32_MAX, size, write)) {
         return false;
     }
     w->nfault = 0;
@@ -850,7 +754,7 @@ static bool memory_insn(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint
     }
     for (uint32_t m = mask; m; m &= m - 1) {
         if (vec) {
-            uint32_t did = span_access(e, vec, asid, w, in, &span, m, size, cnt == HG_CNT_STORES);
+            uint32_t did = span_access(e, asid, w, in, &span, m, size, cnt == HG_CNT_STORES);
             m &= ~did;
             done += did ? count_lanes(did) : 0;
             if (!m) {
@@ -922,44 +826,25 @@ static bool memory_insn(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint
     return true;
 }
 
-/* Inactive lanes' results are thrown away. */
-static inline void warp_alu(const HgVec *vec, HgVecAlu *alu, HgWarp *w, const HgInsn *in,
-                            uint32_t mask)
-{
-    if (mask == UINT32_MAX) {
-        alu(w->x[in->rd], w->x[in->rs1], w->x[in->rs2], IMM);
-    } else {
-        uint64_t all[HG_LANES];
-        alu(all, w->x[in->rs1], w->x[in->rs2], IMM);
-        vec->blend(w->x[in->rd], all, mask);
-    }
-}
-
 /*
- * The instructions from `in` on, at most `most`, as long as they have a vector
- * form and nothing is to be said of any lane: no fault, no error, no branch.
- * Returns how many; the next one has not begun.  As in hg_rv_run(), the audit
- * comes after the accesses of an instruction, a safe point between any two.
+ * The instructions from `in` on, at most `most`, for some lanes of the warp, as
+ * long as they have a vector form and nothing is to be said of any lane: no
+ * access, no error, no branch.  Returns how many; the next one has not begun.
+ * A safe point comes between any two.
  */
 static __attribute__((noinline)) uint32_t
-run_ahead(HgEngine *e, const HgVec *vec, unsigned asid, HgWarp *w, unsigned warp,
-          const HgInsn *in, uint64_t pc, uint32_t mask, uint32_t most)
+run_some(HgEngine *e, const HgVec *vec, HgWarp *w, const HgInsn *in, uint32_t mask, uint32_t most)
 {
     uint32_t n = 0;
 
     do {
         HgVecAlu *alu = vec->alu[in->op];
         if (alu) {
-            warp_alu(vec, alu, w, in, mask);
-        } else if (in->op == OP_FP) {
-            if (hg_rvf_run(e, w, in, mask) >= 0) {
-                break;          /* done again for the error, which ends the launch */
-            }
-        } else if (mask == UINT32_MAX && is_memory(in->op) &&
-                   warp_access(e, vec, asid, w, in)) {
-            hg_audit_point(e, pc + 4 * (uint64_t)n, warp);
-        } else {
-            break;
+            uint64_t all[HG_LANES];     /* the results of the other lanes are thrown away */
+            alu(all, w->x[in->rs1], w->x[in->rs2], IMM);
+            vec->blend(w->x[in->rd], all, mask);
+        } else if (in->op != OP_FP || hg_rvf_run(e, w, in, mask) >= 0) {
+            break;              /* an error of OP_FP is found again: it ends the launch */
         }
         in++;
     } while (++n < most && !hg_attn(e));
@@ -1123,14 +1008,18 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
             }
             hg_audit_point(e, pc, w - cs->warps);
             if (vec) {
-                uint64_t most = code->insn + HG_PAGE_INSNS - in;
                 uint32_t did;
-                most = most < limit - n ? most : limit - n;
-                most = most < (join - pc + 3) / 4 ? most : (join - pc + 3) / 4;
-                did = run_ahead(e, vec, c->asid, w, w - cs->warps, in, pc, mask, most);
+                if (mask == UINT32_MAX) {
+                    did = vec->run(e, w, c->asid, w - cs->warps, code, &pc, limit - n);
+                } else {
+                    uint64_t most = code->insn + HG_PAGE_INSNS - in;
+                    most = most < limit - n ? most : limit - n;
+                    most = most < (join - pc + 3) / 4 ? most : (join - pc + 3) / 4;
+                    did = run_some(e, vec, w, in, mask, most);
+                    pc += 4 * (uint64_t)did;
+                }
                 if (did) {
                     n += did;
-                    pc += 4 * (uint64_t)did;
                     e->cycles += did;
                     continue;
                 }

@@ -18,6 +18,7 @@
 #endif
 
 #include "hg_internal.h"
+#include "access.h"
 #include "fp.h"
 #include "vec.h"
 
@@ -36,6 +37,14 @@
 
 #define HG_NO_TSAN __attribute__((no_sanitize("thread")))
 
+/* hg_vec_steps[n][l] = l << n: how far lane l's element is from the first. */
+#define STEP4(n, l) (l + 0ull) << n, (l + 1ull) << n, (l + 2ull) << n, (l + 3ull) << n
+#define STEPS(n) { STEP4(n, 0), STEP4(n, 4), STEP4(n, 8), STEP4(n, 12), \
+                   STEP4(n, 16), STEP4(n, 20), STEP4(n, 24), STEP4(n, 28) }
+static _Alignas(64) const uint64_t hg_vec_steps[4][HG_LANES] = {
+    STEPS(0), STEPS(1), STEPS(2), STEPS(3)
+};
+
 /* -- no special instructions -- */
 
 static uint32_t plain_bits(const uint64_t *v)
@@ -53,6 +62,9 @@ static bool plain_usable(void)
     return true;
 }
 
+#define VB 16
+#define ANY(v) (((v)[0] | (v)[1]) != 0)
+#define SIGNS(v) ((uint32_t)((v)[0] >> 63 | (v)[1] >> 63 << 1))
 #define NAME(x) plain_##x
 #define TARGET
 #define BITS64 plain_bits
@@ -61,6 +73,13 @@ static bool plain_usable(void)
 #include "vec_body.h"
 
 #if defined(__x86_64__)
+
+/*
+ * Elements side by side in memory that others use meanwhile are moved in pieces
+ * of 16 aligned bytes: processors with AVX do that at once (Intel SDM vol. 3,
+ * "Guaranteed Atomic Operations"; AMD says the same), so no element tears.
+ * volatile: that piece, once.  TSan takes it for a plain access; it is not.
+ */
 
 /* -- AVX2 and FMA -- */
 
@@ -94,6 +113,57 @@ static bool avx2_usable(void)
            __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
 }
 
+typedef uint32_t Avx2Half __attribute__((vector_size(16), may_alias));
+typedef double Avx2D __attribute__((vector_size(32), may_alias));
+typedef float Avx2S __attribute__((vector_size(16), may_alias));
+
+static AVX2 HG_NO_TSAN inline __m256i avx2_pieces(const uint8_t *p)
+{
+    const volatile __m128i *q = (const volatile __m128i *)p;
+
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(q[0]), q[1], 1);
+}
+
+static AVX2 HG_NO_TSAN inline Avx2Half avx2_half_pieces(const uint8_t *p)
+{
+    return (Avx2Half)*(const volatile __m128i *)p;
+}
+
+static AVX2 HG_NO_TSAN inline void avx2_spill(uint8_t *p, __m256i v)
+{
+    volatile __m128i *q = (volatile __m128i *)p;
+
+    q[0] = _mm256_castsi256_si128(v);
+    q[1] = _mm256_extracti128_si256(v, 1);
+}
+
+static AVX2 HG_NO_TSAN inline void avx2_half_spill(uint8_t *p, Avx2Half h)
+{
+    *(volatile __m128i *)p = (__m128i)h;
+}
+
+static AVX2 inline Avx2Half avx2_narrow(__m256i v)
+{
+    v = _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+    return (Avx2Half)_mm256_castsi256_si128(v);
+}
+
+#define VB 32
+#define HALF Avx2Half
+#define NUM_D Avx2D
+#define NUM_S Avx2S
+#define ANY(v) (!_mm256_testz_si256((__m256i)(v), (__m256i)(v)))
+#define ANY_HALF(v) (!_mm_testz_si128((__m128i)(v), (__m128i)(v)))
+#define SIGNS(v) ((uint32_t)_mm256_movemask_pd((__m256d)(v)))
+#define PIECES(p) ((V)avx2_pieces(p))
+#define HALF_PIECES(p) avx2_half_pieces(p)
+#define SPILL(p, v) avx2_spill(p, (__m256i)(v))
+#define HALF_SPILL(p, v) avx2_half_spill(p, v)
+#define NARROW(v) avx2_narrow((__m256i)(v))
+#define WIDEN(h) ((V)_mm256_cvtepu32_epi64((__m128i)(h)))
+#define WIDEN_S(h) ((V)_mm256_cvtepi32_epi64((__m128i)(h)))
+#define FMA_VD(a, b, c) ((NUM_D)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
+#define FMA_VS(a, b, c) ((NUM_S)_mm_fmadd_ps((__m128)(a), (__m128)(b), (__m128)(c)))
 #define NAME(x) avx2_##x
 #define TARGET AVX2
 #define BITS64 avx2_bits64
@@ -133,6 +203,54 @@ static bool avx512_usable(void)
            __builtin_cpu_supports("avx512bw");
 }
 
+typedef uint32_t Avx512Half __attribute__((vector_size(32), may_alias));
+typedef double Avx512D __attribute__((vector_size(64), may_alias));
+typedef float Avx512S __attribute__((vector_size(32), may_alias));
+
+static AVX512 HG_NO_TSAN inline __m256i avx512_half_pieces(const uint8_t *p)
+{
+    const volatile __m128i *q = (const volatile __m128i *)p;
+
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(q[0]), q[1], 1);
+}
+
+static AVX512 HG_NO_TSAN inline __m512i avx512_pieces(const uint8_t *p)
+{
+    __m256i low = avx512_half_pieces(p), high = avx512_half_pieces(p + 32);
+
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+static AVX512 HG_NO_TSAN inline void avx512_half_spill(uint8_t *p, __m256i v)
+{
+    volatile __m128i *q = (volatile __m128i *)p;
+
+    q[0] = _mm256_castsi256_si128(v);
+    q[1] = _mm256_extracti128_si256(v, 1);
+}
+
+static AVX512 HG_NO_TSAN inline void avx512_spill(uint8_t *p, __m512i v)
+{
+    avx512_half_spill(p, _mm512_castsi512_si256(v));
+    avx512_half_spill(p + 32, _mm512_extracti64x4_epi64(v, 1));
+}
+
+#define VB 64
+#define HALF Avx512Half
+#define NUM_D Avx512D
+#define NUM_S Avx512S
+#define ANY(v) (_mm512_test_epi64_mask((__m512i)(v), (__m512i)(v)) != 0)
+#define ANY_HALF(v) (!_mm256_testz_si256((__m256i)(v), (__m256i)(v)))
+#define SIGNS(v) ((uint32_t)_mm512_movepi64_mask((__m512i)(v)))
+#define PIECES(p) ((V)avx512_pieces(p))
+#define HALF_PIECES(p) ((HALF)avx512_half_pieces(p))
+#define SPILL(p, v) avx512_spill(p, (__m512i)(v))
+#define HALF_SPILL(p, v) avx512_half_spill(p, (__m256i)(v))
+#define NARROW(v) ((HALF)_mm512_cvtepi64_epi32((__m512i)(v)))
+#define WIDEN(h) ((V)_mm512_cvtepu32_epi64((__m256i)(h)))
+#define WIDEN_S(h) ((V)_mm512_cvtepi32_epi64((__m256i)(h)))
+#define FMA_VD(a, b, c) ((NUM_D)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
+#define FMA_VS(a, b, c) ((NUM_S)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #define NAME(x) avx512_##x
 #define TARGET AVX512
 #define BITS64 avx512_bits64

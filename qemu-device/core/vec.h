@@ -20,6 +20,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct HgEngine;
+struct HgWarp;
+struct HgIcPage;
+
 /* What HgInsn.op says. */
 enum {
     OP_NONE, OP_ILLEGAL,
@@ -108,6 +112,13 @@ typedef struct HgVecSpan {
     uint64_t differ, off_row;
 } HgVecSpan;
 
+/*
+ * All 32 lanes are at *pc, which is decoded: run on from there, at most `most`
+ * instructions, as far as vec_run.h can.  Returns how many; *pc is the next.
+ */
+typedef uint32_t HgVecRun(struct HgEngine *e, struct HgWarp *w, unsigned asid, unsigned warp,
+                          const struct HgIcPage *code, uint64_t *pc, uint32_t most);
+
 typedef struct HgVec {
     const char *name;
     bool (*usable)(void);               /* by this host */
@@ -119,10 +130,7 @@ typedef struct HgVec {
     HgVecSpan (*address)(uint64_t *va, const uint64_t *a, uint64_t imm, unsigned shift);
     /* the bits in which a lane of mask is not `first` */
     uint64_t (*differ)(const uint64_t *v, uint64_t first, uint32_t mask);
-    void (*fill)(uint64_t *d, uint64_t v);
-    /* 32 words of 8 bytes, or of 4 with `above` over them, from 16-byte-aligned p; or NULL */
-    void (*row8)(uint64_t *d, const uint8_t *p);
-    void (*row4)(uint64_t *d, const uint8_t *p, uint64_t above);
+    HgVecRun *run;
 } HgVec;
 
 const HgVec *hg_vec_best(void);

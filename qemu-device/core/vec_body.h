@@ -31,7 +31,8 @@
 /* -- integers -- */
 
 #define X(op, expr)                                                             \
-static TARGET void NAME(op)(uint64_t *d, const uint64_t *a_, const uint64_t *b_, uint64_t imm) \
+static TARGET inline __attribute__((always_inline)) void                        \
+NAME(op##_)(uint64_t *d, const uint64_t *a_, const uint64_t *b_, uint64_t imm)  \
 {                                                                               \
     EACH_LANE {                                                                 \
         uint64_t a = a_[l], b = b_[l];                                          \
@@ -40,6 +41,10 @@ static TARGET void NAME(op)(uint64_t *d, const uint64_t *a_, const uint64_t *b_,
         (void)imm;                                                              \
         d[l] = expr;                                                            \
     }                                                                           \
+}                                                                               \
+static TARGET void NAME(op)(uint64_t *d, const uint64_t *a, const uint64_t *b, uint64_t imm) \
+{                                                                               \
+    NAME(op##_)(d, a, b, imm);                                                  \
 }
 HG_LANE_OPS(X)
 #undef X
@@ -90,38 +95,7 @@ static TARGET uint64_t NAME(differ)(const uint64_t *v, uint64_t first, uint32_t 
     return d;
 }
 
-static TARGET void NAME(fill)(uint64_t *d, uint64_t v)
-{
-    EACH_LANE {
-        d[l] = v;
-    }
-}
-
 #if VEC_FP
-
-/*
- * 32 elements side by side from memory that others write meanwhile, in pieces
- * of 16 aligned bytes: processors with AVX load them at once (Intel SDM vol. 3,
- * "Guaranteed Atomic Operations"; AMD says the same), so no element tears.
- * volatile: that piece, once.  TSan takes it for a plain access; it is not.
- */
-static TARGET HG_NO_TSAN void NAME(row8)(uint64_t *d, const uint8_t *p)
-{
-    for (unsigned i = 0; i < HG_LANES / 2; i++) {
-        __m128i v = *(const volatile __m128i *)(p + 16 * i);
-        _mm_storeu_si128((__m128i *)(d + 2 * i), v);
-    }
-}
-
-static TARGET HG_NO_TSAN void NAME(row4)(uint64_t *d, const uint8_t *p, uint64_t above)
-{
-    __m256i box = _mm256_set1_epi64x((int64_t)above);
-
-    for (unsigned i = 0; i < HG_LANES / 4; i++) {
-        __m128i v = *(const volatile __m128i *)(p + 16 * i);
-        _mm256_storeu_si256((__m256i *)(d + 4 * i), _mm256_or_si256(_mm256_cvtepu32_epi64(v), box));
-    }
-}
 
 /* -- floating point -- */
 
@@ -382,6 +356,8 @@ FP_S(sqrt, false, false, __builtin_sqrtf(a), NIL_S(a), 1,
 #undef LOST_S
 #endif /* VEC_FP */
 
+#include "vec_run.h"
+
 static const HgVec NAME(table) = {
     .name = VEC_NAME,
     .usable = NAME(usable),
@@ -407,11 +383,7 @@ static const HgVec NAME(table) = {
     .blend = NAME(blend),
     .address = NAME(address),
     .differ = NAME(differ),
-    .fill = NAME(fill),
-#if VEC_FP
-    .row8 = NAME(row8),
-    .row4 = NAME(row4),
-#endif
+    .run = NAME(run),
 };
 
 #undef EACH_LANE
@@ -421,3 +393,19 @@ static const HgVec NAME(table) = {
 #undef BITS32
 #undef VEC_FP
 #undef VEC_NAME
+#undef VB
+#undef ANY
+#undef SIGNS
+#undef HALF
+#undef NUM_D
+#undef NUM_S
+#undef PIECES
+#undef HALF_PIECES
+#undef SPILL
+#undef HALF_SPILL
+#undef NARROW
+#undef WIDEN
+#undef WIDEN_S
+#undef ANY_HALF
+#undef FMA_VD
+#undef FMA_VS

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Speed of the SIMT engine: elements a second of CPU time, one SM, hence
- * one host thread that works, whole warps.  `make bench` builds the kernels with clang
- * and runs all three.  A figure, not a test: nothing fails by being slow.
+ * Speed of the SIMT engine: elements a second of CPU time, whole warps, one SM
+ * unless -s says otherwise, hence one host thread that works.  `make bench` builds
+ * the kernels with clang and runs all three; `./hmmbench bench --only simt` compares
+ * them with qemu-riscv64.  A figure, not a test: nothing fails by being slow.
  *
- *   bench NAME KERNEL.bin [off|plain|avx2|avx512]
+ *   bench [-v off|plain|avx2|avx512] [-s SMS] [-r ROUNDS] [-j] hash|saxpy|matmul KERNEL.bin
+ *
+ * -j: one line of JSON; `sum` is what bench_user.h prints of the same work.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "bench_work.h"
 #include "host.h"
 
 #define RAM_BASE 0x100000ull
@@ -26,9 +31,7 @@
 #define Y        (RAM_BASE + 0x400000)
 #define Z        (RAM_BASE + 0x600000)
 #define STACKS   (RAM_BASE + 0xc00000)
-#define BLOCK    256
-#define GRID     1              /* as many threads as an SM holds */
-#define MATRIX   256
+#define BLOCK    256            /* as many threads as an SM holds: one block each */
 
 typedef uint64_t __attribute__((may_alias)) u64a;
 
@@ -71,67 +74,76 @@ static void tables(void)
     }
 }
 
-static double cpu(void)
+static double seconds(clockid_t clock)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    clock_gettime(clock, &t);
     return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: bench [-v VECTORS] [-s SMS] [-r ROUNDS] [-j] hash|saxpy|matmul "
+                    "KERNEL.bin\n");
+    return 2;
 }
 
 int main(int argc, char **argv)
 {
+    static const char *const names[WORKS] = { "hash", "saxpy", "matmul" };
+    static const uint64_t usual[WORKS] = { 1500, 2000, 12 };     /* a second or so */
+    const char *vectors = "best";
+    bool json = false;
     HgConfig cfg;
     HgDev *d;
     char err[200];
-    uint64_t n, rounds = 1, base = HG_REG_CTX + HG_CTX_STRIDE;
-    double elements, t;
-    FILE *f = argc >= 3 ? fopen(argv[2], "rb") : NULL;
+    unsigned sms = 1;
+    uint64_t rounds = 0, base = HG_REG_CTX + HG_CTX_STRIDE;
+    double t, wall;
+    int work = 0, opt;
+    FILE *f;
 
-    if (!f) {
-        fprintf(stderr, "usage: bench hash|saxpy|matmul KERNEL.bin [VECTORS]\n");
-        return 2;
+    while ((opt = getopt(argc, argv, "v:s:r:j")) != -1) {
+        switch (opt) {
+        case 'v': vectors = optarg; break;
+        case 's': sms = (unsigned)strtoul(optarg, NULL, 10); break;
+        case 'r': rounds = strtoull(optarg, NULL, 10); break;
+        case 'j': json = true; break;
+        default: return usage();
+        }
     }
+    if (argc - optind != 2 || (sms & (sms - 1)) || sms < 1 || sms > 16) {
+        return usage();
+    }
+    while (work < WORKS && strcmp(argv[optind], names[work])) {
+        work++;
+    }
+    f = fopen(argv[optind + 1], "rb");
+    if (work == WORKS || !f) {
+        return usage();
+    }
+    rounds = rounds ? rounds : usual[work];
     hg_config_default(&cfg);
-    cfg.sms = 1;
+    cfg.sms = sms;
     h = th_new(RAM_BASE, RAM_SIZE, VRAM);
+    h->measured = true;
     d = th_device(h, &cfg, 1, err, sizeof(err));
     if (!d || fread(bus(CODE), 1, 0x10000, f) == 0) {
         fprintf(stderr, "bench: cannot start\n");
         return 3;
     }
     fclose(f);
-    if (argc > 3 && hg_vec_set(d, argv[3])) {
-        fprintf(stderr, "bench: no %s here\n", argv[3]);
+    if (hg_vec_set(d, vectors)) {
+        fprintf(stderr, "bench: no %s here\n", vectors);
         return 2;
     }
     tables();
-    for (unsigned i = 0; i < MATRIX * MATRIX; i++) {
-        double v = (i * 2654435761u % 1000003u) / 1000.0;
-        float s = (float)v;
-        if (!strcmp(argv[1], "matmul")) {
-            memcpy(bus(X + i * 8), &v, 8);
-            memcpy(bus(Y + i * 8), &v, 8);
-        } else {
-            memcpy(bus(X + i * 4), &s, 4);
-            memcpy(bus(Y + i * 4), &s, 4);
-        }
-    }
-    if (!strcmp(argv[1], "hash")) {
-        n = 300000;
-        elements = (double)n * BLOCK * GRID;
-    } else if (!strcmp(argv[1], "saxpy")) {
-        n = MATRIX * MATRIX;
-        rounds = 600;
-        elements = (double)n * rounds;
-    } else {
-        n = MATRIX;
-        rounds = 3;
-        elements = (double)n * n * n * rounds;
-    }
-    uint64_t args[5] = { va(X), va(Y), va(Z), n, rounds };
+    work_fill(work, bus(X), bus(Y));
+    uint64_t threads = (uint64_t)BLOCK * sms;
+    uint64_t args[5] = { va(X), va(Y), va(Z), work_n(work, rounds, threads), rounds };
     memcpy(bus(ARGS), args, sizeof(args));
-    uint64_t job[8] = { HG_OP_LAUNCH, va(CODE), va(ARGS), GRID | (uint64_t)BLOCK << 32,
+    uint64_t job[8] = { HG_OP_LAUNCH, va(CODE), va(ARGS), sms | (uint64_t)BLOCK << 32,
                         va(STACKS), 256, 0, REPORT };
     memcpy(bus(RING), job, sizeof(job));
 
@@ -142,26 +154,32 @@ int main(int argc, char **argv)
     hg_mmio_write(d, base + HG_CTX_RING_SIZE, 16, 4);
     hg_mmio_write(d, base + HG_CTX_ASID, 1, 4);
     hg_mmio_write(d, base + HG_CTX_CTRL, HG_CTX_ENABLE, 4);
-    t = cpu();
+    t = seconds(CLOCK_PROCESS_CPUTIME_ID);
+    wall = seconds(CLOCK_MONOTONIC);
     hg_mmio_write(d, HG_REG_DOORBELL + HG_DOORBELL_STRIDE, 1, 4);
     do {
         nanosleep(&(struct timespec) { 0, 1000000 }, NULL);
     } while (get64(REPORT + HG_RPT_DONE) != HG_RPT_DONE_MAGIC);
-    t = cpu() - t;
+    t = seconds(CLOCK_PROCESS_CPUTIME_ID) - t;
+    wall = seconds(CLOCK_MONOTONIC) - wall;
     if ((uint32_t)get64(REPORT) != 0) {
         fprintf(stderr, "bench: the launch failed, status %u pc %llx\n", (uint32_t)get64(REPORT),
                 (unsigned long long)get64(REPORT + HG_RPT_PC));
         return 1;
     }
     double instrs = (double)hg_counter(d, HG_CNT_INSTRS);
-    uint64_t sum = 0;
-    for (uint64_t a = X; a < X + 0x600000; a += 8) {    /* equal results of two builds */
-        sum = (sum ^ get64(a)) * 0x9e3779b97f4a7c15ull;
+    double elements = (double)work_elements(work, rounds);
+    unsigned long long sum = work_sum(work, bus(X), bus(Y), bus(Z), threads);
+    if (json) {
+        printf("{\"elements\": %.0f, \"cpu_s\": %.6f, \"wall_s\": %.6f, \"instructions\": %.0f, "
+               "\"vectors\": \"%s\", \"sum\": \"%llu\"}\n",
+               elements, t, wall, instrs, hg_vec_name(d), sum);
+    } else {
+        printf("%-7s %8.1f M elements/s, %5.1f lane instructions an element, "
+               "%5.1f ns a warp instruction (%.2f s, wall %.2f s, sum %llu)\n",
+               names[work], elements / t / 1e6, instrs / elements, t / (instrs / HG_LANES) * 1e9,
+               t, wall, sum);
     }
-    printf("%-7s %8.1f M elements/s, %5.1f lane instructions an element, "
-           "%5.1f ns a warp instruction (%.2f s, check %016llx)\n",
-           argv[1], elements / t / 1e6, instrs / elements, t / (instrs / HG_LANES) * 1e9, t,
-           (unsigned long long)sum);
     th_free(h);
     return 0;
 }

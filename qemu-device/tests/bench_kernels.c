@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The kernels of bench.c, one a build (-DHASH, -DSAXPY, -DMATMUL).  Each is
- * the C loop that the figures for qemu-riscv64 were taken with.
+ * The kernels of bench.c, one a build (-DHASH, -DSAXPY, -DMATMUL); with
+ * -DBENCH_USER the same loops as a program for qemu-riscv64.
  */
+#ifdef BENCH_USER
+#include "bench_user.h"
+#else
 #include "hmm_gpu_kernel.h"
+#endif
 
 struct args {
 	void *x, *y, *z;
@@ -63,3 +67,12 @@ HMM_KERNEL(start, struct args)
 	}
 #endif
 }
+
+#ifdef BENCH_USER
+static void bench_run(void *x, void *y, void *z, uint64_t n, uint64_t rounds)
+{
+	struct args args = { x, y, z, n, rounds };
+
+	start(&args);
+}
+#endif

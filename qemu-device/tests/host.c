@@ -123,7 +123,9 @@ static void th_ram_written(void *host, void *opaque, void *ptr, uint64_t addr, u
     if (opaque != h || (uint8_t *)ptr != h->ram + (addr - h->ram_base) || !at(h, addr, len)) {
         abort();
     }
-    __atomic_fetch_add(&h->ram_written, len, __ATOMIC_RELAXED);
+    if (!h->measured) {
+        __atomic_fetch_add(&h->ram_written, len, __ATOMIC_RELAXED);
+    }
 }
 
 static void th_vram_written(void *host, uint64_t offset, uint32_t len)

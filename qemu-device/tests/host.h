@@ -30,6 +30,7 @@ typedef struct ThHost {
     ThEvent *log;
     uint64_t logged;            /* all events; the log keeps the last TH_LOG */
     HgDev *dev;
+    bool measured;              /* bytes are not counted: two engines would take turns at it */
 } ThHost;
 
 ThHost *th_new(uint64_t ram_base, uint64_t ram_size, uint64_t vram_size);

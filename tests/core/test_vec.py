@@ -178,11 +178,14 @@ def test_a_host_thread_that_rounds_otherwise(vec: str, mxcsr: int) -> None:
 
 # -- everything else: two devices, one of them lane by lane --
 
+ROWS = 96
+
 
 def outcome(dev: Device, rep: int) -> tuple[object, ...]:
     """All that can be seen of a device that has come to rest."""
     names = [k for k in dir(HW) if k.startswith("HG_CNT_")]
     counters = {k: dev.counter(k.removeprefix("HG_CNT_")) for k in names}
+    counters["bytes the host was told of"] = dev.host.ram_written
     return dev.report(rep).status, counters, dev.save(), dev.ram.tobytes()
 
 
@@ -279,14 +282,23 @@ def accesses(draw: st.DrawFn) -> list[Item]:
 
 @pytest.mark.parametrize("vec", SETS)
 @given(offsets=addresses(), body=accesses(), mask=st.integers(1, 2**32 - 1), whole=st.booleans(),
-       missing=st.sets(st.integers(0, PAGES - 1)), readonly=st.booleans(),
+       missing=st.sets(st.integers(0, PAGES - 1)), readonly=st.booleans(), shared=st.booleans(),
        audit=st.sampled_from(["off", "sampled=3", "access"]))  # fmt: skip
-@settings(max_examples=120)
+@settings(max_examples=160)
 def test_accesses(vec: str, offsets: list[int], body: list[Item], mask: int, whole: bool,
-                  missing: set[int], readonly: bool, audit: str) -> None:  # fmt: skip
+                  missing: set[int], readonly: bool, shared: bool, audit: str) -> None:  # fmt: skip
     """Loads and stores of all kinds of address patterns, in a micro-TLB of four entries, with
-    pages that are mapped on fault, or read-only until they fault, lanes that take part or not."""
+    pages that are mapped on fault, or read-only until they fault, lanes that take part or not;
+    or in the block's shared memory."""
+    base = HW.HG_SHARED_BASE + PAGE if shared else DATA
+    fill: list[Item] = [
+        csrr(5, "tid"), asm.i("slli", 9, 5, 3), *li(6, HW.HG_SHARED_BASE), asm.r("add", 6, 6, 9),
+        *li(7, (PAGES + 2) * PAGE // 256), *li(11, 0x0123_4567_89AB_CDEF), "fill:",
+        asm.r("mul", 12, 6, 11), asm.store("sd", 12, 6), asm.i("addi", 6, 6, 256),
+        asm.i("addi", 7, 7, -1), branch("bne", 7, 0, "fill"), *li(12, 0),
+    ]  # fmt: skip
     items: list[Item] = [
+        *(fill if shared else []),
         csrr(5, "tid"), asm.i("slli", 9, 5, 3), *li(6, TABLE), asm.r("add", 9, 9, 6),
         asm.load("ld", 8, 9), asm.r("mul", 11, 5, 8), asm.fp("fcvt_l", "d", 1, 11, rm=0),
     ]  # fmt: skip
@@ -308,7 +320,7 @@ def test_accesses(vec: str, offsets: list[int], body: list[Item], mask: int, who
             if (va - DATA) // PAGE not in missing:
                 t.map(va, frame, (FULL if not readonly else HW.HG_PTE_VALID) | SYS)
         table, out = dev.alloc(), dev.alloc()
-        dev.write(table, b"".join((DATA + v).to_bytes(8, "little") for v in offsets))
+        dev.write(table, b"".join((base + v).to_bytes(8, "little") for v in offsets))
         t.map(TABLE, table, FULL | SYS)
         t.map(OUT, out, FULL | SYS)
 
@@ -317,8 +329,149 @@ def test_accesses(vec: str, offsets: list[int], body: list[Item], mask: int, who
             t.map(va, frames[va], FULL | SYS)
             dev.invalidate(HW.HG_INVAL_RANGE, 1, va, PAGE)
 
-        rep = Ctx(dev, 1, 1).launch(CODE, DATA, block=LANES)
+        rep = Ctx(dev, 1, 1).launch(CODE, DATA, block=LANES, shared=(PAGES + 2) * PAGE)
         dev.service(grant, lambda: dev.report(rep).complete)
+        assert dev.report(rep).status == HW.HG_ERR_NONE
+        return rep
+
+    both(vec, run)
+
+
+def rows(rng: np.random.Generator, f: fpref.Fmt) -> list[np.ndarray]:
+    """Three operands and fcsr of ROWS warps.  Most lanes have NX and ordinary numbers, as in the
+    middle of a program; in some warps one lane has not, or all have anything, or results
+    are near the smallest or the largest numbers."""
+    n = ROWS * LANES
+    kind = np.repeat(np.arange(ROWS) % 8, LANES)
+    lane = np.arange(n) % LANES
+    one = lane == np.repeat(rng.integers(0, LANES, ROWS), LANES)
+    out = []
+    for which in range(3):
+        v = np.abs(rng.normal(0, 100, n)) + 0.001
+        if f.width == 64:
+            bits = v.view("<u8").copy()
+        else:
+            bits = v.astype("<f4").view("<u4").astype(np.uint64)
+        odd = patterns(rng, f, n)
+        bits = np.where((kind == 0) | ((kind == 1) & one), odd, bits)
+        # the product is about 2^emin, 2^emax, c is 0
+        exponent = np.uint64(f.p - 1)
+        half, top = f.emax // 2, 2 * f.emax
+        for k, e in ((2, half - 1), (3, top - half - 1)):
+            frac = odd & np.uint64(2 ** (f.p - 1) - 1)
+            near = (np.uint64(e) + (odd >> np.uint64(f.width - 2))) << exponent | frac
+            bits = np.where((kind == k) & one, near if which < 2 else np.uint64(0), bits)
+        if f.width == 32:
+            bits = bits | np.uint64(test_fp.BOX)
+            bare = (kind == 4) & one & (lane % 3 == which)
+            bits = np.where(bare, bits ^ np.uint64(1 << 40), bits)
+        out.append(bits)
+    fcsr = np.full(n, NX, dtype=np.uint64)
+    fcsr = np.where((kind == 5) & one, np.uint64(0), fcsr)
+    fcsr = np.where((kind == 6) & one, np.uint64(NX | 1 << 5), fcsr)
+    fcsr = np.where((kind == 7), np.uint64(NX | 8), fcsr)
+    return [*out, fcsr]
+
+
+@pytest.mark.parametrize("vec", FAST)
+@pytest.mark.parametrize("fmt", ["s", "d"])
+@pytest.mark.parametrize("name", FP_NAMES)
+def test_floating_point_in_a_loop(name: str, fmt: str, vec: str) -> None:
+    """Results and flags of warps that run on from one operation to the next."""
+    data = rows(np.random.default_rng(FP_NAMES.index(name)), test_fp.FMTS[fmt])
+    size = ROWS * LANES * 8
+    for rm in (0, 7):
+        items: list[Item] = [
+            csrr(5, "tid"), asm.i("slli", 5, 5, 3), asm.r("add", 5, 5, 10), *li(6, size),
+            *li(12, ROWS), asm.r("add", 7, 5, 6), asm.r("add", 8, 7, 6), asm.r("add", 9, 8, 6),
+            "loop:", asm.load("ld", 11, 9), asm.csr("csrrw", 0, "fcsr", 11),
+            asm.fload("d", 1, 5), asm.fload("d", 2, 7), asm.fload("d", 3, 8),
+            asm.fp("fmv_x", "d", 4, 11), test_fp.word(name, fmt, rm),
+            asm.fstore("d", 4, 5), csrr(11, "fcsr"), asm.store("sd", 11, 9),
+            *(asm.i("addi", r, r, LANES * 8) for r in (5, 7, 8, 9)),
+            asm.i("addi", 12, 12, -1), branch("bne", 12, 0, "loop"), EXIT,
+        ]  # fmt: skip
+
+        def run(dev: Device, items: list[Item] = items) -> int:
+            t = Tables(dev, 1)
+            map_code(dev, t, CODE, assemble(items))
+            memory = dev.alloc(4 * size // PAGE)
+            dev.write(memory, b"".join(v.astype("<u8").tobytes() for v in data))
+            for k in range(4 * size // PAGE):
+                t.map(DATA + k * PAGE, memory + k * PAGE, FULL | SYS)
+            rep = Ctx(dev, 1, 1).launch(CODE, DATA, block=LANES)
+            dev.run(lambda: dev.report(rep).complete)
+            return rep
+
+        both(vec, run)
+
+
+@pytest.mark.parametrize("vec", SETS)
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("before", [256, 248, 240, 136, 128, 120, 64, 16])
+def test_rows_at_the_end_of_a_page(before: int, last: bool, vec: str) -> None:
+    """Elements side by side of which the first are `before` bytes from the end of a page, and
+    perhaps of all that is mapped."""
+    items: list[Item] = [
+        csrr(5, "tid"), *li(6, PAGE - before), asm.r("add", 6, 6, 10), *li(7, OUT),
+        asm.i("slli", 8, 5, 3), asm.r("add", 9, 6, 8), asm.r("add", 7, 7, 8),
+        asm.i("slli", 8, 5, 2), asm.r("add", 8, 6, 8), *li(11, 1),
+    ]  # fmt: skip
+    for k, (kind, addr) in enumerate((("lw", 8), ("lwu", 8), ("ld", 9), ("lbu", 8))):
+        items += [asm.load(kind, 12, addr), asm.store("sd", 12, 7, 256 * k),
+                  asm.r("add", 11, 11, 12)]  # fmt: skip
+    for k, (fmt, addr) in enumerate((("s", 8), ("d", 9))):
+        items += [asm.fload(fmt, 1, addr), asm.fstore("d", 1, 7, 1024 + 256 * k)]
+    items += [
+        asm.store("sd", 11, 9), asm.store("sw", 5, 8), asm.fload("d", 2, 9),
+        asm.fstore("d", 1, 9), asm.fstore("s", 2, 8), EXIT,
+    ]  # fmt: skip
+
+    def run(dev: Device) -> int:
+        t = Tables(dev, 1)
+        map_code(dev, t, CODE, assemble(items))
+        frames = [dev.alloc(), dev.alloc(), dev.alloc()]
+        for va, frame in zip((DATA, OUT, DATA + PAGE), frames, strict=True):
+            dev.write(frame, bytes((va >> 12) * 7 + k * 13 + (k >> 3) & 255 for k in range(PAGE)))
+            if va <= DATA or va == OUT or not last:
+                t.map(va, frame, FULL | SYS)
+        rep = Ctx(dev, 1, 1).launch(CODE, DATA, block=LANES)
+        dev.service(lambda f: t.map(f.addr & -PAGE, frames[2], FULL | SYS),
+                    lambda: dev.report(rep).complete)  # fmt: skip
+        assert dev.report(rep).status == HW.HG_ERR_NONE
+        return rep
+
+    both(vec, run)
+
+
+@pytest.mark.parametrize("vec", SETS)
+@pytest.mark.parametrize("name", sorted(asm.BRANCH))
+def test_jumps_in_and_out_of_the_page(name: str, vec: str) -> None:
+    """A loop over two pages of code, taken by all lanes until some part: each kind of branch."""
+    flip = name in ("beq", "bge", "bgeu")
+    items: list[Item] = [
+        csrr(5, "tid"), *li(6, 40), asm.i("andi", 7, 5, 8), asm.i("addi", 7, 7, 20), *li(8, 0),
+        "outer:", *li(9, 3), "inner:", asm.r("add", 8, 8, 5), asm.i("addi", 9, 9, -1),
+        branch("blt", 0, 9, "inner"), *li(9, -3), "signed:", asm.i("addi", 9, 9, 1),
+        asm.i("slli", 8, 8, 1), branch("blt", 9, 0, "signed"), *li(9, -3), "unsigned:",
+        asm.i("addi", 9, 9, 1), asm.i("xori", 8, 8, 9), branch("bltu", 9, 0, "unsigned"),
+        asm.jal(13, "near"), asm.i("xori", 8, 8, 77), "near:", asm.jal(1, "far"),
+        *([asm.i("xori", 8, 8, 5)] * 700), "back:", asm.i("addi", 6, 6, -1),
+        asm.i("xori", 8, 8, 0x55), asm.r("slt", 11, 6, 7),
+        branch(name, *((11, 0) if flip else (0, 11)), "odd"), asm.i("addi", 8, 8, 3), "odd:",
+        branch("beq", 6, 0, "out"), asm.jal(0, "outer"), "out:", asm.i("slli", 5, 5, 3),
+        asm.r("add", 5, 5, 10), asm.store("sd", 8, 5), asm.store("sd", 1, 5, 256),
+        asm.store("sd", 13, 5, 512), EXIT,
+        *([asm.i("xori", 8, 8, 5)] * 400), "far:", asm.auipc(12, 1), asm.r("add", 8, 8, 12),
+        asm.jal(0, "back"),
+    ]  # fmt: skip
+
+    def run(dev: Device) -> int:
+        t = Tables(dev, 1)
+        map_code(dev, t, CODE, assemble(items))
+        t.map(DATA, dev.alloc(), FULL | SYS)
+        rep = Ctx(dev, 1, 1).launch(CODE, DATA, block=LANES)
+        dev.run(lambda: dev.report(rep).complete)
         assert dev.report(rep).status == HW.HG_ERR_NONE
         return rep
 

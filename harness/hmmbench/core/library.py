@@ -43,6 +43,7 @@ typedef struct ThHost {
     ThEvent *log;
     uint64_t logged;
     HgDev *dev;
+    bool measured;
 } ThHost;
 ThHost *th_new(uint64_t ram_base, uint64_t ram_size, uint64_t vram_size);
 HgDev *th_device(ThHost *h, HgConfig *cfg, int direct, char *err, size_t errlen);
