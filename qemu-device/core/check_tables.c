@@ -37,7 +37,7 @@
  * made because of an invalidation at that moment, is a mistake not seen, never
  * one that is none.
  *
- * Who may touch what: use, victim: l2_lock.  tables_shown: changed under d->lock,
+ * Who may touch what: use, victim, last: l2_lock.  tables_shown: changed under d->lock,
  * read by engines in their slices; so a walk may make a record shortly after it
  * was cleared, which nobody asks for.
  */
@@ -57,10 +57,26 @@ static uint64_t first_page(uint64_t va, unsigned level, uint64_t *more)
     return va >> HG_PAGE_SHIFT & ~*more;
 }
 
-/* A walk has come this way, and no invalidation was issued since it began.  l2_lock. */
+static void forget_last(HgDev *d)
+{
+    memset(d->chk.last.table, 0xff, sizeof(d->chk.last.table));
+}
+
+/*
+ * A walk has come this way, and no invalidation was issued since it began.  l2_lock.
+ *
+ * Most walks share tables with the one before.  From the first table on that it
+ * came by as well, the records are there and not marked.
+ */
 void hg_check_tables_read(HgDev *d, unsigned asid, uint64_t va, const HgWay *way)
 {
-    for (unsigned level = way->low; level < HG_PT_LEVELS; level++) {
+    if (d->chk.last.gen != d->l2_gen || d->chk.last.asid != asid) {
+        d->chk.last.gen = d->l2_gen;
+        d->chk.last.asid = asid;
+        forget_last(d);
+    }
+    for (unsigned level = way->low;
+         level < HG_PT_LEVELS && d->chk.last.table[level] != way->table[level]; level++) {
         HgTableUse *s = set_of(d, way->table[level]), *u = NULL;
         uint64_t more, first = first_page(va, level, &more);
 
@@ -79,6 +95,7 @@ void hg_check_tables_read(HgDev *d, unsigned asid, uint64_t va, const HgWay *way
         *u = (HgTableUse) {
             .table = way->table[level], .first = first, .asid = asid, .level = level, .used = true,
         };
+        d->chk.last.table[level] = way->table[level];
     }
 }
 
@@ -114,6 +131,7 @@ static void forget(HgDev *d, unsigned asid)
             u->used = false;
         }
     }
+    forget_last(d);
     pthread_mutex_unlock(&d->l2_lock);
 }
 
@@ -174,6 +192,7 @@ void hg_check_table_free(HgDev *d, uint64_t table)
         if (s[i].used && s[i].table == table) {
             u = s[i];
             s[i].used = false;
+            forget_last(d);
         }
     }
     pthread_mutex_unlock(&d->l2_lock);

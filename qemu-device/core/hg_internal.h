@@ -419,6 +419,10 @@ typedef struct HgChecks {
     _Atomic bool tables_shown;          /* HG_REG_TABLE_CTRL */
     uint32_t table_lo;                  /* d->lock: latch */
     unsigned victim;
+    struct {                            /* tables recorded since invalidation `gen` (of l2_gen) */
+        uint64_t gen, table[HG_PT_LEVELS];
+        unsigned asid;
+    } last;
     HgTableUse use[HG_TABLE_SETS * HG_TABLE_WAYS];
 } HgChecks;
 

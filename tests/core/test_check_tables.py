@@ -185,13 +185,32 @@ def test_what_ends_walks(what: str, level: int) -> None:
         assert not x.found()
 
 
-def test_the_invalidation_must_be_complete() -> None:
+def test_the_invalidation_must_be_issued() -> None:
     with Tree() as x:
         x.use()
         table = x.unlink(0)
         x.dev.inject("tlb_invalidate nth=1 delay=1s")
         x.invalidate(base(0), span(0))
         x.free(table)
+        assert x.found()
+
+
+def test_the_invalidation_must_be_complete() -> None:
+    """An engine is in another walk, which it waits for (until the device is freed)."""
+    with Tree(deterministic=False) as x:
+        dev, other = x.dev, DATA + span(2)
+        x.t.map(other, x.frame, FULL | SYS)
+        done = x.ctx.launch(CODE, DATA, block=1)
+        while not dev.report(done).complete:
+            time.sleep(0.001)
+        table = x.unlink(0)
+        dev.inject(f"walk match={other:x} count=1 delay=1000s")
+        x.ctx.launch(CODE, other, block=1)
+        while "fired=1" not in dev.injected():
+            time.sleep(0.001)
+        seq = x.invalidate(base(0), span(0))
+        x.free(table)
+        assert dev.rd(HW.HG_REG_INVAL_DONE, 8) < seq
         assert x.found()
 
 
@@ -274,29 +293,26 @@ def test_that_tables_are_shown_survives_and_ends_with_a_reset() -> None:
         assert x.dev.rd(HW.HG_REG_TABLE_CTRL) == 0
 
 
+@pytest.mark.parametrize("new_place", [False, True])
+@pytest.mark.parametrize("shown", [False, True])
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_page_that_is_a_table_again(level: int) -> None:
-    """Given back as it should be, then used elsewhere: only its new place counts."""
+def test_a_page_that_is_a_table_again(level: int, shown: bool, new_place: bool) -> None:
+    """Given back as it should be, perhaps unseen, then used elsewhere: that place counts."""
     with Tree() as x:
         x.use()
         table = x.unlink(level)
         x.invalidate(base(level), span(level))
-        x.free(table)
-        t = Tables(x.dev, 9)
-        map_code(x.dev, t, CODE, LOAD)
-        t._down(DATA, level + 1)
-        key = (level, DATA >> (12 + 9 * (level + 1)))
-        t.nodes[key] = table  # with all below, which is DATA's
-        t._write(t.nodes.get((level + 1, key[1] >> 9), t.root), key[1] & 511,
-                 table | HW.HG_PTE_VALID | SYS)  # fmt: skip
-        c = Ctx(x.dev, 5, 9)
-        done = c.launch(CODE, DATA, block=1)
-        x.dev.run(lambda: x.dev.report(done).complete)
-        t._write(t.nodes.get((level + 1, key[1] >> 9), t.root), key[1] & 511, 0)
-        x.invalidate(base(level), span(level))  # where it was before
+        if shown:
+            x.free(table)
+        above = x.t.root if level == 2 else x.table(level + 1)
+        index = (DATA + span(level)) >> (12 + 9 * (level + 1)) & 511
+        x.t._write(above, index, table | HW.HG_PTE_VALID | SYS)
+        x.use(DATA + span(level))
+        x.t._write(above, index, 0)
+        x.invalidate(base(level) + new_place * span(level), span(level))
         assert not x.found()
         x.free(table)
-        assert x.found()
+        assert x.found() != new_place
 
 
 def test_more_tables_than_records() -> None:
