@@ -10,7 +10,7 @@
  * posted request and no lock-free writer is under way.
  *
  * Not part of the state: VRAM, the RAM map and bus mastering (the host has
- * them), host pointers in TLBs.
+ * them), host pointers in TLBs, what the protocol checks remember.
  */
 #include "hg_internal.h"
 
