@@ -56,7 +56,7 @@ def test_what_a_wait_leaves_alone() -> None:
     o = op_from_json(0, {"op": "wait_gpu", "leave": 1})
     assert o.a == 1
     assert op_to_json(o) == {"op": "wait_gpu", "phase": 0, "proc": 0, "leave": 1}
-    assert sentence(o) == "waits for its GPU jobs, but not for the last 1"
+    assert sentence(o) == "waits for its GPU jobs but the last"
     assert sentence(op_from_json(0, {"op": "wait_gpu"})) == "waits for its GPU jobs"
 
 

@@ -128,7 +128,8 @@ def sentence(o: Op) -> str:
     if kind == OpKind.SLEEP:
         return f"sleeps {o.a} \N{MICRO SIGN}s"
     if kind == OpKind.WAIT_GPU:
-        return "waits for its GPU jobs" + (f", but not for the last {o.a}" if o.a else "")
+        but = " but the last" + (f" {o.a}" if o.a > 1 else "") if o.a else ""
+        return f"waits for its GPU jobs{but}"
     if kind == OpKind.KSM:
         return "runs the page merger" if o.a else "stops the page merger"
     simple = {
