@@ -434,7 +434,11 @@ static void p0_a0(void)
     WANT(0, migrate(0, 0, 4 * PAGE, HMM_GPU_MIGRATE_DEVICE, 0));
     check_query(0, 0, HMM_GPU_Q_CPU_DEVICE, HMM_GPU_Q_CPU_DEVICE);
     WANT(0, gpu_spin(0, 1000));
-    WANT(0, gpu_wait());
+    WANT(0, gpu_wait(0));
+    gpu_start(0, 32, { WRITE(0, 0x1008, 6) });
+    WANT(0, gpu_spin(0, 1ull << 40));
+    WANT(0, gpu_wait(1));
+    cpu({ READ(0, 0x1008, 6) });
     gpu_close();
     WANT(0, gpu_fill(0, 0, 0x2000, 0x1000, 5, 1));
     WANT(0, gpu_copy(0, 0, 0x2000, 8, 0, 0x3000, 1));
@@ -444,7 +448,7 @@ static void p0_a0(void)
     WANT(0, fork_process(1));
     phase(2);
     gpu_start(1, 32, { ADD(0, 0, 1) });
-    WANT(0, gpu_wait());
+    WANT(0, gpu_wait(0));
     phase(3);
     cpu({ READ(0, 0, WRONG 9) });
 }
