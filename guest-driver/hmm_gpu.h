@@ -376,6 +376,7 @@ static inline void hg_live(struct hg_device *hdev, enum hg_gauge g, long n)
  * @next: in a list of free or unlinked tables
  * @used: entries that are not 0
  * @level: 0 holds leaves
+ * @linked: the device was told of it, by an entry that leads here or as a root
  * @child: level > 0: the software's pointers to the tables below
  *
  * All fields of a linked table under hg_svm.pt_lock.  A table is freed only
@@ -387,6 +388,7 @@ struct hg_pt {
 	struct hg_pt *next;
 	unsigned int used;
 	unsigned int level;
+	bool linked;
 	struct hg_pt *child[];
 };
 

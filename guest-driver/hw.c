@@ -55,6 +55,7 @@ void hg_hw_program(struct hg_device *hdev)
 	hg_fault_program(hdev);
 	hg_ce_program(hdev);
 	hg_vram_program(hdev);
+	hg_write(hdev, HG_REG_TABLE_CTRL, HG_TABLE_CTRL_SHOWN);
 	hg_write(hdev, HG_REG_INTR_STATUS, ~0u);
 	hg_write(hdev, HG_REG_INTR_ENABLE,
 		 BIT(HG_VEC_FAULT) | BIT(HG_VEC_FENCE) | BIT(HG_VEC_ERROR));

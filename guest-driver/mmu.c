@@ -66,8 +66,18 @@ static struct hg_pt *pt_alloc(struct hg_device *hdev, unsigned int level)
 	return pt;
 }
 
+/*
+ * A table that was linked is shown to the device before its page can be somebody
+ * else's: a check knows whether a walk may still come by (docs/checks.md).  Under
+ * hw_sem (read) then.
+ */
 static void pt_free(struct hg_device *hdev, struct hg_pt *pt)
 {
+	if (pt->linked) {
+		lockdep_assert_held_read(&hdev->hw_sem);
+		if (READ_ONCE(hdev->hw_live))
+			hg_write64(hdev, HG_REG_TABLE_FREE, pt->dma);
+	}
 	dma_pool_free(hdev->pt_pool, pt->cpu, pt->dma);
 	kfree(pt);
 	hg_live_add(hdev, pt_pages, -1);
@@ -141,6 +151,7 @@ static struct hg_pt *pt_find_or_add(struct hg_svm *svm, struct hg_pt_cache *cach
 			cache->free[pt->level - 1] = NULL;
 			pt->child[i] = next;
 			pt->used++;
+			next->linked = true;
 			/* the zeroes of the table before the pointer to it */
 			dma_wmb();
 			pt_write(pt, i, next->dma | HG_PTE_VALID | HG_PTE_APER_SYS);
@@ -533,6 +544,7 @@ int hg_mmu_init(struct hg_svm *svm)
 	svm->root = pt_alloc(hdev, HG_PT_LEVELS - 1);
 	if (!svm->root)
 		return -ENOMEM;
+	svm->root->linked = true;
 	down_read(&hdev->hw_sem);
 	if (READ_ONCE(hdev->hw_live))
 		hg_mmu_program(svm);
@@ -565,8 +577,8 @@ void hg_mmu_fini(struct hg_svm *svm)
 	hg_mmu_zap(svm, 0, ULONG_MAX, true, true);
 	gather_range(&svm->gather, 0, ULONG_MAX);
 	hg_mmu_flush(svm, true);
-	up_read(&hdev->hw_sem);
 	pt_free(hdev, svm->root);
 	svm->root = NULL;
+	up_read(&hdev->hw_sem);
 	mutex_unlock(&svm->pt_lock);
 }

@@ -13,7 +13,15 @@ import pytest
 from hmmbench.errors import UsageError
 from hmmbench.guest.protocol import Acc, Program
 from hmmbench.model.generate import FILE_PAGES, program, size_of
-from hmmbench.recipe import Environment, Recipe, access_from_text, access_to_text
+from hmmbench.recipe import (
+    Environment,
+    Recipe,
+    access_from_text,
+    access_to_text,
+    op_from_json,
+    op_to_json,
+)
+from hmmbench.words import sentence
 
 
 def recipe(seed: int = 1) -> Recipe:
@@ -41,6 +49,15 @@ def test_an_operation_is_a_line(tmp_path: Path) -> None:
     r.write(tmp_path / "r.json")
     lines = (tmp_path / "r.json").read_text().splitlines()
     assert sum(1 for line in lines if '"op": ' in line) == len(r.program.ops)
+
+
+def test_what_a_wait_leaves_alone() -> None:
+    assert op_from_json(0, {"op": "wait_gpu"}).a == 0
+    o = op_from_json(0, {"op": "wait_gpu", "leave": 1})
+    assert o.a == 1
+    assert op_to_json(o) == {"op": "wait_gpu", "phase": 0, "proc": 0, "leave": 1}
+    assert sentence(o) == "waits for its GPU jobs but the last"
+    assert sentence(op_from_json(0, {"op": "wait_gpu"})) == "waits for its GPU jobs"
 
 
 def test_accesses_as_text() -> None:

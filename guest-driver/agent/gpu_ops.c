@@ -100,20 +100,26 @@ static int finish(unsigned index, const struct hb_op *op, struct hb_op_result *r
 	return ret ? ret : set_result(r, &result);
 }
 
-/* The results of all noted jobs go to their operations; the first error of waiting itself is returned. */
-static int wait_pending(void)
+/*
+ * The results of all noted jobs but the newest @leave go to their operations; the
+ * first error of waiting itself is returned.
+ */
+static int wait_pending(uint64_t leave)
 {
 	int ret = 0;
 
 	pthread_mutex_lock(&gpu.lock);
-	while (gpu.npending) {
+	while (gpu.npending > leave) {
 		struct hmmgpu_result result;
-		unsigned n = --gpu.npending;
+		unsigned n = gpu.npending - leave - 1;
 		unsigned index = gpu.pending[n].op;
 		struct hmmgpu_ctx *ctx = gpu.ctx[gpu.pending[n].ctx];
 		uint64_t job = gpu.pending[n].job;
 		int err;
 
+		gpu.npending--;
+		memmove(&gpu.pending[n], &gpu.pending[n + 1],
+			(gpu.npending - n) * sizeof(gpu.pending[0]));
 		pthread_mutex_unlock(&gpu.lock);
 		err = hmmgpu_wait(ctx, job, -1, &result);
 		if (err == 0)
@@ -160,7 +166,7 @@ int gpu_op(unsigned index, const struct hb_op *op, struct hb_op_result *r)
 		pthread_mutex_unlock(&gpu.lock);
 		return 0;
 	case HB_OP_WAIT_GPU:
-		return wait_pending();
+		return wait_pending(op->a);
 	case HB_OP_POLICY:
 	case HB_OP_MIGRATE:
 	case HB_OP_QUERY:

@@ -120,7 +120,7 @@ struct hb_op {			/* 64 bytes */
 #define HB_OP_SPAWN		15	/* arg = number of the new process */
 #define HB_OP_EXIT		16	/* the process ends (_exit) */
 #define HB_OP_KILL		17	/* kill -9 process arg (not itself), waits until it is gone */
-#define HB_OP_WAIT_GPU		18	/* waits for all NOWAIT jobs of the process; their results go to the results of their own operations */
+#define HB_OP_WAIT_GPU		18	/* waits for the NOWAIT jobs of the process but the newest a; their results go to the results of their own operations */
 #define HB_OP_SLEEP		19	/* a = microseconds */
 #define HB_OP_GPU_SPIN		20	/* NOWAIT launch that runs until killed or budget a is used up */
 #define HB_OP_CLOSE_GPU		21	/* closes contexts and the device file of the process; opened again when next needed */

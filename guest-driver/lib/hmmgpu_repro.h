@@ -384,7 +384,11 @@ static struct {
 	pthread_mutex_t lock;		/* guards opening */
 	struct hmmgpu *dev;
 	struct hmmgpu_ctx *ctx[2];
-	uint64_t last_job[2];
+	struct {
+		unsigned ctx;
+		uint64_t num;
+	} job[HB_MAX_OPS];	/* not waited for, oldest first */
+	unsigned njobs;
 } repro_gpu = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static inline struct hmmgpu *gpu_device(void)
@@ -419,8 +423,8 @@ static inline void gpu_close(void)
 	for (unsigned i = 0; i < 2; i++) {
 		hmmgpu_ctx_destroy(repro_gpu.ctx[i]);
 		repro_gpu.ctx[i] = NULL;
-		repro_gpu.last_job[i] = 0;
 	}
+	repro_gpu.njobs = 0;
 	hmmgpu_close(repro_gpu.dev);
 	repro_gpu.dev = NULL;
 }
@@ -432,23 +436,26 @@ static inline int repro_finish(unsigned ctx, int ret, uint64_t job, int wait)
 	if (ret)
 		return ret;
 	if (!wait) {
-		repro_gpu.last_job[ctx] = job;
+		if (repro_gpu.njobs == HB_MAX_OPS)
+			repro_fail("jobs that are not waited for", ENOMEM);
+		repro_gpu.job[repro_gpu.njobs].ctx = ctx;
+		repro_gpu.job[repro_gpu.njobs++].num = job;
 		return 0;
 	}
 	ret = hmmgpu_wait(gpu_ctx(ctx), job, -1, &result);
 	return ret ? ret : result.error;
 }
 
-/* Waits for what gpu_start() and gpu_spin() began. */
-static inline int gpu_wait(void)
+/* Waits for what gpu_start() and gpu_spin() began, but for the newest so many. */
+static inline int gpu_wait(unsigned leave)
 {
+	unsigned n = repro_gpu.njobs > leave ? repro_gpu.njobs - leave : 0;
 	int ret = 0;
 
-	for (unsigned i = 0; i < 2; i++) {
-		if (repro_gpu.last_job[i] && ret == 0)
-			ret = hmmgpu_wait(repro_gpu.ctx[i], repro_gpu.last_job[i], -1, NULL);
-		repro_gpu.last_job[i] = 0;
-	}
+	for (unsigned i = n; i-- > 0 && ret == 0;)
+		ret = hmmgpu_wait(repro_gpu.ctx[repro_gpu.job[i].ctx], repro_gpu.job[i].num, -1, NULL);
+	repro_gpu.njobs -= n;
+	memmove(repro_gpu.job, repro_gpu.job + n, repro_gpu.njobs * sizeof(repro_gpu.job[0]));
 	return ret;
 }
 

@@ -163,7 +163,7 @@ def _statement(i: int, o: Op, space: Space, expected: Predictor, racing: bool) -
         OpKind.EVICT: lambda: f"evict({o.a})",
         OpKind.FORK: lambda: f"fork_process({o.arg})",
         OpKind.KILL: lambda: f"kill_process({o.arg})",
-        OpKind.WAIT_GPU: lambda: "gpu_wait()",
+        OpKind.WAIT_GPU: lambda: f"gpu_wait({o.a})",
         OpKind.SLEEP: lambda: f"pause_us({o.a})",
         OpKind.GPU_SPIN: lambda: f"gpu_spin({ctx}, {o.a})",
         OpKind.CLOSE_GPU: lambda: "gpu_close()",

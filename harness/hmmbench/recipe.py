@@ -212,7 +212,7 @@ _FIELDS: dict[OpKind, dict[str, str]] = {
     OpKind.SPAWN: {"child": "arg"},
     OpKind.EXIT: {},
     OpKind.KILL: {"victim": "arg"},
-    OpKind.WAIT_GPU: {},
+    OpKind.WAIT_GPU: {"leave": "a"},
     OpKind.SLEEP: {"usec": "a"},
     OpKind.GPU_SPIN: {"budget": "a"},
     OpKind.CLOSE_GPU: {},

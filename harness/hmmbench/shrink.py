@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hmmbench.guest.protocol import Acc, Op, OpKind, Program
+from hmmbench.guest.protocol import F_NOWAIT, Acc, Op, OpKind, Program
 from hmmbench.model.admit import normalise
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
@@ -270,8 +270,11 @@ class Shrinker:
         """What failed last, on memory as it is mapped: enough for much that fails always, and a
         hang costs seconds each time it is seen."""
         ops = self.program.ops
-        end = [o for o in ops if o.phase == ops[-1].phase]
-        before = ops[: len(ops) - len(end)]
+        start = next(i for i, o in enumerate(ops) if o.phase == ops[-1].phase)
+        # Jobs that nobody has waited for yet belong to it.
+        while start and ops[start - 1].flags & F_NOWAIT:
+            start -= 1
+        before, end = ops[:start], ops[start:]
         procs = {o.proc for o in end}
         births = []
         for o in reversed(before):

@@ -127,12 +127,15 @@ def sentence(o: Op) -> str:
         return f"kills process {o.arg}"
     if kind == OpKind.SLEEP:
         return f"sleeps {o.a} \N{MICRO SIGN}s"
+    if kind == OpKind.WAIT_GPU:
+        but = " but the last" + (f" {o.a}" if o.a > 1 else "") if o.a else ""
+        return f"waits for its GPU jobs{but}"
     if kind == OpKind.KSM:
         return "runs the page merger" if o.a else "stops the page merger"
     simple = {
         OpKind.MUNMAP: f"unmaps {at}", OpKind.QUERY: f"asks for the page tables of {at}",
         OpKind.FORK: f"forks: process {o.arg} is its copy", OpKind.EXIT: "exits",
-        OpKind.SPAWN: f"process {o.arg} is started", OpKind.WAIT_GPU: "waits for its GPU jobs",
+        OpKind.SPAWN: f"process {o.arg} is started",
         OpKind.GPU_SPIN: "GPU runs an endless program", OpKind.NOP: "does nothing",
         OpKind.CLOSE_GPU: "closes its GPU file",
     }  # fmt: skip

@@ -10,6 +10,7 @@
  *    read them in their slices; they change under d->lock (filled: by
  *    engines, in their slices).
  *  - clean, and the lists of copies: d->lock.
+ *  - the state of the check of page tables: see check_tables.c.
  * Nothing here is relied on by the invalidation path.  The checks rely on it:
  * an access and the check of its translation lie between two safe points, so
  * an invalidation that is complete before software goes on (frees the page,
@@ -43,6 +44,8 @@ void hg_check_reset(HgDev *d)
     atomic_store_explicit(&k->inval_epoch, d->inval_issued, memory_order_relaxed);
     atomic_store_explicit(&k->vram_map, 0, memory_order_relaxed);
     k->vram_map_lo = 0;
+    k->table_lo = 0;
+    hg_check_tables_show(d, false);
 }
 
 /* -- copies: who touches pages that are being moved -- */

@@ -388,7 +388,26 @@ typedef struct HgRule {
 
 #define HG_MAX_RULES 64
 
-/* State of the protocol checks: see check.c. */
+/* check_tables.c: a page table that a walk has read. */
+#define HG_TABLE_SETS 64        /* power of two */
+#define HG_TABLE_WAYS 4
+
+typedef struct HgTableUse {
+    uint64_t table;             /* its address | HG_ROOT_VRAM */
+    uint64_t first;             /* page that it translates */
+    uint64_t gone;              /* the invalidation of all that it translates, or 0 */
+    uint16_t asid;
+    uint8_t level;
+    bool used;
+} HgTableUse;
+
+/* The tables of a walk, by level; those from `low` on were read. */
+typedef struct HgWay {
+    uint64_t table[HG_PT_LEVELS];   /* as HgTableUse.table */
+    unsigned low;
+} HgWay;
+
+/* State of the protocol checks: see check.c, check_tables.c. */
 typedef struct HgChecks {
     _Atomic uint64_t vram_map;          /* HG_REG_VRAM_MAP */
     uint32_t vram_map_lo;               /* d->lock: latch */
@@ -397,6 +416,14 @@ typedef struct HgChecks {
     _Atomic uint64_t inval_epoch;       /* last invalidation issued */
     _Atomic uint64_t filled[HG_NUM_ASIDS];  /* 1 + epoch at the latest walk */
     uint64_t clean[HG_NUM_ASIDS];       /* d->lock: 1 + last invalidation of the whole ASID */
+    _Atomic bool tables_shown;          /* HG_REG_TABLE_CTRL */
+    uint32_t table_lo;                  /* d->lock: latch */
+    unsigned victim;
+    struct {                            /* tables recorded since invalidation `gen` (of l2_gen) */
+        uint64_t gen, table[HG_PT_LEVELS];
+        unsigned asid;
+    } last;
+    HgTableUse use[HG_TABLE_SETS * HG_TABLE_WAYS];
 } HgChecks;
 
 struct HgDev {
@@ -568,6 +595,19 @@ uint64_t hg_check_walk_begin(HgDev *d);
 void hg_check_walked(HgDev *d, unsigned asid, uint64_t epoch);
 void hg_check_inval(HgDev *d, const HgInval *iv, uint64_t seq); /* d->lock */
 void hg_check_root(HgDev *d, unsigned asid, uint64_t root); /* d->lock, before it changes */
+
+/* -- check_tables.c -- */
+void hg_check_tables_read(HgDev *d, unsigned asid, uint64_t va, const HgWay *way);  /* l2_lock */
+void hg_check_tables_inval(HgDev *d, const HgInval *iv, uint64_t seq);  /* l2_lock */
+void hg_check_tables_enable(HgDev *d);                      /* d->lock */
+void hg_check_tables_ctx(HgDev *d, unsigned asid);          /* d->lock */
+void hg_check_tables_show(HgDev *d, bool on);               /* d->lock */
+void hg_check_table_free(HgDev *d, uint64_t table);         /* d->lock */
+
+static inline bool hg_check_tables(const HgDev *d)
+{
+    return atomic_load_explicit(&d->chk.tables_shown, memory_order_relaxed);
+}
 
 static inline void hg_check_access(HgEngine *e, const HgTlbEnt *t, unsigned access)
 {

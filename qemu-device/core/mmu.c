@@ -175,6 +175,7 @@ static void inval_issue(HgDev *d, const HgInval *iv, uint64_t seq)
     pthread_mutex_lock(&d->l2_lock);
     d->l2_gen++;
     tlb_flush(&d->l2, iv);
+    hg_check_tables_inval(d, iv, seq);
     pthread_mutex_unlock(&d->l2_lock);
 
     d->inval_issued = seq;
@@ -305,9 +306,9 @@ static void walk_pause(HgEngine *e, uint64_t va)
 
 /*
  * Fills *n (vpn = first page of the leaf), or f->reason and f->level.
- * `access`: for one of the GPU's, with no lock held.
+ * `way`: of an access of the GPU's, with no lock held; else NULL.
  */
-static bool walk(HgEngine *e, unsigned asid, uint64_t va, bool access, HgTlbEnt *n, HgFault *f)
+static bool walk(HgEngine *e, unsigned asid, uint64_t va, HgWay *way, HgTlbEnt *n, HgFault *f)
 {
     uint64_t root = atomic_load_explicit(&e->d->root[asid], memory_order_acquire);
     bool vram = root & HG_ROOT_VRAM;
@@ -322,8 +323,12 @@ static bool walk(HgEngine *e, unsigned asid, uint64_t va, bool access, HgTlbEnt 
         unsigned idx = (va >> (HG_PAGE_SHIFT + 9 * level)) & (HG_PT_ENTRIES - 1);
         uint64_t pte, aper;
         f->level = level;
-        if (!level && access) {
-            walk_pause(e, va);
+        if (way) {
+            way->table[level] = table | (vram ? HG_ROOT_VRAM : 0);
+            way->low = level;
+            if (!level) {
+                walk_pause(e, va);
+            }
         }
         if (!read_entry(e, vram, table + idx * 8, &pte)) {
             f->reason = HG_REASON_POISON;
@@ -362,7 +367,7 @@ bool hg_tables_allow(HgEngine *e, unsigned asid, uint64_t va, unsigned access)
     HgTlbEnt now = { 0 };
     HgFault f = { 0 };
 
-    return walk(e, asid, va, false, &now, &f) && hg_pte_allows(now.pte, access, &f.reason);
+    return walk(e, asid, va, NULL, &now, &f) && hg_pte_allows(now.pte, access, &f.reason);
 }
 
 bool hg_would_miss(HgEngine *e, unsigned asid, uint64_t va, HgFault *f)
@@ -379,7 +384,7 @@ bool hg_would_miss(HgEngine *e, unsigned asid, uint64_t va, HgFault *f)
     pthread_mutex_lock(&d->l2_lock);
     cached = l2_find(&d->l2, asid, vpn);
     pthread_mutex_unlock(&d->l2_lock);
-    return !cached && !walk(e, asid, va, false, &leaf, f) && f->reason == HG_REASON_PTE;
+    return !cached && !walk(e, asid, va, NULL, &leaf, f) && f->reason == HG_REASON_PTE;
 }
 
 HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned access, HgFault *f)
@@ -420,14 +425,22 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
         hg_cnt(e, HG_CNT_L2TLB_HITS, 1);
     } else {
         uint64_t epoch = hg_check_walk_begin(d);
+        HgWay way = { .low = HG_PT_LEVELS };
         hg_cnt(e, HG_CNT_L2TLB_MISSES, 1);
-        if (!walk(e, asid, va, true, &leaf, f)) {
+        bool found = walk(e, asid, va, &way, &leaf, f), shown = hg_check_tables(d);
+        if (found) {
+            hg_check_walked(d, asid, epoch);
+        } else if (!shown) {
             return NULL;
         }
-        hg_check_walked(d, asid, epoch);
         pthread_mutex_lock(&d->l2_lock);
         if (gen == d->l2_gen) {
-            tlb_insert(&d->l2, &leaf);
+            if (found) {
+                tlb_insert(&d->l2, &leaf);
+            }
+            if (shown) {
+                hg_check_tables_read(d, asid, va, &way);
+            }
         }
         /*
          * Otherwise an invalidation came in between.  The micro-TLB may still
@@ -435,6 +448,9 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
          * next safe point, after this access.
          */
         pthread_mutex_unlock(&d->l2_lock);
+        if (!found) {
+            return NULL;
+        }
     }
     if (!hg_pte_allows(leaf.pte, access, &f->reason)) {
         f->level = leaf.huge;

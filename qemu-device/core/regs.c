@@ -122,6 +122,8 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
     case HG_REG_VRAM_MAP:
         *v = atomic_load_explicit(&d->chk.vram_map, memory_order_relaxed);
         break;
+    case HG_REG_TABLE_CTRL: *v = hg_check_tables(d) ? HG_TABLE_CTRL_SHOWN : 0; break;
+    case HG_REG_TABLE_FREE: break;
     case HG_REG_AUDIT_CTRL:
         *v = atomic_load_explicit(&d->enc_ready, memory_order_relaxed);
         break;
@@ -394,6 +396,7 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
             return false;
         }
         if ((v ^ d->ctrl) & HG_CTRL_ENABLE) {
+            hg_check_tables_enable(d);
             d->ctrl = v & HG_CTRL_ENABLE;
             for (unsigned i = 0; i < d->neng; i++) {
                 if (d->eng[i].in_slice && !d->ctrl) {
@@ -477,6 +480,21 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
         atomic_store_explicit(&d->chk.vram_map, (uint64_t)v << 32 | d->chk.vram_map_lo,
                               memory_order_release);
         return true;
+    case HG_REG_TABLE_CTRL:
+        if (v & ~(uint32_t)HG_TABLE_CTRL_SHOWN) {
+            return false;
+        }
+        hg_check_tables_show(d, v);
+        return true;
+    case HG_REG_TABLE_FREE:
+        d->chk.table_lo = v;
+        return true;
+    case HG_REG_TABLE_FREE + 4:
+        if (d->chk.table_lo & HG_PAGE_MASK & ~HG_ROOT_VRAM) {
+            return false;
+        }
+        hg_check_table_free(d, (uint64_t)v << 32 | d->chk.table_lo);
+        return true;
     case HG_REG_CANCEL_CMD: {
         unsigned type = v & 0xf, scope = v & 0xf0;
         if (type < HG_CANCEL_ADDR || type > HG_CANCEL_GLOBAL || v > 0xff ||
@@ -505,7 +523,7 @@ static bool is_wide(uint64_t off)
     }
     return off == HG_REG_FAULT + HG_FAULT_BASE || off == HG_REG_NRFAULT + HG_FAULT_BASE ||
            off == HG_REG_INVAL_START || off == HG_REG_INVAL_LEN || off == HG_REG_CANCEL_ADDR ||
-           off == HG_REG_VRAM_MAP;
+           off == HG_REG_VRAM_MAP || off == HG_REG_TABLE_FREE;
 }
 
 void hg_mmio_write(HgDev *d, uint64_t off, uint64_t val, unsigned size)

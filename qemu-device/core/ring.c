@@ -40,6 +40,7 @@ void hg_ctx_enable(HgDev *d, HgCtx *c, bool priv)
         hg_guest_error(d, 0, c->id, c->ring_size);
         return;
     }
+    hg_check_tables_ctx(d, c->asid);
     c->enabled = true;
     c->priv = priv;
     c->halted = false;

@@ -10,7 +10,7 @@
  * posted request and no lock-free writer is under way.
  *
  * Not part of the state: VRAM, the RAM map and bus mastering (the host has
- * them), host pointers in TLBs.
+ * them), host pointers in TLBs, what the protocol checks remember.
  */
 #include "hg_internal.h"
 
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
-#define STATE_VERSION 6
+#define STATE_VERSION 7
 
 typedef struct Ar {
     uint8_t *buf;
@@ -633,6 +633,9 @@ static void io_device(Ar *a, HgDev *d)
     IO(vram_map);
     CHECK(!(vram_map & HG_PAGE_MASK & ~(uint64_t)HG_VRAM_MAP_ENABLE), "VRAM map");
     atomic_store(&d->chk.vram_map, a->bad ? 0 : vram_map);
+    bool shown = hg_check_tables(d);    /* the tables that were read are forgotten */
+    IOB(shown);
+    atomic_store(&d->chk.tables_shown, shown);
     IO(d->cancel_asid);
     IO(d->cancel_client);
     IO(d->cancel_addr_lo);

@@ -40,6 +40,7 @@ static const char *const check_name[HG_CHECK_COUNT] = {
     [HG_CHECK_ASID_REUSE] = "asid-reuse",
     [HG_CHECK_REPLAY_STALE] = "replay-stale",
     [HG_CHECK_DMA_REFUSED] = "dma-refused",
+    [HG_CHECK_TABLE_FREED_USED] = "table-freed-used",
 };
 
 const char *hg_check_name(unsigned check)

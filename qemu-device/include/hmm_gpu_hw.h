@@ -149,6 +149,18 @@
 #define HG_VRAM_MAP_ENABLE		0x1
 
 /*
+ * -- page tables given back: for the protocol checks alone (docs/checks.md) --
+ * With SHOWN set, software writes the address of each page table to TABLE_FREE
+ * right before it uses the page for something else: when nothing leads to the
+ * table any more and after that one invalidation of all that it translated is
+ * complete (or the engines were parked, or no context of its address space was
+ * ACTIVE).
+ */
+#define HG_REG_TABLE_CTRL		0x2188
+#define HG_TABLE_CTRL_SHOWN		0x1
+#define HG_REG_TABLE_FREE		0x2190	/* W (64): table address | HG_ROOT_VRAM if that is an offset in VRAM; R: 0 */
+
+/*
  * -- contexts: HG_REG_CTX + ctx * HG_CTX_STRIDE --
  * Clearing ENABLE aborts what the context does; STATUS.ACTIVE reads 0 when no
  * engine touches the context or its memory any more.  Clear before changing

@@ -64,14 +64,14 @@ static uint64_t reg(In *in)
         HG_REG_FAULT, HG_REG_NRFAULT, HG_REG_REPLAY, HG_REG_CANCEL_ADDR, HG_REG_CTX,
         HG_REG_CTX + HG_CTX_STRIDE, HG_REG_COUNTER, HG_REG_DOORBELL,
         HG_REG_DOORBELL + HG_DOORBELL_STRIDE, HG_REG_CTX + 63 * HG_CTX_STRIDE,
-        HG_REG_AUDIT_CTRL, HG_REG_AUDIT_ENC, HG_REG_AUDIT_ASID,
+        HG_REG_AUDIT_CTRL, HG_REG_AUDIT_ENC, HG_REG_AUDIT_ASID, HG_REG_TABLE_CTRL,
     };
     uint64_t b = take(in, 1), o = take(in, 1);
 
     if (b == 255) {
         return take(in, 3);
     }
-    return base[b % 16] + (o & 0x3c);
+    return base[b % (sizeof(base) / sizeof(*base))] + (o & 0x3c);
 }
 
 static void setup(HgDev *d, ThHost *h)

@@ -13,6 +13,9 @@
  * page table and changes it as the kernel does, announced (after DONE) and, as
  * MADV_COLD does, cleared and written again unannounced.  It must stay silent,
  * and must not if the driver forgets to invalidate.
+ *
+ * So must the check of page tables, while the "driver" puts another table in the
+ * place of the one that has all the leaves, and fills that with ways to poison.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -37,7 +40,7 @@ static ThHost *h;
 static HgDev *d;
 static unsigned cur[PAGES];     /* which of its two frames a page has */
 static bool retired[PAGES];     /* the other one is full of poison */
-static unsigned long swaps, violations, launches, faults;
+static unsigned long swaps, tables, violations, launches, faults;
 
 static void *bus(uint64_t a)
 {
@@ -54,7 +57,7 @@ static void put64(uint64_t a, uint64_t v)
     __atomic_store_n((u64a *)bus(a), v, __ATOMIC_RELEASE);
 }
 
-#define PT   0x110000ull        /* four tables */
+#define PT   0x110000ull        /* four tables, and one to take the last one's place */
 #define RING 0x120000ull        /* context rings, 4 KiB each */
 #define FRING 0x130000ull
 #define CODE 0x140000ull
@@ -63,6 +66,8 @@ static void put64(uint64_t a, uint64_t v)
 #define CPT 0x160000ull         /* the CPU's four tables */
 #define CPU_RW 3ull             /* PRESENT, WRITE */
 
+static uint64_t leaves = PT + 3 * 4096;
+
 static uint64_t frame(unsigned page, unsigned which)
 {
     return FRAMES + (page * 2 + which) * 4096ull;
@@ -70,7 +75,7 @@ static uint64_t frame(unsigned page, unsigned which)
 
 static void set_pte(unsigned page, uint64_t v)
 {
-    put64(PT + 3 * 4096 + ((DATA_VA >> 12) + page) % 512 * 8, v);
+    put64(leaves + ((DATA_VA >> 12) + page) % 512 * 8, v);
 }
 
 static void set_cpu(uint64_t va, uint64_t v)
@@ -149,7 +154,7 @@ static void service(void)
         }
         unsigned page = (__atomic_load_n(&e[0], __ATOMIC_RELAXED) - DATA_VA) >> 12;
         __atomic_store_n(&e[HG_FE_FLAGS], 0, __ATOMIC_RELEASE);
-        if (page < PAGES && !get64(PT + 3 * 4096 + ((DATA_VA >> 12) + page) % 512 * 8)) {
+        if (page < PAGES && !get64(leaves + ((DATA_VA >> 12) + page) % 512 * 8)) {
             set_pte(page, frame(page, cur[page]) | RWA);
         }
         get = (get + 1) & 63;
@@ -162,13 +167,13 @@ static void service(void)
     faults += n;
 }
 
-static void invalidate(unsigned page)
+static void invalidate(uint64_t start, uint64_t len)
 {
     uint64_t seq;
 
     hg_mmio_write(d, HG_REG_INVAL_ASID, 1, 4);
-    hg_mmio_write(d, HG_REG_INVAL_START, DATA_VA + page * 4096, 8);
-    hg_mmio_write(d, HG_REG_INVAL_LEN, 4096, 8);
+    hg_mmio_write(d, HG_REG_INVAL_START, start, 8);
+    hg_mmio_write(d, HG_REG_INVAL_LEN, len, 8);
     hg_mmio_write(d, HG_REG_INVAL_CMD, HG_INVAL_RANGE, 4);
     seq = hg_mmio_read(d, HG_REG_INVAL_SEQ, 8);
     while (hg_mmio_read(d, HG_REG_INVAL_DONE, 8) < seq) {
@@ -204,7 +209,7 @@ static void swap_frame(unsigned page)
     fill(new, 0);
     cur[page] = 1 - cur[page];
     set_pte(page, 0);
-    invalidate(page);
+    invalidate(DATA_VA + page * 4096, 4096);
     set_cpu(DATA_VA + page * 4096, new | CPU_RW);
     if (!(swaps & 1)) {
         set_pte(page, new | RWA);
@@ -212,6 +217,26 @@ static void swap_frame(unsigned page)
     fill(old, POISON);
     retired[page] = true;
     swaps++;
+}
+
+static void swap_table(void)
+{
+    uint64_t old = leaves;
+
+    leaves = leaves == PT + 3 * 4096 ? PT + 4 * 4096 : PT + 3 * 4096;
+    for (unsigned i = 0; i < 512; i++) {
+        put64(leaves + i * 8, get64(old + i * 8));
+    }
+    put64(PT + 2 * 4096, leaves | HG_PTE_VALID | HG_PTE_APER_SYS);
+    invalidate(0, 1 << 21);
+    hg_mmio_write(d, HG_REG_TABLE_FREE, old, 8);
+    fill(old, 0);
+    for (unsigned p = 0; p < PAGES; p++) {
+        if (retired[p]) {
+            put64(old + ((DATA_VA >> 12) + p) % 512 * 8, frame(p, 1 - cur[p]) | RWA);
+        }
+    }
+    tables++;
 }
 
 static void start_ctx(unsigned c)
@@ -260,7 +285,7 @@ int main(int argc, char **argv)
     for (unsigned l = 0; l < 3; l++) {
         put64(PT + l * 4096, (PT + (l + 1) * 4096) | HG_PTE_VALID | HG_PTE_APER_SYS);
     }
-    put64(PT + 3 * 4096 + (CODE_VA >> 12) * 8, CODE | HG_PTE_VALID | HG_PTE_APER_SYS);
+    put64(leaves + (CODE_VA >> 12) * 8, CODE | HG_PTE_VALID | HG_PTE_APER_SYS);
     for (unsigned p = 0; p < PAGES; p++) {
         fill(frame(p, 0), 0);
         fill(frame(p, 1), 0);
@@ -272,6 +297,7 @@ int main(int argc, char **argv)
     hg_mmio_write(d, HG_REG_FAULT + HG_FAULT_SIZE, 64, 4);
     hg_mmio_write(d, HG_REG_FAULT + HG_FAULT_CTRL, 1, 4);
     hg_mmio_write(d, HG_REG_INTR_ENABLE, 15, 4);
+    hg_mmio_write(d, HG_REG_TABLE_CTRL, HG_TABLE_CTRL_SHOWN, 4);
     hg_mmio_write(d, HG_REG_CTRL, HG_CTRL_ENABLE, 4);
     for (unsigned c = 1; c < 4; c++) {
         start_ctx(c);
@@ -283,6 +309,9 @@ int main(int argc, char **argv)
         service();
         swap_frame(page);
         service();
+        if (r % 7 == 0) {
+            swap_table();
+        }
         if (r % 3 == 0) {       /* MADV_COLD */
             unsigned other = (page + 5) % PAGES;
             set_cpu(DATA_VA + other * 4096, 0);
@@ -337,12 +366,12 @@ int main(int argc, char **argv)
         }
         clock_gettime(CLOCK_MONOTONIC, &t);
         elapsed = t.tv_sec - t0.tv_sec;
-        enough = swaps > 100 && launches > 5 && faults &&
+        enough = swaps > 100 && tables > 10 && launches > 5 && faults &&
                  ((violations && hg_violations(d)) || !stale_on_purpose);
     } while (elapsed < seconds || (!enough && elapsed < 120));
-    printf("stress: %lu swaps, %lu launches, %lu faults, %llu instructions, %lu violations, "
-           "%llu of the mirror\n",
-           swaps, launches, faults, (unsigned long long)hg_counter(d, HG_CNT_INSTRS), violations,
+    printf("stress: %lu swaps, %lu of tables, %lu launches, %lu faults, %llu instructions, %lu violations, "
+           "%llu seen by the device\n",
+           swaps, tables, launches, faults, (unsigned long long)hg_counter(d, HG_CNT_INSTRS), violations,
            (unsigned long long)hg_violations(d));
     bool ok = enough && (violations != 0) == stale_on_purpose &&
               (hg_violations(d) != 0) == stale_on_purpose;

@@ -14,7 +14,8 @@ import pytest
 
 from hmmbench.event import Event
 from hmmbench.export_c import export
-from hmmbench.guest.protocol import PAGE, PROT_RW, Acc, Op, OpKind, Program, Result
+from hmmbench.guest.protocol import F_NOWAIT, PAGE, PROT_RW, Acc, Op, OpKind, Program, Result
+from hmmbench.model.generate import ENDLESS
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Recipe
 from hmmbench.replay import replay
@@ -282,6 +283,38 @@ def test_what_hangs_is_guessed_with_few_executions(tmp_path: Path) -> None:
     assert [(o.op, o.proc) for o in small.program.ops] == [
         (OpKind.SPAWN, 0), (OpKind.POLICY, 1), (OpKind.GPU_ACCESS, 1),
     ]  # fmt: skip
+    assert small.executions < 40
+
+
+class NeverWoken(FakeTarget):
+    """Who waits for a job hangs while another runs behind it."""
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        for i, o in enumerate(program.ops):
+            if o.op == OpKind.WAIT_GPU and o.a:
+                assert program.ops[i - 1].a == ENDLESS, "it would end, and wake the one who waits"
+                done.violations.append(Violation("progress", "it hangs", i))
+        return done
+
+
+def test_what_hangs_before_a_job_that_does_not_end_is_guessed() -> None:
+    word = (int(Acc.ADD), 0, 0, 0, 1, 0)
+    ops = [
+        Op(OpKind.MMAP, len=PAGE, a=PROT_RW),
+        *(Op(OpKind.CPU_ACCESS, acc=[word]) for _ in range(40)),
+        Op(OpKind.GPU_ACCESS, flags=F_NOWAIT, acc=[word]),
+        Op(OpKind.GPU_SPIN, flags=F_NOWAIT, a=ENDLESS), Op(OpKind.WAIT_GPU, a=1),
+        Op(OpKind.CLOSE_GPU), Op(OpKind.CPU_ACCESS, acc=[word]),
+    ]  # fmt: skip
+    for n, o in enumerate(ops):
+        o.phase = n
+    target = NeverWoken()
+    program = Program(ops, (24, 600, 0, 0))
+    violation = target.execute(program, Environment()).violations[0]
+    small = Shrinker(target, program, Environment(), violation, 60.0).run()
+    assert small.rate == 1
+    assert [o.op for o in small.program.ops] == [OpKind.GPU_SPIN, OpKind.WAIT_GPU]
     assert small.executions < 40
 
 

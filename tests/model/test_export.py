@@ -12,11 +12,27 @@ import pytest
 
 from hmmbench import paths
 from hmmbench.export_c import export
-from hmmbench.model.generate import program, size_of
+from hmmbench.guest.protocol import F_NOWAIT, Acc, Op, OpKind, Program
+from hmmbench.model.generate import ENDLESS, FILE_PAGES, program, size_of
 from hmmbench.recipe import Environment, Recipe
 
 DRIVER = paths.driver_sources()
 INCLUDES = [f"-I{DRIVER / d}" for d in ("lib", "include/uapi", "kernels", "agent")]
+
+
+def test_a_wait_leaves_what_does_not_end() -> None:
+    ops = [
+        Op(OpKind.MMAP, len=4096, a=3),
+        Op(OpKind.GPU_ACCESS, flags=F_NOWAIT, acc=[(int(Acc.READ), 0, 0, 0, 0, 0)]),
+        Op(OpKind.GPU_SPIN, flags=F_NOWAIT, a=ENDLESS), Op(OpKind.WAIT_GPU, a=1),
+        Op(OpKind.CLOSE_GPU),
+    ]  # fmt: skip
+    for n, o in enumerate(ops):
+        o.phase = n
+    text = export(Recipe(Program(ops, FILE_PAGES)))
+    calls = ["gpu_start(0, ", f"gpu_spin(0, {ENDLESS})", "gpu_wait(1)", "gpu_close()"]
+    at = [text.index(call) for call in calls]
+    assert at == sorted(at)
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")

@@ -17,13 +17,14 @@ from hmmbench.guest.protocol import (
     PROT_RW,
     Acc,
     Advice,
+    Ast,
     Op,
     OpKind,
     Program,
     Result,
 )
-from hmmbench.model.admit import broken_off, normalise
-from hmmbench.model.generate import FILE_PAGES, MAX_STEPS, program, size_of
+from hmmbench.model.admit import SPIN_BUDGET, broken_off, normalise
+from hmmbench.model.generate import ENDLESS, FILE_PAGES, MAX_STEPS, program, size_of
 from hmmbench.oracle.values import Checker
 
 
@@ -79,6 +80,7 @@ def test_normalise_keeps_what_the_generator_made() -> None:
         q = Program(normalise(Program.decode(p.encode()).ops, FILE_PAGES), FILE_PAGES)
         assert len(q.ops) == len(p.ops)
         assert [len(o.acc) for o in q.ops] == [len(o.acc) for o in p.ops]
+        assert [(o.flags, o.a) for o in q.ops] == [(o.flags, o.a) for o in p.ops]
 
 
 def _ops(*after: Op) -> list[Op]:
@@ -143,6 +145,89 @@ def test_closes_at_work_and_beside_an_opening_are_generated() -> None:
                 )
     assert at_work > 10
     assert beside > 10
+
+
+def spin(budget: int = ENDLESS, proc: int = 0) -> Op:
+    return Op(OpKind.GPU_SPIN, proc, flags=F_NOWAIT, a=budget)
+
+
+def wait(proc: int = 0, **more: int) -> Op:
+    return Op(OpKind.WAIT_GPU, proc, **more)  # type: ignore[arg-type]
+
+
+ENDERS = {
+    "close": [close(0)], "exit": [Op(OpKind.EXIT)], "kill": [Op(OpKind.KILL, 1, arg=0)],
+    "end": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ender", ENDERS)
+def test_a_job_is_waited_for_before_one_that_does_not_end(ender: str) -> None:
+    ops = _ops(spin(), wait(a=1), *ENDERS[ender])
+    assert len(ops) == 6 + len(ENDERS[ender])
+    assert ops[3].flags & F_NOWAIT
+    assert not broken_off(ops, 3), "what it did is judged"
+    assert (ops[4].a, ops[5].a) == (ENDLESS, 1)
+    again = Program.decode(Program(ops, FILE_PAGES).encode()).ops
+    assert normalise(again, FILE_PAGES) == ops
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [spin(), wait()],
+        [spin(), wait(), close(0)],
+        [spin(), wait(a=2), close(0)],
+        [spin(), wait(1, a=1), close(0)],
+        [spin(), wait(a=1), wait()],
+        [spin(), wait(a=1), close(1)],
+        [spin(), wait(a=1), access(0), close(0)],
+        [spin(), access(0), wait(a=1), close(0)],
+        [spin(), wait(a=1), close(0, phase=9), access(1, phase=9)],
+        [spin(0), access(0)],
+        [spin(), Op(OpKind.EXIT, 1)],
+        [wait(a=1), close(0)],
+        [spin(proc=1), wait(a=1), close(0)],
+    ],
+)
+def test_nothing_waits_for_a_job_that_does_not_end(after: list[Op]) -> None:
+    ops = _ops(*after)
+    assert len(ops) == 4 + len(after)
+    for o in ops:
+        assert o.op != OpKind.WAIT_GPU or o.a == 0
+        assert o.op != OpKind.GPU_SPIN or 0 < o.a <= SPIN_BUDGET
+
+
+def test_a_job_that_does_not_end_may_be_broken_off() -> None:
+    assert _ops(spin(), close(0))[4].a == ENDLESS
+
+
+def test_jobs_before_one_that_does_not_end_are_generated() -> None:
+    ends: Counter[OpKind] = Counter()
+    for seed in range(400):
+        ops = example(seed).ops
+        for i, o in enumerate(ops):
+            if o.op != OpKind.WAIT_GPU or not o.a:
+                continue
+            job, behind, end = ops[i - 2], ops[i - 1], ops[i + 1]
+            assert (job.op, behind.op) == (OpKind.GPU_ACCESS, OpKind.GPU_SPIN)
+            assert job.flags == behind.flags, "the same context"
+            assert behind.a == ENDLESS
+            ends[OpKind(end.op)] += 1
+    assert set(ends) == {OpKind.CLOSE_GPU, OpKind.EXIT, OpKind.KILL}
+    assert sum(ends.values()) > 20
+
+
+@pytest.mark.parametrize(
+    "after", [[spin(), wait(a=1), close(0)], [close(0)]], ids=["waited", "broken-off"]
+)
+def test_a_job_before_one_that_does_not_end_has_results(after: list[Op]) -> None:
+    p = Program(_ops(*after), FILE_PAGES)
+    r = Result.decode(fake.Fake().run(p.encode()), p)
+    assert Checker(p, r).run() is None
+    r.ops[3].acc[0] = (0, Ast.NOT_DONE, 0)
+    v = Checker(p, r).run()
+    assert bool(v) == (len(after) == 3)
 
 
 def query(**more: int) -> Op:

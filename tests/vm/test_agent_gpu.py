@@ -231,6 +231,20 @@ def test_jobs_not_waited_for(vm: Machine) -> None:
     assert values(result, 7) == [1]
 
 
+def test_jobs_behind_are_left_alone(vm: Machine) -> None:
+    """The newest, which does not end, is not waited for; what is before it is."""
+    endless = Op(OpKind.GPU_SPIN, a=1 << 40, flags=p.F_NOWAIT)
+    result = run_ops(vm, [
+        mmap(4), gpu(acc(Acc.DELAY, 0, 30000), write(0, 1), flags=p.F_NOWAIT),
+        gpu(read(9), flags=p.F_NOWAIT), endless, Op(OpKind.WAIT_GPU, a=1), cpu(read(0)),
+        Op(OpKind.WAIT_GPU, a=1), Op(OpKind.WAIT_GPU, a=7), Op(OpKind.CLOSE_GPU), gpu(read(0)),
+    ])  # fmt: skip
+    assert not result.timeout
+    assert statuses(result) == [0, 0, EFAULT, 0, 0, 0, 0, 0, 0, 0]
+    assert values(result, 5) == [1]
+    assert values(result, 9) == [1]
+
+
 def test_budget_ends_a_launch(vm: Machine) -> None:
     result = run_ops(vm, [mmap(1), gpu(acc(Acc.DELAY, 0, 10**12), a=5000), gpu(write(0, 1))])
     assert statuses(result) == [0, ETIME, 0]
@@ -420,7 +434,11 @@ static void p0_a0(void)
     WANT(0, migrate(0, 0, 4 * PAGE, HMM_GPU_MIGRATE_DEVICE, 0));
     check_query(0, 0, HMM_GPU_Q_CPU_DEVICE, HMM_GPU_Q_CPU_DEVICE);
     WANT(0, gpu_spin(0, 1000));
-    WANT(0, gpu_wait());
+    WANT(0, gpu_wait(0));
+    gpu_start(0, 32, { WRITE(0, 0x1008, 6) });
+    WANT(0, gpu_spin(0, 1ull << 40));
+    WANT(0, gpu_wait(1));
+    cpu({ READ(0, 0x1008, 6) });
     gpu_close();
     WANT(0, gpu_fill(0, 0, 0x2000, 0x1000, 5, 1));
     WANT(0, gpu_copy(0, 0, 0x2000, 8, 0, 0x3000, 1));
@@ -430,7 +448,7 @@ static void p0_a0(void)
     WANT(0, fork_process(1));
     phase(2);
     gpu_start(1, 32, { ADD(0, 0, 1) });
-    WANT(0, gpu_wait());
+    WANT(0, gpu_wait(0));
     phase(3);
     cpu({ READ(0, 0, WRONG 9) });
 }

@@ -20,6 +20,8 @@ without a false alarm.  The rules for one phase in which several threads meet:
   Other mm operations have phases of their own.
 * A process closes its GPU only while none of its threads uses it.
 * Of a query that meets others only the status is judged: its answer is of no known moment.
+* A GPU program that does not end by itself is ended by what comes next; in between its process
+  may wait for the jobs before it.  Elsewhere it gets a budget, and everything is waited for.
 """
 
 from __future__ import annotations
@@ -68,6 +70,9 @@ HUGETLB_BUDGET = 4
 #: Bytes of a copy that races (it is followed word by word).
 RACING_COPY = 512
 
+#: Instructions a thread of a program that spins and is not ended by what follows.
+SPIN_BUDGET = 1_000_000
+
 _READS = (Acc.READ, Acc.READ32)
 _RACING = frozenset(
     {
@@ -105,14 +110,38 @@ def normalise(ops: Iterable[Op], file_pages: tuple[int, int, int, int]) -> list[
 
 
 def end_nowait(ops: list[Op]) -> list[Op]:
-    """NOWAIT stays only right before the operation that ends the job; else it is waited for."""
+    """NOWAIT stays only before the operation that ends the job or waits for it; else it is waited
+    for at once.  Nothing waits for a program that spins without a budget."""
     for i, o in enumerate(ops):
         if o.op == OpKind.GPU_ACCESS and o.flags & F_NOWAIT:
-            n = ops[i + 1] if i + 1 < len(ops) else None
-            waited = n is not None and n.op == OpKind.WAIT_GPU and n.proc == o.proc
-            if not waited and not broken_off(ops, i):
+            if not _waited(ops, i) and not broken_off(ops, i):
                 o.flags &= ~F_NOWAIT
+        elif o.op == OpKind.WAIT_GPU:
+            behind = i > 0 and ops[i - 1].op == OpKind.GPU_SPIN and ops[i - 1].proc == o.proc
+            o.a = int(o.a == 1 and behind and _ended(ops, i))
+    for i, o in enumerate(ops):
+        if o.op == OpKind.GPU_SPIN and not _left_behind(ops, i) and not broken_off(ops, i):
+            o.a = min(o.a or SPIN_BUDGET, SPIN_BUDGET)
     return ops
+
+
+def _waited(ops: list[Op], i: int) -> bool:
+    """Whether WAIT_GPU follows the job of operation i, perhaps after one that spins."""
+    proc = ops[i].proc
+    if i + 1 < len(ops) and ops[i + 1].op == OpKind.GPU_SPIN and ops[i + 1].proc == proc:
+        i += 1
+    return i + 1 < len(ops) and ops[i + 1].op == OpKind.WAIT_GPU and ops[i + 1].proc == proc
+
+
+def _left_behind(ops: list[Op], i: int) -> bool:
+    """Whether the next operation waits for what is before the program that spins, not for it."""
+    n = ops[i + 1] if i + 1 < len(ops) else None
+    return n is not None and n.op == OpKind.WAIT_GPU and n.proc == ops[i].proc and n.a == 1
+
+
+def _ended(ops: list[Op], i: int) -> bool:
+    """Whether all jobs of the process of operation i end after it: also by the program's end."""
+    return i + 1 == len(ops) or broken_off(ops, i)
 
 
 def broken_off(ops: list[Op], i: int) -> bool:

@@ -60,6 +60,11 @@ SEEN = 64
 #: More pages than a driver would collect for one invalidation, and little enough to fill at once.
 WIDE = (520, 700)
 
+#: Instructions a thread of a program that spins: more than it can do while a program may last.
+ENDLESS = 1 << 40
+#: Turns of a loop that make a job last.
+DELAYS = (30_000, 150_000)
+
 _KINDS = (Acc.READ, Acc.WRITE, Acc.ADD, Acc.XCHG, Acc.CAS, Acc.READ32, Acc.WRITE32)
 _WORDS = (0, 1, 2, 63, 64, 255, 510, 511)
 
@@ -503,8 +508,30 @@ def _job(g: Generator, proc: Process, access: bool) -> None:
 
 def _wait(g: Generator, proc: Process) -> list[Op]:
     """A job that is not waited for at once."""
+    if g.rng.random() < 0.3:
+        return _behind(g, proc)
     _job(g, proc, access=True)
     return [Op(OpKind.WAIT_GPU, proc.number)]
+
+
+def _behind(g: Generator, proc: Process) -> list[Op]:
+    """A job is waited for while one that does not end is behind it in the same context."""
+    rng = g.rng
+    (job,) = _gpu(g, proc)
+    # Long enough for the one who waits to be asleep when it ends.
+    job.acc.insert(0, (int(Acc.DELAY), 0, job.acc[0][2], 0, rng.choice(DELAYS), 0))
+    job.flags |= F_NOWAIT
+    g.first([job])
+    g.first([Op(OpKind.GPU_SPIN, proc.number, flags=job.flags, a=ENDLESS)])
+    others = [p for p in g.space.alive() if p is not proc]
+    r = rng.random()
+    if not others or r < 0.6:
+        g.after = _closing(proc)
+    elif r < 0.8:
+        g.after = [Op(OpKind.EXIT, proc.number)]
+    else:
+        g.after = [Op(OpKind.KILL, rng.choice(others).number, arg=proc.number)]
+    return [Op(OpKind.WAIT_GPU, proc.number, a=1)]
 
 
 def _close(g: Generator, proc: Process) -> list[Op]:

@@ -35,6 +35,10 @@ WORDS = {
         "address {address:#x} of address space {asid} faults again and again on a stale TLB"
         " entry (PTE {a:#x}): replay without invalidation"
     ),
+    "table-freed-used": (
+        "the page table at {a:#x} (level {b}) was given back while the GPU may use it for"
+        " {address:#x} and on in address space {asid}: no complete invalidation of all it covers"
+    ),
     "dma-refused": "DMA to {address:#x}, which the bus refuses ({a} bytes)",
 }
 
