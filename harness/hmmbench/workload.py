@@ -108,6 +108,7 @@ class Outcome:
     footprint   -- bytes
     vram_pages  -- the limit of VRAM during the run, None: all of it
     counters    -- by how much they grew (gauges left out)
+    printed     -- by its kernels
     """
 
     name: str
@@ -119,6 +120,7 @@ class Outcome:
     footprint: int = 0
     vram_pages: int | None = None
     counters: dict[str, int] = field(default_factory=dict)
+    printed: str = ""
     #: what run() returned: figures of the workload's own
     figures: dict[str, Any] = field(default_factory=dict)
 
@@ -221,6 +223,8 @@ def _run(
         vm, host=workload.host, folder=workload.path.parent, vram=vram, timeout=timeout,
         defines=defines,
     ) as g:  # fmt: skip
+        said: list[str] = []
+        g.on_print = said.append
         begun = time.monotonic()
         with g.counting() as grown:
             try:
@@ -236,6 +240,8 @@ def _run(
                 raise
             except Exception as error:
                 raise _mistake(workload, error) from error
+            finally:
+                outcome.printed = "".join(said)
         outcome.seconds = round(time.monotonic() - begun, 3)
         outcome.gpu_seconds = round(g.busy_s, 3)
         outcome.footprint = g.largest

@@ -152,6 +152,8 @@ def show(done: list[workload.Outcome], console: Console) -> None:
         )  # fmt: skip
     console.print(table)
     for o in done:
+        for line in o.printed.splitlines():
+            console.print(f"{o.name}: {line}", markup=False, soft_wrap=True)
         if o.detail:
             console.print(f"{o.name}: {o.verdict}: {o.detail}", markup=False, soft_wrap=True)
         for name, value in o.figures.items():
