@@ -222,11 +222,12 @@ static inline uint64_t hmm_print_words(const char *f, __builtin_va_list ap, uint
  *
  * The format is a string of the program's (a literal).  Conversions: d i u x X o c
  * s p e E f F g G a A %, with flags, width, precision (* too), hh h l ll j z t.
- * A string is printed up to 1024 bytes; it is read here, so it may change afterwards.
+ * A string is printed up to 1024 bytes; it is read here, so it may change afterwards,
+ * and one that cannot be read ends the job, here.
  * 1 MiB of records is kept until somebody waits; what does not fit is lost, and
  * the number of lost calls is printed.
  *
- * Takes about 300 bytes of stack.  Returns 0, or -1 if the record is lost.
+ * Takes some 200 bytes of stack.  Returns 0, or -1 if the record is lost.
  */
 static __attribute__((noinline, unused, format(printf, 1, 2)))
 int hmm_printf(const char *format, ...)

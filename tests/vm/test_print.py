@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 import work
+from rich.console import Console
 
-from hmmbench import gpu, life, paths
+from hmmbench import gpu, life, paths, workload
+from hmmbench.commands.workload import show
 from hmmbench.gpu import build
-from hmmbench.gpu.errors import JobFailed
+from hmmbench.gpu.errors import CompileError, JobFailed
 from hmmbench.guest.agent import ExecResult
 from hmmbench.oracle import splat
 from hmmbench.vm.machine import Machine
@@ -97,6 +99,17 @@ def test_a_broken_library_is_noticed(
     assert result.status != 0, result.output
 
 
+@pytest.mark.parametrize("call", ['"%d", 1.0', '"%s", 1', '"%lu", 1u', '"%d %d", 1', "text"])
+def test_the_compiler_knows_the_format(tmp_path: Path, call: str) -> None:
+    (tmp_path / "k.c").write_text(
+        '#include "hmm_gpu_kernel.h"\n'
+        "HMM_KERNEL(k, const char)\n"
+        f"{{ const char *text = args; (void)text; hmm_printf({call}); }}\n"
+    )
+    with pytest.raises(CompileError, match="-Wformat"):
+        build.kernels(tmp_path / "k.c")
+
+
 HELLO = """
 #include "hmm_gpu_kernel.h"
 
@@ -128,3 +141,27 @@ def test_python_has_the_text(
             hello.launch("hello", 1, 64, 2, 1.0)
         assert "".join(said).splitlines() == ["thread 0: 0.00 times", "thread 1: 1.00 times"]
         assert capsys.readouterr().out == ""
+
+
+WORKLOAD = '''"""Says hello."""
+
+SIZES = {"tiny": {"n": 2}, "small": {"n": 2}, "large": {"n": 2}}
+
+
+def run(gpu, n):
+    gpu.kernels("hello.c").launch("hello", 1, 4, n, 1.0)
+'''
+
+
+def test_a_workload_shows_it(
+    vm: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hello.c").write_text(HELLO)
+    (tmp_path / "hello.py").write_text(WORKLOAD)
+    (one,) = workload.choose([str(tmp_path / "hello.py")])
+    outcome = workload.run_one(vm, one, "tiny")
+    assert (outcome.verdict, outcome.detail) == ("pass", "")
+    assert outcome.printed == "thread 0: 0.00 times\nthread 1: 1.00 times\n"
+    assert capsys.readouterr().out == ""
+    show([outcome], Console(highlight=False, width=110))
+    assert "hello: thread 1: 1.00 times\n" in capsys.readouterr().out
