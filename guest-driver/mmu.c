@@ -558,6 +558,9 @@ int hg_mmu_map_buffer(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned lo
 	svm->gpu_vram += pt_span(level) >> PAGE_SHIFT;
 	pt->used++;
 	pt_write(pt, pt_index(va, level), pte);
+	hg_inc(svm->hdev, maps);
+	if (huge)
+		hg_inc(svm->hdev, maps_huge);
 	trace_hmm_gpu_map(svm->asid, va, pte);
 	return 0;
 }

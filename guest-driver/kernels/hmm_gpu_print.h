@@ -224,8 +224,8 @@ static inline uint64_t hmm_print_words(const char *f, __builtin_va_list ap, uint
  * s p e E f F g G a A %, with flags, width, precision (* too), hh h l ll j z t.
  * A string is printed up to 1024 bytes; it is read here, so it may change afterwards,
  * and one that cannot be read ends the job, here.
- * 1 MiB of records is kept until somebody waits; what does not fit is lost, and
- * the number of lost calls is printed.
+ * 1 MiB of records is kept until somebody waits, 8 KiB at most of one call; what
+ * does not fit is lost, and the number of lost calls is printed.
  *
  * Takes some 200 bytes of stack.  Returns 0, or -1 if the record is lost.
  */

@@ -450,7 +450,7 @@ void hmmgpu_print_flush(void)
 	take_all();
 	lost = __atomic_load_n(&print.buffer->lost, __ATOMIC_RELAXED);
 	if (lost != print.seen_lost) {
-		add_text("[hmmgpu: %llu calls of hmm_printf() lost, the buffer was full]\n",
+		add_text("[hmmgpu: %llu calls of hmm_printf() lost: no room]\n",
 			 (unsigned long long)(lost - print.seen_lost));
 		put_out(HMMGPU_PRINT_LOST, HMMGPU_PRINT_LOST);
 		print.seen_lost = lost;
