@@ -277,6 +277,38 @@ static void calls(void)
 	cpu_and_child();
 }
 
+/* VRAM in pieces of half of what the GPU can map at once: a buffer of several is none in one. */
+static void halves(void)
+{
+	uint64_t n = attr(HMMGPU_ATTR_VRAM_BYTES) / MIB, pages = MIB / PAGE, sum;
+	void **p = calloc(n, sizeof(*p)), *big;
+
+	for (uint64_t i = 0; i < n; i++) {
+		CHECK(hmmgpu_malloc(gpu, &p[i], MIB) == 0);
+		CHECK(touch(ctx, p[i], pages, 1, i, NULL, NULL) == 0);
+	}
+	for (unsigned odd = 0; odd < 2; odd++) {
+		for (uint64_t i = odd; i < n; i += 2)
+			CHECK(hmmgpu_free(gpu, p[i]) == 0);
+		CHECK(hmmgpu_malloc(gpu, &big, n / 2 * MIB) == 0);
+		CHECK(touch(ctx, big, n / 2 * pages, 1, 7777, NULL, NULL) == 0);
+		for (uint64_t i = !odd; i < n; i += 2) {
+			CHECK(touch(ctx, p[i], pages, 0, 0, &sum, NULL) == 0);
+			CHECK(sum == sum_of(pages, i));
+		}
+		CHECK(touch(ctx, big, n / 2 * pages, 0, 0, &sum, NULL) == 0);
+		CHECK(sum == sum_of(n / 2 * pages, 7777));
+		CHECK(hmmgpu_free(gpu, big) == 0);
+		for (uint64_t i = odd; i < n; i += 2) {
+			CHECK(hmmgpu_malloc(gpu, &p[i], MIB) == 0);
+			CHECK(touch(ctx, p[i], pages, 1, i, NULL, NULL) == 0);
+		}
+	}
+	for (uint64_t i = 0; i < n; i++)
+		CHECK(hmmgpu_free(gpu, p[i]) == 0);
+	free(p);
+}
+
 static void full(void)
 {
 	uint64_t all = attr(HMMGPU_ATTR_VRAM_BYTES), pages = 16 * MIB / PAGE, moved, failed, sum;
@@ -287,6 +319,9 @@ static void full(void)
 	unsigned n = 0;
 
 	CHECK(attr(HMMGPU_ATTR_VRAM_FREE_BYTES) == all);
+	halves();
+	CHECK(attr(HMMGPU_ATTR_VRAM_FREE_BYTES) == all);
+	CHECK(madvise(mem, 16 * MIB, MADV_NOHUGEPAGE) == 0);
 	for (uint64_t i = 0; i < pages; i++)
 		mem[i * 512] = i;
 	CHECK(hmmgpu_migrate(gpu, mem, 16 * MIB, HMM_GPU_MIGRATE_DEVICE, &moved, &failed) == 0);
@@ -419,13 +454,12 @@ static void late(void)
 		spin(c, p, &job);
 		wait_for_spin(ctx, p);
 		CHECK(hmmgpu_free(gpu, p) == 0);
-		CHECK(hmmgpu_wait(c, job, -1, &r) == 0);
+		CHECK(hmmgpu_wait(c, job, 60000000000, &r) == 0);	/* it must not go on for ever */
 		CHECK(r.error == -EFAULT && r.addr == (uintptr_t)p);
 		CHECK(hmmgpu_malloc(gpu, &q, MIB) == 0);
 		CHECK(hmmgpu_memcpy(ctx, back, q, MIB, NULL) == 0 && all_are(back, MIB, 0));
 		CHECK(hmmgpu_free(gpu, q) == 0);
 	}
-	/* of two contexts in one buffer, both */
 	hmmgpu_ctx_destroy(c);
 	free(back);
 }
