@@ -315,8 +315,8 @@ int hmmgpu_run_args(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *launch,
  * May be called in any thread that waits for jobs, in one at a time; must not call
  * this library.
  */
-typedef void hmmgpu_print_fn(void *data, const char *text, size_t len, uint32_t block,
-			     uint32_t thread);
+typedef void (*hmmgpu_print_fn)(void *data, const char *text, size_t len, uint32_t block,
+				uint32_t thread);
 
 /*
  * hmmgpu_set_print - where what kernels print goes from now on, in the whole process
@@ -330,7 +330,7 @@ typedef void hmmgpu_print_fn(void *data, const char *text, size_t len, uint32_t 
  * 1 MiB of records between two such moments, 64 bytes and up each; what does not fit
  * is lost, and a line says how much.
  */
-void hmmgpu_set_print(hmmgpu_print_fn *fn, void *data);
+void hmmgpu_set_print(hmmgpu_print_fn fn, void *data);
 
 /* hmmgpu_print_flush - put out now what was printed so far; waits for no job */
 void hmmgpu_print_flush(void);

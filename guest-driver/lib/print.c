@@ -52,7 +52,7 @@ static struct {
 	struct hmmgpu_ctx *ctxs;	/* all of the process, and of its parent before fork() */
 	uint64_t done;			/* granules below have been dealt with, their tags are 0 */
 	uint64_t seen_lost;
-	hmmgpu_print_fn *fn;
+	hmmgpu_print_fn fn;
 	void *data;
 	char *text;			/* of the record at hand */
 	size_t room, len;
@@ -153,7 +153,7 @@ int hg_print_is_on(void)
 	return __atomic_load_n(&print.buffer, __ATOMIC_RELAXED) != NULL;
 }
 
-void hmmgpu_set_print(hmmgpu_print_fn *fn, void *data)
+void hmmgpu_set_print(hmmgpu_print_fn fn, void *data)
 {
 	hmmgpu_print_flush();
 	pthread_mutex_lock(&print.lock);

@@ -244,7 +244,7 @@ static void do_alloc(const struct hs_alloc *a, const char *path)
 	}
 	if (ret)
 		refuse(ret, "allocating %llu bytes: %s", (unsigned long long)a->size,
-		       hmmgpu_error_text(ret));
+		       a->kind == HS_MEM_DEVICE ? hmmgpu_error_text(ret) : strerror(-ret));
 	else
 		answer_u64((uintptr_t)at);
 }
