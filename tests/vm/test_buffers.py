@@ -182,7 +182,6 @@ def test_a_broken_driver_is_noticed(
     name: str, artifacts: Artifacts, program: bytes, snapshots: Snapshots, tmp_path: Path
 ) -> None:
     result, said = run_broken(name, artifacts, program, snapshots, tmp_path)
-    print(name, result, said)
     assert said or (result is not None and result.status == 1), result
 
 
