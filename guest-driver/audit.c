@@ -16,7 +16,8 @@
  * device and then invalidate the whole address space: the device compares only
  * translations whose invalidation it has not completed.
  *
- * Every GPU address of a mirror is an address of its process.  The kernel's own
+ * Every GPU address of a mirror is an address of its process, or from
+ * hg_bo_start() on a buffer's, which the device does not compare.  The kernel's own
  * copies (context 0) are physical and have no address space, so none is exempt.
  */
 #include <linux/iommu.h>

@@ -204,6 +204,7 @@ static const struct drm_ioctl_desc hg_ioctls[] = {
 	DRM_IOCTL_DEF_DRV(HMM_GPU_WAIT, hg_wait_ioctl, DRM_RENDER_ALLOW),
 	DRM_IOCTL_DEF_DRV(HMM_GPU_MIGRATE, hg_migrate_ioctl, DRM_RENDER_ALLOW),
 	DRM_IOCTL_DEF_DRV(HMM_GPU_QUERY, hg_query_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_BO_CREATE, hg_bo_create_ioctl, DRM_RENDER_ALLOW),
 };
 
 static const struct file_operations hg_fops = {
@@ -230,7 +231,7 @@ static void hg_release(struct drm_device *drm)
 }
 
 static const struct drm_driver hg_drm_driver = {
-	.driver_features = DRIVER_RENDER | DRIVER_SYNCOBJ,
+	.driver_features = DRIVER_RENDER | DRIVER_SYNCOBJ | DRIVER_GEM,
 	.open = hg_open,
 	.postclose = hg_postclose,
 	.release = hg_release,
@@ -314,6 +315,8 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	init_rwsem(&hdev->hw_sem);
 	spin_lock_init(&hdev->inval_lock);
 	spin_lock_init(&hdev->ctx_lock);
+	mutex_init(&hdev->bo_lock);
+	INIT_LIST_HEAD(&hdev->bos);
 	xa_init_flags(&hdev->svms, XA_FLAGS_ALLOC);
 	ida_init(&hdev->ctx_ida);
 	INIT_WORK(&hdev->error_work, hg_sched_error_work);
@@ -481,10 +484,12 @@ static void hg_remove(struct pci_dev *pdev)
 	if (!pci_device_is_present(pdev))
 		hg_wedge(hdev, "removed");
 	hg_sched_stop_all(hdev, -ENODEV);
+	hg_bo_drop_all(hdev);
 	left = hg_vram_stop(hdev);
 	/* from here on no ioctl of ours runs */
 	drm_dev_unplug(&hdev->drm);
 	hg_sched_stop_all(hdev, -ENODEV);
+	hg_bo_drop_all(hdev);
 	if (left)
 		left = hg_vram_stop(hdev);
 	hg_quiesce(hdev);

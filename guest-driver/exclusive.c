@@ -152,6 +152,8 @@ int hg_svm_map_exclusive(struct hg_svm *svm, unsigned long start, unsigned long 
 	unsigned long addr;
 	int ret = 0, tries;
 
+	if (end > hg_bo_start())
+		return -EFAULT;
 	for (addr = start; addr < end && !ret; addr += PAGE_SIZE) {
 		for (tries = 0; tries < HG_EXCLUSIVE_TRIES; tries++) {
 			if (fatal_signal_pending(current)) {
@@ -181,7 +183,7 @@ bool hg_svm_any_exclusive(struct hg_svm *svm, unsigned long start, unsigned long
 	unsigned long addr;
 	bool found = false;
 
-	end = min(end, 1UL << HG_VA_BITS);
+	end = min(end, hg_bo_start());
 	mutex_lock(&svm->pt_lock);
 	for (addr = start; addr < end && !found && !svm->dead; addr += PAGE_SIZE)
 		found = hg_pte_is_sys_atomic(hg_mmu_lookup(svm, addr));

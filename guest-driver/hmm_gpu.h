@@ -5,7 +5,7 @@
  * Lock order, outermost first:
  *
  *   hg_file.lock > mmap_lock (read) > folio locks > hg_ctx.submit_lock
- *     > hg_svm.pt_lock > hg_device.hw_sem (read) > hg_device.inval_lock,
+ *     > hg_device.bo_lock > hg_svm.pt_lock > hg_device.hw_sem (read) > hg_device.inval_lock,
  *       hg_ce.lock > hg_device.ctx_lock > hg_ctx.lock > hg_job.lock
  *
  * pt_lock and everything to its right is taken from MMU notifiers, thus from
@@ -36,6 +36,7 @@
 
 #include <drm/drm_device.h>
 #include <drm/drm_file.h>
+#include <drm/drm_mm.h>
 
 #include "compat.h"
 #include "delay.h"
@@ -93,6 +94,8 @@ struct hg_svm;
 	X(svms)				\
 	X(asids)			\
 	X(vram_pages)			\
+	X(buffers)			\
+	X(buffer_pages)			\
 	X(pt_pages)			\
 	X(jobs)				\
 	X(sys_pages_held)		\
@@ -124,11 +127,13 @@ struct hg_stats {
 
 #define HG_CHUNK_PAGES		512
 #define HG_CHUNK_ORDER		9
+#define HG_HUGE_SIZE		BIT(HG_HUGE_SHIFT)
 
 /**
  * struct hg_chunk - 2 MiB of VRAM
  * @lru: in hg_vram.lru, oldest allocation first
  * @used: pages in use
+ * @pinned: of these, pages of buffers
  * @map: bit set: page in use; a part of hg_vram.map
  *
  * All fields under hg_vram.lock.
@@ -136,6 +141,7 @@ struct hg_stats {
 struct hg_chunk {
 	struct list_head lru;
 	unsigned int used;
+	unsigned int pinned;
 	unsigned long *map;
 };
 
@@ -152,6 +158,8 @@ struct hg_chunk {
  * @map_dma: bus address of @map, 0 while the device must not read it
  * @lru: chunks, least recently allocated from first
  * @used: pages in use
+ * @pinned: of these, pages of buffers (bo.c): no struct page stands for them, and
+ *	nothing evicts them
  * @limit: pages that may be in use; more of them stay until evicted
  * @evict_lock: one eviction at a time; outside of everything else
  * @closed: no allocation any more (the device goes away)
@@ -168,6 +176,7 @@ struct hg_vram {
 	dma_addr_t map_dma;
 	struct list_head lru;
 	unsigned long used;
+	unsigned long pinned;
 	unsigned long limit;
 	struct mutex evict_lock;
 	bool closed;
@@ -307,6 +316,8 @@ struct hg_dmirror_node {
  * @inval_seq: number of the last invalidation given
  * @svms: by ASID; the fault worker's way from a fault entry to the mirror.
  *	Entries change under its own lock together with hg_svm.ref
+ * @bo_lock: @bos, hg_svm.bo_va
+ * @bos: buffers that have VRAM
  * @ctx_lock: hard-irq safe; @ctxs
  * @ctxs: by hardware context number; the interrupt handler walks it
  * @ctx_mem: contexts that have memory the device may use; removal waits for 0
@@ -334,6 +345,9 @@ struct hg_device {
 
 	struct xarray svms;
 	struct dma_pool *pt_pool;
+
+	struct mutex bo_lock;
+	struct list_head bos;
 
 	spinlock_t ctx_lock;
 	struct hg_ctx *ctxs[HG_NUM_CTXS];
@@ -457,6 +471,7 @@ struct hg_gather {
  * @fail_huge: the next allocation of 2 MiB for a migration fails, once
  * @faults: pages asked for by faults; the fault worker alone writes it
  * @fault_error: why the last page was refused; likewise
+ * @bo_va: which addresses above the process's are a buffer's; hg_device.bo_lock
  */
 struct hg_svm {
 	struct hg_device *hdev;
@@ -478,6 +493,7 @@ struct hg_svm {
 	bool fail_huge;
 	unsigned long faults;
 	int fault_error;
+	struct drm_mm bo_va;
 };
 
 /* One open file. */
@@ -534,8 +550,11 @@ int hg_mmu_map(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
 	       struct page *page, bool huge, bool write);
 int hg_mmu_map_atomic(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
 		      struct page *page);
+int hg_mmu_map_buffer(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+		      u64 vram, bool huge);
 bool hg_mmu_zap(struct hg_svm *svm, unsigned long start, unsigned long last,
 		bool free_tables, bool may_sleep);
+void hg_mmu_zap_buffer(struct hg_svm *svm, unsigned long start, unsigned long last);
 void hg_mmu_flush(struct hg_svm *svm, bool may_sleep);
 
 /* svm.c */
@@ -632,6 +651,24 @@ struct page *hg_vram_alloc_huge(struct hg_device *hdev);
 void hg_vram_reserve(struct hg_device *hdev, unsigned long n);
 bool hg_vram_short(struct hg_device *hdev, unsigned long n);
 unsigned long hg_vram_evict(struct hg_device *hdev, unsigned long n);
+bool hg_vram_pin(struct hg_device *hdev, unsigned long n, u32 *frames);
+void hg_vram_unpin(struct hg_device *hdev, unsigned long n, const u32 *frames);
+
+/* bo.c */
+
+/*
+ * First address that is a buffer's if it is anything.  Nothing of the process is
+ * mapped from here on: hg_mmu_zap() would not take it away.  Only on x86 is it
+ * above all addresses that the kernel gives to who does not ask for more (LA57).
+ */
+static inline unsigned long hg_bo_start(void)
+{
+	return IS_ENABLED(CONFIG_X86_64) ? HMM_GPU_BO_START : HMM_GPU_BO_END;
+}
+
+int hg_bo_create_ioctl(struct drm_device *drm, void *data, struct drm_file *file);
+void hg_bo_drop_all(struct hg_device *hdev);
+unsigned long hg_bo_pages(struct hg_svm *svm);
 
 /* A page of this device's VRAM; private ones of other devices are never seen. */
 static inline bool hg_is_vram(struct hg_device *hdev, struct page *page)

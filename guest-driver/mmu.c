@@ -17,8 +17,6 @@
 #include "hmm_gpu.h"
 #include "hmm_gpu_trace.h"
 
-#define HG_HUGE_SIZE	BIT(HG_HUGE_SHIFT)
-
 /*
  * In hg_gather.dma, beside the address of a page.  A mapping is given back the
  * way it was made.
@@ -300,6 +298,21 @@ static void zap_table(struct zap *z, struct hg_pt *pt, unsigned long base)
 	}
 }
 
+static bool zap_range(struct zap *z)
+{
+	struct hg_svm *svm = z->svm;
+
+	lockdep_assert_held(&svm->pt_lock);
+	if (z->start > z->last || !svm->root)
+		return false;
+	zap_table(z, svm->root, 0);
+	if (z->cleared) {
+		hg_add(svm->hdev, unmaps, z->cleared);
+		trace_hmm_gpu_unmap(svm->asid, z->start, z->last, z->cleared);
+	}
+	return z->cleared;
+}
+
 /**
  * hg_mmu_zap() - clear all entries of a range and wait until none is in use
  * @svm: mirror; pt_lock and hw_sem (read) are held
@@ -309,7 +322,8 @@ static void zap_table(struct zap *z, struct hg_pt *pt, unsigned long base)
  * @may_sleep: false in a non-blockable notifier
  *
  * A 2 MiB entry that overlaps goes as a whole; the GPU faults again where it
- * still may.  The caller ends with hg_mmu_flush().
+ * still may.  Buffers are no memory of the process and stay, whatever the range:
+ * clear_refs, for one, names all addresses.  The caller ends with hg_mmu_flush().
  *
  * Return: whether anything was mapped.
  */
@@ -319,20 +333,33 @@ bool hg_mmu_zap(struct hg_svm *svm, unsigned long start, unsigned long last,
 	struct zap z = {
 		.svm = svm,
 		.start = start,
-		.last = min(last, (1UL << HG_VA_BITS) - 1),
+		.last = min(last, hg_bo_start() - 1),
 		.free_tables = free_tables,
 		.may_sleep = may_sleep,
 	};
 
-	lockdep_assert_held(&svm->pt_lock);
-	if (start >> HG_VA_BITS || !svm->root)
-		return false;
-	zap_table(&z, svm->root, 0);
-	if (z.cleared) {
-		hg_add(svm->hdev, unmaps, z.cleared);
-		trace_hmm_gpu_unmap(svm->asid, start, last, z.cleared);
-	}
-	return z.cleared;
+	return zap_range(&z);
+}
+
+/**
+ * hg_mmu_zap_buffer() - clear all entries of a buffer
+ * @svm: mirror; pt_lock and hw_sem (read) are held
+ * @start: first address
+ * @last: last address; no other buffer is in the 2 MiB of either
+ *
+ * The caller ends with hg_mmu_flush().
+ */
+void hg_mmu_zap_buffer(struct hg_svm *svm, unsigned long start, unsigned long last)
+{
+	struct zap z = {
+		.svm = svm,
+		.start = start,
+		.last = last,
+		.free_tables = true,
+		.may_sleep = true,
+	};
+
+	zap_range(&z);
 }
 
 /*
@@ -514,6 +541,39 @@ int hg_mmu_map_atomic(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned lo
 		      struct page *page)
 {
 	return map_leaf(svm, cache, va, page, false, true, true);
+}
+
+/**
+ * hg_mmu_map_buffer() - write one leaf of a buffer
+ * @svm: mirror; pt_lock is held
+ * @cache: tables
+ * @va: page or 2 MiB aligned address from HMM_GPU_BO_START on; nothing is mapped there
+ * @vram: offset in VRAM, aligned likewise
+ * @huge: 2 MiB
+ *
+ * Return: 0; -EAGAIN: @cache must be filled.
+ */
+int hg_mmu_map_buffer(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+		      u64 vram, bool huge)
+{
+	unsigned int level = huge ? 1 : 0;
+	u64 pte = HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC | HG_PTE_APER_VRAM | vram;
+	struct hg_pt *pt;
+
+	lockdep_assert_held(&svm->pt_lock);
+	pt = pt_find_or_add(svm, cache, va, level);
+	if (!pt)
+		return -EAGAIN;
+	if (huge)
+		pte |= HG_PTE_HUGE;
+	svm->gpu_vram += pt_span(level) >> PAGE_SHIFT;
+	pt->used++;
+	pt_write(pt, pt_index(va, level), pte);
+	hg_inc(svm->hdev, maps);
+	if (huge)
+		hg_inc(svm->hdev, maps_huge);
+	trace_hmm_gpu_map(svm->asid, va, pte);
+	return 0;
 }
 
 /**

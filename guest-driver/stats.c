@@ -37,5 +37,6 @@ void hg_show_fdinfo(struct drm_printer *p, struct drm_file *file)
 	/* what the GPU's page tables of this file map */
 	drm_printf(p, "drm-resident-vram:\t%lu KiB\n", vram << (PAGE_SHIFT - 10));
 	drm_printf(p, "drm-resident-system:\t%lu KiB\n", sys << (PAGE_SHIFT - 10));
+	drm_printf(p, "hmm_gpu-buffers:\t%lu KiB\n", hg_bo_pages(svm) << (PAGE_SHIFT - 10));
 	drm_printf(p, "hmm_gpu-asid:\t%u\n", svm->asid);
 }

@@ -119,6 +119,7 @@ struct hg_svm *hg_svm_create(struct hg_device *hdev)
 	refcount_set(&svm->ref, 1);
 	init_completion(&svm->idle);
 	mutex_init(&svm->pt_lock);
+	drm_mm_init(&svm->bo_va, HMM_GPU_BO_START, HMM_GPU_BO_END - HMM_GPU_BO_START);
 
 	/* Reserve a number; nobody finds the mirror before it is complete. */
 	ret = xa_alloc(&hdev->svms, &svm->asid, XA_ZERO_ENTRY,
@@ -210,6 +211,7 @@ void hg_svm_destroy(struct hg_svm *svm)
 	hg_live_add(hdev, mm_refs, -1);
 	hg_live_add(hdev, asids, -1);
 	hg_live_add(hdev, svms, -1);
+	drm_mm_takedown(&svm->bo_va);
 	kvfree(svm);
 }
 
@@ -334,6 +336,8 @@ int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end
 	};
 	int ret = -EBUSY, tries;
 
+	if (end > hg_bo_start())
+		return -EFAULT;
 	for (tries = 0; tries < HG_MAP_TRIES; tries++) {
 		if (tries)
 			hg_inc(hdev, fault_retries);

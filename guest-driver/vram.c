@@ -137,13 +137,99 @@ struct page *hg_vram_alloc_huge(struct hg_device *hdev)
 	return page;
 }
 
+/**
+ * hg_vram_pin() - take frames for a buffer, all or none
+ * @hdev: device
+ * @n: frames, not 0
+ * @frames: out: numbers of pages of VRAM; 2 MiB together as far as that is to be had
+ *
+ * No struct page is involved: to the kernel these stay free pages, of which
+ * nobody can get a reference, and so what evicts or scans passes over them.  Their
+ * content is what was there before.
+ *
+ * Return: whether there were so many.
+ */
+bool hg_vram_pin(struct hg_device *hdev, unsigned long n, u32 *frames)
+{
+	struct hg_vram *vram = &hdev->vram;
+	unsigned long got = 0;
+
+	spin_lock_irq(&vram->lock);
+	if (vram->closed || vram->used + n > vram->limit) {
+		spin_unlock_irq(&vram->lock);
+		return false;
+	}
+	while (got < n) {
+		struct hg_chunk *chunk = NULL;
+		unsigned long base, bit = 0;
+
+		if (n - got >= HG_CHUNK_PAGES)
+			chunk = pick_chunk(vram, true);
+		if (!chunk)
+			chunk = pick_chunk(vram, false);
+		/* used is what is used: as many as the limit says are there */
+		if (WARN_ON_ONCE(!chunk))
+			break;
+		list_move_tail(&chunk->lru, &vram->lru);
+		base = (chunk - vram->chunks) * HG_CHUNK_PAGES;
+		while (got < n) {
+			bit = find_next_zero_bit(chunk->map, HG_CHUNK_PAGES, bit);
+			if (bit == HG_CHUNK_PAGES)
+				break;
+			__set_bit(bit, chunk->map);
+			chunk->used++;
+			chunk->pinned++;
+			frames[got++] = base + bit;
+		}
+	}
+	vram->used += got;
+	vram->pinned += got;
+	spin_unlock_irq(&vram->lock);
+	hg_live_add(hdev, vram_pages, got);
+	hg_live_add(hdev, buffer_pages, got);
+	if (got < n) {
+		hg_vram_unpin(hdev, got, frames);
+		return false;
+	}
+	return true;
+}
+
+/**
+ * hg_vram_unpin() - give frames back
+ * @hdev: device; does not use them any more
+ * @n: frames
+ * @frames: as hg_vram_pin() gave them
+ */
+void hg_vram_unpin(struct hg_device *hdev, unsigned long n, const u32 *frames)
+{
+	struct hg_vram *vram = &hdev->vram;
+	unsigned long i, end;
+
+	for (i = 0; i < n; i = end) {
+		end = min(n, i + HG_CHUNK_PAGES);
+		spin_lock_irq(&vram->lock);
+		vram->used -= end - i;
+		vram->pinned -= end - i;
+		for (; i < end; i++) {
+			struct hg_chunk *chunk = &vram->chunks[frames[i] / HG_CHUNK_PAGES];
+
+			__clear_bit(frames[i] % HG_CHUNK_PAGES, chunk->map);
+			chunk->used--;
+			chunk->pinned--;
+		}
+		spin_unlock_irq(&vram->lock);
+	}
+	hg_live_add(hdev, vram_pages, -(long)n);
+	hg_live_add(hdev, buffer_pages, -(long)n);
+}
+
 /* The chunk whose last allocation is the oldest, of those not tried yet. */
 static struct hg_chunk *pick_victim(struct hg_vram *vram, unsigned long *tried)
 {
 	struct hg_chunk *chunk;
 
 	list_for_each_entry(chunk, &vram->lru, lru)
-		if (chunk->used && !test_bit(chunk - vram->chunks, tried))
+		if (chunk->used > chunk->pinned && !test_bit(chunk - vram->chunks, tried))
 			return chunk;
 	return NULL;
 }
@@ -205,7 +291,7 @@ void hg_vram_reserve(struct hg_device *hdev, unsigned long n)
 	unsigned long missing = 0;
 
 	spin_lock_irq(&vram->lock);
-	n = min(n, vram->limit);
+	n = min(n, vram->limit - min(vram->limit, vram->pinned));
 	if (!vram->closed && vram->used + n > vram->limit)
 		missing = vram->used + n - vram->limit;
 	spin_unlock_irq(&vram->lock);
@@ -329,9 +415,22 @@ int hg_vram_init(struct hg_device *hdev)
 	return 0;
 }
 
+/* Pages that can go home; buffers cannot. */
+static unsigned long can_leave(struct hg_vram *vram)
+{
+	unsigned long n;
+
+	spin_lock_irq(&vram->lock);
+	n = vram->used - vram->pinned;
+	spin_unlock_irq(&vram->lock);
+	return n;
+}
+
 /**
  * hg_vram_stop() - no page may be allocated any more, and all go home
  * @hdev: device
+ *
+ * Buffers stay: no CPU has a use for them, and a device keeps VRAM over a reset.
  *
  * Return: pages that could not be moved (now).
  */
@@ -348,13 +447,13 @@ unsigned long hg_vram_stop(struct hg_device *hdev)
 	spin_unlock_irq(&vram->lock);
 	/* a page that somebody else migrates at the moment moves next time */
 	for (tries = 0; tries < 50; tries++) {
-		left = READ_ONCE(vram->used);
+		left = can_leave(vram);
 		if (!left || !READ_ONCE(hdev->hw_live))
 			break;
 		if (!hg_vram_evict(hdev, left))
 			schedule_timeout_uninterruptible(1 + tries);
 	}
-	return READ_ONCE(vram->used);
+	return can_leave(vram);
 }
 
 /**

@@ -152,4 +152,7 @@ HMM_ID_(hmm_sm, sm, HG_CSR_SM)
 static inline uint32_t hmm_thread(void) { return hmm_bid() * hmm_ntid() + hmm_tid(); }
 static inline uint32_t hmm_threads(void) { return hmm_nbid() * hmm_ntid(); }
 
+/* hmm_printf() */
+#include "hmm_gpu_print.h"
+
 #endif

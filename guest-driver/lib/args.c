@@ -58,7 +58,7 @@ static int is_idle(struct hmmgpu_ctx *ctx, const struct args_chunk *c)
 
 	if (c->launching)
 		return 0;
-	ret = c->last ? hmmgpu_wait(ctx, c->last, 0, NULL) : 0;
+	ret = c->last ? hg_wait(ctx, c->last, 0, NULL) : 0;
 	return ret == 0 || ret == -ENODATA;	/* so old that its result is forgotten */
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The few calls of the DRM core that the library needs: driver name and
- * syncobjs.  Spelled out here so that neither libdrm nor the kernel's drm/drm.h
+ * The few calls of the DRM core that the library needs: driver name, syncobjs,
+ * the end of a buffer.  Spelled out here so that neither libdrm nor the kernel's drm/drm.h
  * (which distributions put into different packages) has to be installed.
  * Facts from include/uapi/drm/drm.h of Linux 6.1 to 7.3; the syncobj wait is
  * the 40-byte form that every one of them takes.
@@ -21,6 +21,11 @@ struct core_version {
 	char *date;
 	size_t desc_len;
 	char *desc;
+};
+
+struct core_gem_close {
+	uint32_t handle;
+	uint32_t pad;
 };
 
 struct core_syncobj_create {
@@ -43,6 +48,7 @@ struct core_syncobj_wait {
 };
 
 #define CORE_IOCTL_VERSION		_IOWR('d', 0x00, struct core_version)
+#define CORE_IOCTL_GEM_CLOSE		_IOW('d', 0x09, struct core_gem_close)
 #define CORE_IOCTL_SYNCOBJ_CREATE	_IOWR('d', 0xbf, struct core_syncobj_create)
 #define CORE_IOCTL_SYNCOBJ_DESTROY	_IOWR('d', 0xc0, struct core_syncobj_destroy)
 #define CORE_IOCTL_SYNCOBJ_WAIT		_IOWR('d', 0xc3, struct core_syncobj_wait)

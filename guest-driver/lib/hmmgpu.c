@@ -21,8 +21,9 @@
 #include "internal.h"
 
 #define DRIVER_NAME	"hmm_gpu"
+#define PRINT_EVERY_NS	20000000
 
-static int call(int fd, unsigned long request, void *arg)
+int hg_call(int fd, unsigned long request, void *arg)
 {
 	int ret;
 
@@ -53,7 +54,7 @@ static int is_ours(int fd)
 	char name[32];
 	struct core_version v = { .name_len = sizeof(name), .name = name };
 
-	return call(fd, CORE_IOCTL_VERSION, &v) == 0 && v.name_len == strlen(DRIVER_NAME) &&
+	return hg_call(fd, CORE_IOCTL_VERSION, &v) == 0 && v.name_len == strlen(DRIVER_NAME) &&
 	       memcmp(name, DRIVER_NAME, v.name_len) == 0;
 }
 
@@ -130,6 +131,8 @@ void hmmgpu_close(struct hmmgpu *gpu)
 		return;
 	if (gpu->events_free)
 		gpu->events_free(gpu->events);
+	if (gpu->buffers_free)
+		gpu->buffers_free(gpu->buffers);
 	pthread_mutex_destroy(&gpu->lock);
 	close(gpu->fd);
 	free(gpu);
@@ -143,7 +146,7 @@ int hmmgpu_fd(const struct hmmgpu *gpu)
 int hmmgpu_get_param(struct hmmgpu *gpu, uint32_t param, uint64_t *value)
 {
 	struct drm_hmm_gpu_get_param p = { .param = param };
-	int ret = call(gpu->fd, DRM_IOCTL_HMM_GPU_GET_PARAM, &p);
+	int ret = hg_call(gpu->fd, DRM_IOCTL_HMM_GPU_GET_PARAM, &p);
 
 	if (ret == 0)
 		*value = p.value;
@@ -154,7 +157,7 @@ int hmmgpu_set_policy(struct hmmgpu *gpu, uint32_t policy)
 {
 	struct drm_hmm_gpu_policy p = { .policy = policy };
 
-	return call(gpu->fd, DRM_IOCTL_HMM_GPU_POLICY, &p);
+	return hg_call(gpu->fd, DRM_IOCTL_HMM_GPU_POLICY, &p);
 }
 
 int hmmgpu_ctx_create(struct hmmgpu *gpu, uint32_t timeslice_us, struct hmmgpu_ctx **out)
@@ -165,7 +168,7 @@ int hmmgpu_ctx_create(struct hmmgpu *gpu, uint32_t timeslice_us, struct hmmgpu_c
 
 	if (!ctx)
 		return -ENOMEM;
-	ret = call(gpu->fd, DRM_IOCTL_HMM_GPU_CTX_CREATE, &c);
+	ret = hg_call(gpu->fd, DRM_IOCTL_HMM_GPU_CTX_CREATE, &c);
 	if (ret) {
 		free(ctx);
 		return ret;
@@ -173,6 +176,7 @@ int hmmgpu_ctx_create(struct hmmgpu *gpu, uint32_t timeslice_us, struct hmmgpu_c
 	ctx->gpu = gpu;
 	ctx->id = c.ctx_id;
 	pthread_mutex_init(&ctx->lock, NULL);
+	hg_print_add_ctx(ctx);
 	*out = ctx;
 	return 0;
 }
@@ -186,9 +190,10 @@ void hmmgpu_ctx_destroy(struct hmmgpu_ctx *ctx)
 	/* In a child of fork() the context is the parent's: only the memory here is ours. */
 	if (ctx->gpu->owner == getpid()) {
 		d = (struct drm_hmm_gpu_ctx_destroy){ .ctx_id = ctx->id };
-		call(ctx->gpu->fd, DRM_IOCTL_HMM_GPU_CTX_DESTROY, &d);
+		hg_call(ctx->gpu->fd, DRM_IOCTL_HMM_GPU_CTX_DESTROY, &d);
 	}
 	/* The context is gone from the hardware, so nothing uses its memory any more. */
+	hg_print_remove_ctx(ctx);
 	if (ctx->args_free)
 		ctx->args_free(ctx->args);
 	while (ctx->local) {
@@ -265,10 +270,14 @@ int hmmgpu_launch(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *l, uint64_
 	if (ret)
 		return ret;
 	d.local_base = base;
-	ret = call(ctx->gpu->fd, DRM_IOCTL_HMM_GPU_LAUNCH, &d);
+	/* print.c: either this or ctx->last tells of a job that runs */
+	__atomic_fetch_add(&ctx->launching, 1, __ATOMIC_SEQ_CST);
+	ret = hg_call(ctx->gpu->fd, DRM_IOCTL_HMM_GPU_LAUNCH, &d);
+	if (ret == 0)
+		submitted(ctx, d.job);
+	__atomic_fetch_sub(&ctx->launching, 1, __ATOMIC_SEQ_CST);
 	if (ret)
 		return ret;
-	submitted(ctx, d.job);
 	__atomic_fetch_add(&ctx->launches, 1, __ATOMIC_RELAXED);
 	if (job)
 		*job = d.job;
@@ -282,7 +291,7 @@ static int copy_job(struct hmmgpu_ctx *ctx, uint32_t flags, void *dst, uint64_t 
 		.ctx_id = ctx->id, .flags = flags, .dst = (uintptr_t)dst, .src = src, .len = len,
 		.in_syncobj = in_syncobj, .out_syncobj = out_syncobj,
 	};
-	int ret = call(ctx->gpu->fd, DRM_IOCTL_HMM_GPU_COPY, &c);
+	int ret = hg_call(ctx->gpu->fd, DRM_IOCTL_HMM_GPU_COPY, &c);
 
 	if (ret)
 		return ret;
@@ -306,8 +315,8 @@ int hmmgpu_fill(struct hmmgpu_ctx *ctx, void *dst, uint64_t pattern, uint64_t le
 	return copy_job(ctx, HMM_GPU_COPY_FILL, dst, pattern, len, in_syncobj, out_syncobj, job);
 }
 
-int hmmgpu_wait(struct hmmgpu_ctx *ctx, uint64_t job, int64_t timeout_ns,
-		struct hmmgpu_result *result)
+int hg_wait(struct hmmgpu_ctx *ctx, uint64_t job, int64_t timeout_ns,
+	    struct hmmgpu_result *result)
 {
 	int64_t end = timeout_ns > 0 ? deadline_after(timeout_ns) : 0;
 	struct drm_hmm_gpu_wait w;
@@ -335,6 +344,24 @@ int hmmgpu_wait(struct hmmgpu_ctx *ctx, uint64_t job, int64_t timeout_ns,
 	return ret;
 }
 
+int hmmgpu_wait(struct hmmgpu_ctx *ctx, uint64_t job, int64_t timeout_ns,
+		struct hmmgpu_result *result)
+{
+	int64_t end = deadline_after(timeout_ns), left, slice;
+	int ret;
+
+	if (!hg_print_is_on())
+		return hg_wait(ctx, job, timeout_ns, result);
+	/* What a long job prints comes while it runs, and its buffer does not overflow. */
+	do {
+		left = timeout_ns > 0 ? end - now_ns() : timeout_ns;
+		slice = timeout_ns < 0 || left > PRINT_EVERY_NS ? PRINT_EVERY_NS : left > 0 ? left : 0;
+		ret = hg_wait(ctx, job, slice, result);
+		hmmgpu_print_flush();
+	} while (ret == -ETIME && (timeout_ns < 0 || now_ns() < end));
+	return ret;
+}
+
 int hmmgpu_run(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *launch,
 	       struct hmmgpu_result *result)
 {
@@ -356,7 +383,7 @@ static int migrate(struct hmmgpu *gpu, void *addr, uint64_t len, uint32_t dst, u
 	struct drm_hmm_gpu_migrate m = {
 		.addr = (uintptr_t)addr, .len = len, .dst = dst, .flags = flags,
 	};
-	int ret = call(gpu->fd, DRM_IOCTL_HMM_GPU_MIGRATE, &m);
+	int ret = hg_call(gpu->fd, DRM_IOCTL_HMM_GPU_MIGRATE, &m);
 
 	if (ret == 0 && migrated)
 		*migrated = m.migrated;
@@ -383,13 +410,13 @@ int hmmgpu_query(struct hmmgpu *gpu, const void *addr, uint64_t npages, uint32_t
 		.addr = (uintptr_t)addr, .npages = npages, .ptr = (uintptr_t)out,
 	};
 
-	return call(gpu->fd, DRM_IOCTL_HMM_GPU_QUERY, &q);
+	return hg_call(gpu->fd, DRM_IOCTL_HMM_GPU_QUERY, &q);
 }
 
 int hmmgpu_syncobj_create(struct hmmgpu *gpu, int signaled, uint32_t *handle)
 {
 	struct core_syncobj_create c = { .flags = signaled ? 1 : 0 };
-	int ret = call(gpu->fd, CORE_IOCTL_SYNCOBJ_CREATE, &c);
+	int ret = hg_call(gpu->fd, CORE_IOCTL_SYNCOBJ_CREATE, &c);
 
 	if (ret == 0)
 		*handle = c.handle;
@@ -400,7 +427,7 @@ int hmmgpu_syncobj_destroy(struct hmmgpu *gpu, uint32_t handle)
 {
 	struct core_syncobj_destroy d = { .handle = handle };
 
-	return call(gpu->fd, CORE_IOCTL_SYNCOBJ_DESTROY, &d);
+	return hg_call(gpu->fd, CORE_IOCTL_SYNCOBJ_DESTROY, &d);
 }
 
 int hmmgpu_syncobj_wait(struct hmmgpu *gpu, uint32_t handle, int64_t timeout_ns)
@@ -409,8 +436,11 @@ int hmmgpu_syncobj_wait(struct hmmgpu *gpu, uint32_t handle, int64_t timeout_ns)
 		.handles = (uintptr_t)&handle, .count = 1, .flags = 3,
 		.timeout_ns = deadline_after(timeout_ns),
 	};
+	int ret = hg_call(gpu->fd, CORE_IOCTL_SYNCOBJ_WAIT, &w);
 
-	return call(gpu->fd, CORE_IOCTL_SYNCOBJ_WAIT, &w);
+	if (ret == 0)
+		hmmgpu_print_flush();
+	return ret;
 }
 
 const char *hmmgpu_status_name(uint32_t status)

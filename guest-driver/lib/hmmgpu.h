@@ -37,7 +37,7 @@
  * child of fork() may only call hmmgpu_ctx_destroy() and hmmgpu_close() on what
  * it inherited (this releases the child's copies and leaves the parent's alone)
  * and opens its own.  Kernels that were loaded before fork() are usable in the
- * child.
+ * child, and what they print there is the child's.
  *
  * LINK with the C library only; no libdrm.
  */
@@ -305,6 +305,36 @@ int hmmgpu_run(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *launch,
 int hmmgpu_run_args(struct hmmgpu_ctx *ctx, const struct hmmgpu_launch *launch,
 		    const void *args, size_t size, struct hmmgpu_result *result);
 
+/* ----------------------------- printing ----------------------------- */
+
+/* block and thread of the line that says how many calls were lost */
+#define HMMGPU_PRINT_LOST	UINT32_MAX
+
+/*
+ * What gets the text of one hmm_printf() of a kernel: not terminated, valid during the call.
+ * May be called in any thread that waits for jobs, in one at a time; must not call
+ * this library.
+ */
+typedef void (*hmmgpu_print_fn)(void *data, const char *text, size_t len, uint32_t block,
+				uint32_t thread);
+
+/*
+ * hmmgpu_set_print - where what kernels print goes from now on, in the whole process
+ * @fn: NULL: standard output, by stdio
+ *
+ * What a job prints (hmm_printf(), kernels/hmm_gpu_print.h) is put out at the latest before a
+ * call returns that has waited for it: hmmgpu_wait() and what is made of it, hmmgpu_ctx_sync(),
+ * hmmgpu_event_sync() and hmmgpu_syncobj_wait(), and before hmmgpu_ctx_destroy() and
+ * hmmgpu_kernel_free(); of a job that hmmgpu_wait() waits for, also while it runs.  A
+ * job that fails loses the records it had not completed, no others.  There is room for
+ * 1 MiB of records between two such moments, 64 bytes and up each; what does not fit
+ * is lost, and a line says how much.
+ */
+void hmmgpu_set_print(hmmgpu_print_fn fn, void *data);
+
+/* hmmgpu_print_flush - put out now what was printed so far; waits for no job */
+void hmmgpu_print_flush(void);
+
 /* ------------------------------ events ------------------------------ */
 
 /*
@@ -354,6 +384,30 @@ int hmmgpu_event_elapsed(struct hmmgpu_event *start, struct hmmgpu_event *end, i
 int hmmgpu_ctx_wait_event(struct hmmgpu_ctx *ctx, struct hmmgpu_event *event);
 
 /* ------------------------------ memory ------------------------------ */
+
+/*
+ * hmmgpu_malloc - memory that lives in VRAM, always
+ * @addr: out: where kernels and copies find it, a multiple of 2 MiB
+ * @size: bytes, not 0; whole pages are taken
+ *
+ * All zero.  Never moved, never evicted: pages that migrated to VRAM make room for it,
+ * so that a program which takes all of VRAM makes the others' memory stay outside.
+ * A CPU has no access at all (SIGSEGV); hmmgpu_memcpy() and hmmgpu_memset() are
+ * the way in and out.  Behind its last page an access ends the job.  It belongs to
+ * this open device: other processes, and other hmmgpu_open(), do not see it.
+ * -ENOSPC: there is not so much VRAM left that could be had; -EINVAL: no size;
+ * -EOPNOTSUPP: not on this kind of CPU; -ENOMEM, -EIO, -EPERM (after fork()).
+ */
+int hmmgpu_malloc(struct hmmgpu *gpu, void **addr, uint64_t size);
+
+/*
+ * hmmgpu_free - give it back; also done by hmmgpu_close() and the end of the process
+ * @addr: what hmmgpu_malloc() gave; NULL is allowed
+ *
+ * Waits for no job: one that still uses the memory ends with -EFAULT.
+ * -EINVAL: no such memory, or not any more; -EPERM: in a child of fork().
+ */
+int hmmgpu_free(struct hmmgpu *gpu, void *addr);
 
 /*
  * hmmgpu_memcpy, hmmgpu_memset - by the copy engine, of any length and alignment

@@ -82,8 +82,9 @@ const char *hmmgpu_error_text(int error)
 	case EEXIST: return "the fixed addresses of the program are in use";
 	case ENODEV: return "no GPU of the driver hmm_gpu, or it is gone";
 	case EINVAL: return "an argument that the hardware or the driver cannot do";
-	case ENOSPC: return "no hardware context or address space is left";
+	case ENOSPC: return "not so much VRAM, or no hardware context or address space is left";
 	case ETIME: return "not done in time, or the instruction budget is used up";
+	case EOPNOTSUPP: return "not on this kind of machine";
 	case EPROTO: return "library and driver do not fit together";
 	case EILSEQ: return "illegal instruction, misaligned jump or atomic, or breakpoint";
 	case ENODATA: return "the result is too old and forgotten";

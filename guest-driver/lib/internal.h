@@ -4,7 +4,7 @@
  *
  * Constant from creation to destruction, but for what a lock or an atomic is
  * named at.  No lock is held across a call that may wait for the GPU.  What
- * event.c and args.c add to an object they take away by its `free` hook, so that a
+ * event.c, args.c and buffer.c add to an object they take away by its `free` hook, so that a
  * program that does not use them does not link them.
  */
 #ifndef HMMGPU_INTERNAL_H
@@ -18,14 +18,17 @@
 
 struct event_pool;
 struct args_chunk;
+struct buffer;
 
 struct hmmgpu {
 	int fd;
 	pid_t owner;		/* the process whose address space the file mirrors */
 	uint32_t thread_slots;
-	pthread_mutex_t lock;	/* guards events and all that belongs to it */
+	pthread_mutex_t lock;	/* guards events and all that belongs to it, and buffers */
 	struct event_pool *events;
 	void (*events_free)(struct event_pool *events);
+	struct buffer *buffers;
+	void (*buffers_free)(struct buffer *buffers);
 };
 
 /*
@@ -53,6 +56,22 @@ struct hmmgpu_ctx {
 	struct {
 		uint64_t job, failed, unknown, instrs;
 	} collected;
+	struct hmmgpu_ctx *next;	/* print.c */
+	unsigned int launching;		/* atomic: launches not yet in `last` */
 };
+
+/* ioctl() that signals do not end; 0 or -errno */
+int hg_call(int fd, unsigned long request, void *arg);
+
+/* As hmmgpu_wait(), but nothing is printed: for callers with a lock. */
+int hg_wait(struct hmmgpu_ctx *ctx, uint64_t job, int64_t timeout_ns,
+	    struct hmmgpu_result *result);
+
+/* print.c */
+int hg_print_is_on(void);	/* whether a program that prints was ever loaded */
+void hg_print_add_ctx(struct hmmgpu_ctx *ctx);
+void hg_print_remove_ctx(struct hmmgpu_ctx *ctx);	/* its jobs are over */
+int hg_print_add_program(const void *base, uint64_t len, uint64_t *buffer);
+void hg_print_remove_program(const void *base);		/* of any program */
 
 #endif

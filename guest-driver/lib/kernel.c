@@ -17,7 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "hmmgpu.h"
+#include "hmm_gpu_print.h"
+#include "internal.h"
 #include "lines.h"
 
 #ifndef EM_RISCV
@@ -180,6 +181,41 @@ static int copy_debug(const char *name, const uint8_t *elf, size_t size, const E
 	return 0;
 }
 
+/*
+ * Tells the program where to print, if it does: hmm_gpu_print.h.  A section, for
+ * its name survives stripping.
+ */
+static int connect_print(struct hmmgpu_kernel *k, const uint8_t *elf, size_t size,
+			 const Elf64_Ehdr *eh)
+{
+	const Elf64_Shdr *sh = (const Elf64_Shdr *)(elf + eh->e_shoff), *str;
+	size_t n = sizeof(HMM_PRINT_SECTION);
+	uint64_t buffer = 0;
+
+	/* The table itself is inside the file: copy_symbols() has looked. */
+	if (eh->e_shstrndx >= eh->e_shnum)
+		return 0;
+	str = &sh[eh->e_shstrndx];
+	if (!inside(str->sh_offset, str->sh_size, size))
+		return 0;
+	for (unsigned i = 0; i < eh->e_shnum; i++) {
+		uint64_t at = sh[i].sh_addr + k->bias - (uintptr_t)k->base;
+		int ret;
+
+		if (!(sh[i].sh_flags & SHF_ALLOC) || !inside(sh[i].sh_name, n, str->sh_size) ||
+		    memcmp(elf + str->sh_offset + sh[i].sh_name, HMM_PRINT_SECTION, n) != 0)
+			continue;
+		if (!inside(at, sh[i].sh_size, k->len) || at % 8 || sh[i].sh_size % 8)
+			return -ENOEXEC;
+		ret = buffer ? 0 : hg_print_add_program(k->base, k->len, &buffer);
+		if (ret)
+			return ret;
+		for (uint64_t off = 0; off < sh[i].sh_size; off += 8)
+			memcpy(k->base + at + off, &buffer, 8);
+	}
+	return 0;
+}
+
 /* Whatever page holds nothing writable loses its write permission; execution is the GPU's, a read. */
 static int protect(struct hmmgpu_kernel *k, const Elf64_Phdr *ph, unsigned n)
 {
@@ -260,6 +296,8 @@ static int load(struct hmmgpu_kernel *k, const uint8_t *elf, size_t size)
 	if (!ret)
 		ret = copy_debug(".debug_line_str", elf, size, eh, &k->lines.str, &k->lines.str_len);
 	if (!ret)
+		ret = connect_print(k, elf, size, eh);
+	if (!ret)
 		ret = protect(k, ph, eh->e_phnum);
 	return ret;
 }
@@ -321,8 +359,10 @@ void hmmgpu_kernel_free(struct hmmgpu_kernel *k)
 {
 	if (!k)
 		return;
-	if (k->base)
+	if (k->base) {
+		hg_print_remove_program(k->base);
 		munmap(k->base, k->len);
+	}
 	free(k->syms);
 	free(k->names);
 	free((void *)k->lines.line);

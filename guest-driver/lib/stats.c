@@ -17,7 +17,7 @@ static uint64_t first_known(struct hmmgpu_ctx *ctx, uint64_t from, uint64_t last
 	while (lo < hi) {
 		uint64_t mid = lo + (hi - lo) / 2;
 
-		if (hmmgpu_wait(ctx, mid, 0, NULL) == -ENODATA)
+		if (hg_wait(ctx, mid, 0, NULL) == -ENODATA)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -33,7 +33,7 @@ int hmmgpu_ctx_stats(struct hmmgpu_ctx *ctx, struct hmmgpu_ctx_stats *out)
 
 	pthread_mutex_lock(&ctx->lock);
 	while (ctx->collected.job < last && ret == 0) {
-		ret = hmmgpu_wait(ctx, ctx->collected.job + 1, 0, &r);
+		ret = hg_wait(ctx, ctx->collected.job + 1, 0, &r);
 		if (ret == 0) {
 			ctx->collected.job++;
 			ctx->collected.failed += r.error != 0;

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -47,6 +48,11 @@ static struct {
 	uint64_t number;	/* 0: free */
 	int kernel;		/* -1: a copy */
 } jobs[HS_MAX_JOBS];
+
+/* What kernels printed and nobody fetched.  The lock: threads of a workload may wait for jobs, too. */
+static pthread_mutex_t printed_lock = PTHREAD_MUTEX_INITIALIZER;
+static char *printed;
+static size_t printed_len, printed_room;
 
 __attribute__((noreturn, format(printf, 1, 2)))
 static void die(const char *format, ...)
@@ -131,6 +137,37 @@ static void refuse(int err, const char *format, ...)
 	answer(err, text, n);
 }
 
+static void keep_printed(void *data, const char *text, size_t len, uint32_t block, uint32_t thread)
+{
+	(void)data, (void)block, (void)thread;
+	pthread_mutex_lock(&printed_lock);
+	if (printed_room - printed_len < len) {
+		printed_room = (printed_len + len) * 2;
+		printed = realloc(printed, printed_room);
+		if (!printed)
+			die("no memory for %zu bytes that kernels printed", printed_room);
+	}
+	memcpy(printed + printed_len, text, len);
+	printed_len += len;
+	pthread_mutex_unlock(&printed_lock);
+}
+
+static void do_printed(void)
+{
+	char *text;
+	size_t len;
+
+	hmmgpu_print_flush();
+	pthread_mutex_lock(&printed_lock);
+	text = printed;
+	len = printed_len;
+	printed = NULL;
+	printed_len = printed_room = 0;
+	pthread_mutex_unlock(&printed_lock);
+	answer(0, text, len);
+	free(text);
+}
+
 /* True if the GPU is there; else the request is answered. */
 static bool have_gpu(void)
 {
@@ -197,11 +234,17 @@ static void do_alloc(const struct hs_alloc *a, const char *path)
 	case HS_MEM_GLOBAL:
 		ret = alloc_area(global_area, HS_GLOBAL_SIZE, &global_used, a->size, &at);
 		break;
+	case HS_MEM_DEVICE:
+		if (!have_gpu())
+			return;
+		ret = hmmgpu_malloc(gpu, &at, a->size);
+		break;
 	default:
 		ret = -EINVAL;
 	}
 	if (ret)
-		refuse(ret, "allocating %llu bytes: %s", (unsigned long long)a->size, strerror(-ret));
+		refuse(ret, "allocating %llu bytes: %s", (unsigned long long)a->size,
+		       a->kind == HS_MEM_DEVICE ? hmmgpu_error_text(ret) : strerror(-ret));
 	else
 		answer_u64((uintptr_t)at);
 }
@@ -210,10 +253,17 @@ static void do_free(const struct hs_alloc *a)
 {
 	void *at = (void *)(uintptr_t)a->addr;
 
-	if (a->kind == HS_MEM_MALLOC)
+	int ret;
+
+	if (a->kind == HS_MEM_DEVICE) {
+		ret = gpu ? hmmgpu_free(gpu, at) : -EINVAL;
+		if (ret)
+			die("hmmgpu_free(%p): %s", at, strerror(-ret));
+	} else if (a->kind == HS_MEM_MALLOC) {
 		free(at);
-	else if (a->kind <= HS_MEM_FILE && munmap(at, a->size))
+	} else if (a->kind <= HS_MEM_FILE && munmap(at, a->size)) {
 		die("munmap(%p): %s", at, strerror(errno));
+	}
 	answer(0, NULL, 0);
 }
 
@@ -320,6 +370,9 @@ static void do_wait(uint64_t number)
 		.error = result.error, .block = result.block, .thread = result.thread,
 		.addr = result.addr, .pc = result.pc, .instrs = result.instrs,
 	};
+	pthread_mutex_lock(&printed_lock);
+	a.r.printed = printed_len;
+	pthread_mutex_unlock(&printed_lock);
 	report[0] = 0;
 	if (result.error)
 		hmmgpu_result_report(&result, kernel, report, sizeof(report));
@@ -386,16 +439,56 @@ static void do_call(const uint8_t *payload, uint32_t len)
 	refuse(-ENOENT, "the program has no function %s", name);
 }
 
+static bool is_device(uint64_t addr)
+{
+	return addr >= HMM_GPU_BO_START;
+}
+
 /* Bytes that go where they belong without another copy. */
 static void do_write(uint32_t len)
 {
 	uint64_t addr;
+	void *to;
+	int ret = 0;
 
 	if (len < sizeof(addr))
 		die("WRITE without an address");
 	get(&addr, sizeof(addr), false);
-	get((void *)(uintptr_t)addr, len - sizeof(addr), false);
-	answer(0, NULL, 0);
+	len -= sizeof(addr);
+	to = is_device(addr) ? malloc(len + 1ull) : (void *)(uintptr_t)addr;
+	if (!to)
+		die("no memory for %u bytes", len);
+	get(to, len, false);
+	if (is_device(addr)) {
+		ret = ctx ? hmmgpu_memcpy(ctx, (void *)(uintptr_t)addr, to, len, NULL) : -EFAULT;
+		free(to);
+	}
+	if (ret)
+		refuse(ret, "writing to VRAM: %s", hmmgpu_error_text(ret));
+	else
+		answer(0, NULL, 0);
+}
+
+static void do_read(uint64_t addr, uint64_t len)
+{
+	void *copy;
+	int ret;
+
+	if (len > INT32_MAX)
+		die("READ of %llu bytes", (unsigned long long)len);
+	if (!is_device(addr)) {
+		answer(0, (void *)(uintptr_t)addr, len);
+		return;
+	}
+	copy = malloc(len + 1);
+	if (!copy)
+		die("no memory for %llu bytes", (unsigned long long)len);
+	ret = ctx ? hmmgpu_memcpy(ctx, copy, (void *)(uintptr_t)addr, len, NULL) : -EFAULT;
+	if (ret)
+		refuse(ret, "reading from VRAM: %s", hmmgpu_error_text(ret));
+	else
+		answer(0, copy, len);
+	free(copy);
 }
 
 static void serve(uint32_t op, const uint8_t *p, uint32_t len)
@@ -405,7 +498,7 @@ static void serve(uint32_t op, const uint8_t *p, uint32_t len)
 		[HS_FREE] = sizeof(struct hs_alloc), [HS_READ] = 16, [HS_LOAD] = 1,
 		[HS_SYMBOL] = 5, [HS_LAUNCH] = sizeof(struct hs_launch) + 1, [HS_COPY] = 24,
 		[HS_FILL] = 24, [HS_WAIT] = 8, [HS_MIGRATE] = sizeof(struct hs_migrate),
-		[HS_QUERY] = 16, [HS_POLICY] = 4, [HS_CALL] = 5,
+		[HS_QUERY] = 16, [HS_POLICY] = 4, [HS_CALL] = 5, [HS_PRINTED] = 0,
 	};
 	uint64_t arg[3] = { 0 };
 	uint32_t word;
@@ -423,11 +516,7 @@ static void serve(uint32_t op, const uint8_t *p, uint32_t len)
 		do_alloc((const void *)p, (const char *)p + sizeof(struct hs_alloc));
 		break;
 	case HS_FREE: do_free((const void *)p); break;
-	case HS_READ:
-		if (arg[1] > INT32_MAX)
-			die("READ of %llu bytes", (unsigned long long)arg[1]);
-		answer(0, (void *)(uintptr_t)arg[0], arg[1]);
-		break;
+	case HS_READ: do_read(arg[0], arg[1]); break;
 	case HS_LOAD: do_load(p, len); break;
 	case HS_SYMBOL:
 		if (symbol(word, (const char *)p + 4, &arg[1]) == 0)
@@ -452,6 +541,7 @@ static void serve(uint32_t op, const uint8_t *p, uint32_t len)
 			answer(0, NULL, 0);
 		break;
 	case HS_CALL: do_call(p, len); break;
+	case HS_PRINTED: do_printed(); break;
 	}
 }
 
@@ -491,6 +581,7 @@ int main(void)
 	out_fd = fcntl(1, F_DUPFD_CLOEXEC, 3);
 	if (args_area == MAP_FAILED || out_fd < 0 || dup2(2, 1) < 0)
 		die("start: %s", strerror(errno));
+	hmmgpu_set_print(keep_printed, NULL);
 	ret = loop();
 	if (ctx)
 		hmmgpu_ctx_destroy(ctx);

@@ -38,6 +38,7 @@
 #define HS_QUERY		13	/* u64 address, u64 pages -> u32 HMM_GPU_Q_* a page */
 #define HS_POLICY		14	/* u32 HMM_GPU_POLICY_* */
 #define HS_CALL			15	/* u32 length of the name, name, arguments -> s64 what the function returned */
+#define HS_PRINTED		16	/* - -> text of hmm_printf() since the last time */
 
 /* Where memory comes from */
 #define HS_MEM_MALLOC		0
@@ -46,6 +47,7 @@
 #define HS_MEM_FILE		3	/* shared mapping of the file `path`, made or made longer */
 #define HS_MEM_STACK		4	/* of the main thread; not freed */
 #define HS_MEM_GLOBAL		5	/* .bss; not freed */
+#define HS_MEM_DEVICE		6	/* hmmgpu_malloc(); READ and WRITE go by the copy engine */
 
 struct hs_alloc {		/* 24 bytes */
 	uint32_t kind;
@@ -77,7 +79,7 @@ struct hs_result {		/* 48 bytes */
 	uint32_t block, thread;
 	uint64_t addr, pc;
 	uint64_t instrs;
-	uint64_t pad;
+	uint64_t printed;	/* bytes that HS_PRINTED has */
 };
 
 #endif

@@ -4,7 +4,7 @@
 The examples of a campaign open files, run jobs and move pages.  A driver's life has more: it is
 unbound, reset, unplugged and unloaded, its debugfs files are read and written, it is called
 wrongly, and its device fails.  Each part runs in a fresh machine; the same parts, with more to
-check, are tests/vm/test_driver_life.py and test_driver_odd.py.
+check, are tests/vm/test_driver_life.py, test_driver_odd.py and test_buffers.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 
 #: In tests/vm, each a C source, and where they go in the guest.
-PROGRAMS = ("driver_life", "driver_odd")
+PROGRAMS = ("driver_life", "driver_odd", "buffer_test")
 KERNELS = "/tmp/kernels.elf"
 
 #: Seconds for one part.
@@ -36,6 +36,8 @@ _MODES = {
     "unbind": "", "reset": "", "lazyfree": "", "cow": "", "tight": "", "starve": "",
     "copyerr": "copy prob=0.05 error", "silent": "tlb_invalidate delay=60s",
 }  # fmt: skip
+
+_BUFFERS = "for t in calls full late reset unbind leave; do /tmp/buffer_test $t || exit 1; done"
 
 _DEBUGFS = """
 cd /sys/kernel/debug/dri/0 || exit 1
@@ -63,6 +65,7 @@ def parts(opener: Opener, leaving: Callable[[Machine], None]) -> list[Part]:
         **{name: _mode(name, rule) for name, rule in _MODES.items()},
         "unplug": _unplug,
         "odd": lambda vm: _ignore(vm.agent.check(f"/tmp/driver_odd {KERNELS}", LIMIT_S)),
+        "buffers": lambda vm: _ignore(vm.agent.check(_BUFFERS, LIMIT_S)),
         "debugfs": lambda vm: _ignore(vm.agent.execute(_DEBUGFS, 60)),
     }
     return [_run(name, act, opener, leaving, files) for name, act in runs.items()]

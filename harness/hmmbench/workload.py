@@ -114,6 +114,7 @@ class Outcome:
     arguments   -- of run()
     story       -- what the run was about, in bytes and events: see story()
     counters    -- by how much they grew (gauges left out)
+    printed     -- by its kernels
     """
 
     name: str
@@ -128,6 +129,7 @@ class Outcome:
     arguments: dict[str, Any] = field(default_factory=dict)
     story: dict[str, int] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
+    printed: str = ""
     #: what run() returned: figures of the workload's own
     figures: dict[str, Any] = field(default_factory=dict)
     #: which of several runs of the workload it is
@@ -251,6 +253,8 @@ def run_one(
 
 
 def _run(g: gpu.Gpu, workload: Workload, module: ModuleType, outcome: Outcome) -> None:
+    said: list[str] = []
+    g.on_print = said.append
     begun = time.monotonic()
     with g.counting() as grown:
         try:
@@ -266,6 +270,8 @@ def _run(g: gpu.Gpu, workload: Workload, module: ModuleType, outcome: Outcome) -
             raise
         except Exception as error:
             raise _mistake(workload, error) from error
+        finally:
+            outcome.printed = "".join(said)
     outcome.seconds = round(time.monotonic() - begun, 3)
     outcome.gpu_seconds = round(g.busy_s, 3)
     outcome.footprint, outcome.movable = g.largest, g.most_movable

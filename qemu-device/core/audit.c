@@ -206,6 +206,21 @@ static unsigned compare(HgDev *d, uint64_t pte, uint64_t addr, const Cpu *c)
     return HG_CHECK_VRAM_SWAPPED;
 }
 
+/*
+ * The upper half of the GPU's addresses, which no process has (on x86 it is the kernel's, or
+ * nobody's): there a driver can have memory of its own in VRAM, and a frame of
+ * the system mirrors nothing.  True: settled, *bad says how.
+ */
+static bool not_mirrored(uint64_t va, uint64_t pte, Cpu *c, unsigned *bad)
+{
+    if (!(va >> HG_AUDIT_USER_BITS)) {
+        return false;
+    }
+    *c = (Cpu) { .kind = CPU_NONE };
+    *bad = (pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS ? HG_CHECK_SYS_UNMAPPED : HG_CHECK_NONE;
+    return true;
+}
+
 /* -- mode -- */
 
 static const char *const mode_name[] = { "off", "fill", "sampled", "access" };
@@ -344,17 +359,19 @@ static void check_note(HgEngine *e, const HgAuditNote *n, uint64_t pc, unsigned 
     }
     atomic_store_explicit(&e->audited,
         atomic_load_explicit(&e->audited, memory_order_relaxed) + 1, memory_order_relaxed);
-    sure = cpu_walk(d, root, va, &c);
-    if (sure && c.kind == CPU_NONE) {
-        sure = wait_filled(e, root, va, &c);
+    if (!not_mirrored(va, n->pte, &c, &bad)) {
+        sure = cpu_walk(d, root, va, &c);
+        if (sure && c.kind == CPU_NONE) {
+            sure = wait_filled(e, root, va, &c);
+        }
+        if (!sure) {
+            pthread_mutex_lock(&d->viol_lock);
+            d->undecided++;
+            pthread_mutex_unlock(&d->viol_lock);
+            return;
+        }
+        bad = compare(d, n->pte, n->addr, &c);
     }
-    if (!sure) {
-        pthread_mutex_lock(&d->viol_lock);
-        d->undecided++;
-        pthread_mutex_unlock(&d->viol_lock);
-        return;
-    }
-    bad = compare(d, n->pte, n->addr, &c);
     if (bad == HG_CHECK_NONE ||
         atomic_load_explicit(&d->cpu_root[n->asid], memory_order_acquire) != root) {
         return;
@@ -434,14 +451,22 @@ static void full_report(Full *f, unsigned check, uint64_t va, uint64_t pte, cons
 
 static void full_page(Full *f, uint64_t va, uint64_t pte, uint64_t addr)
 {
+    unsigned bad;
+    bool settled;
     Cpu c;
 
-    if (!f->budget || !cpu_walk(f->d, f->root, va, &c)) {
+    if (!f->budget) {
+        return;
+    }
+    settled = not_mirrored(va, pte, &c, &bad);
+    if (!settled && !cpu_walk(f->d, f->root, va, &c)) {
         return;
     }
     f->budget--;
     f->compared++;
-    unsigned bad = compare(f->d, pte, addr, &c);
+    if (!settled) {
+        bad = compare(f->d, pte, addr, &c);
+    }
     if (bad != HG_CHECK_NONE) {
         full_report(f, bad, va, pte, &c);
     }

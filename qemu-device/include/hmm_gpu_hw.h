@@ -236,7 +236,8 @@
  * table, its levels, and ENABLE.  Only where bus addresses of RAM are physical
  * addresses.  Take it out and invalidate the address space before the table
  * can go away.  GPU addresses that mirror no CPU address have an ASID that is
- * not enabled here.
+ * not enabled here, or bit HG_AUDIT_USER_BITS set: those lead to VRAM that is
+ * the GPU's alone, and a system frame there is a violation.
  * HG_REG_AUDIT_ENC + HG_ENC_* * 8 (64): the kernel's encodings, written while
  * CTRL is 0; CTRL 1 makes them valid.
  */
@@ -269,6 +270,7 @@
 #define HG_AUDIT_ENABLE			0x1
 #define HG_AUDIT_LEVELS_SHIFT		4
 #define HG_AUDIT_LEVELS_MASK		0x70	/* 4 or 5 */
+#define HG_AUDIT_USER_BITS		47
 
 /* -- doorbells: one page a context, write the new PUT index (32 bit) at offset 0 -- */
 #define HG_REG_DOORBELL			0x40000

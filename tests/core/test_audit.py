@@ -224,6 +224,36 @@ def test_a_stale_tlb_entry_is_seen_and_an_invalidated_one_is_not() -> None:
         assert dev.counter("violations") == 0
 
 
+@pytest.mark.parametrize("levels", [4, 5])
+def test_the_upper_half_mirrors_nothing(levels: int) -> None:
+    """VRAM there is the driver's own, whatever the CPU's table has; a system frame is a mistake."""
+    with Device(misused=True) as dev:
+        gpu, cpu, ctx, _ = small(dev)
+        program(dev, cpu.root, levels)
+        for n, va in enumerate((1 << 47, (1 << 48) - PAGE)):
+            page = dev.alloc_vram()
+            gpu.map(va, page, HW.HG_PTE_VALID | HW.HG_PTE_WRITE | VRAM)
+            read_va(dev, ctx, va)
+            # the kernel's half, or a swap entry of nobody's
+            cpu.put(va, 0, (dev.alloc() | PRESENT, swap(1, 77))[n])
+            read_va(dev, ctx, va)
+        assert names(dev) == []
+        assert found(dev)["checks"] == 4
+        program(dev, cpu.root)  # what small() made has four levels
+        assert dev.lib.hg_audit_full(dev.dev) == 3
+        assert names(dev) == []
+        gpu.map(1 << 47, dev.alloc(), HW.HG_PTE_VALID | SYS)
+        dev.invalidate(HW.HG_INVAL_RANGE, ASID, 1 << 47, PAGE)
+        read_va(dev, ctx, 1 << 47)
+        assert names(dev) == ["mirror-system-unmapped"]
+        dev.lib.hg_audit_full(dev.dev)
+        assert names(dev) == ["mirror-system-unmapped"] * 2
+        # the last address below is a process's
+        gpu.map((1 << 47) - PAGE, page, HW.HG_PTE_VALID | VRAM)
+        read_va(dev, ctx, (1 << 47) - PAGE)
+        assert names(dev)[2:] == ["mirror-vram-unmapped"]
+
+
 @pytest.mark.parametrize(
     ("mode", "hits"), [("off", 0), ("fill", 0), ("sampled=4", 2), ("access", 8)]
 )

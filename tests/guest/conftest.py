@@ -38,7 +38,8 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run("gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror",
         "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *INCLUDES,
         Path(__file__).with_name("loader_harness.c"),
-        *(DRIVER / "lib" / f"{n}.c" for n in ("hmmgpu", "kernel", "lines")), "-o", out)  # fmt: skip
+        *(DRIVER / "lib" / f"{n}.c" for n in ("hmmgpu", "kernel", "lines", "print")),
+        "-o", out)  # fmt: skip
     return out
 
 

@@ -214,7 +214,8 @@ def test_a_broken_reader_is_noticed(tmp_path: Path) -> None:
         (tmp_path / str(n)).mkdir()
         elfs.append(program(tmp_path / str(n), SOURCE, f"--image-base={BASE:#x}", debug=debug))
     elfs.append(host_program(tmp_path, "-gdwarf-5"))
-    sources = {n: (DRIVER / "lib" / n).read_text() for n in ("lines.c", "kernel.c", "hmmgpu.c")}
+    names = ("lines.c", "kernel.c", "hmmgpu.c", "print.c")
+    sources = {n: (DRIVER / "lib" / n).read_text() for n in names}
     harness = tmp_path / "harness"
     for name, (file, old, new) in BREAKS.items():
         for n, text in sources.items():

@@ -145,6 +145,26 @@ struct drm_hmm_gpu_query {
 	__u64 ptr;		/* __u32 [npages] */
 };
 
+/*
+ * A buffer: memory in VRAM that is always there, mapped on the GPU for the
+ * address space of the file at an address that no CPU can use, readable,
+ * writable, for atomics, all zero.  It is a GEM object: DRM_IOCTL_GEM_CLOSE of
+ * its handle, or the end of the file, takes it away; jobs that still use it then
+ * end with -EFAULT.  It cannot be exported, nor mapped with mmap().
+ * -EINVAL: no size, or flags; -ENOSPC: there is not so much VRAM, or address
+ * space, that is no buffer; -ENOMEM, -EINTR, -EIO.
+ */
+struct drm_hmm_gpu_bo_create {
+	__u64 size;		/* bytes, not 0; whole pages are made */
+	__u32 flags;		/* 0 */
+	__u32 handle;		/* out */
+	__u64 addr;		/* out: on the GPU, a multiple of 2 MiB */
+};
+
+/* Where buffers are on the GPU: above the addresses of processes */
+#define HMM_GPU_BO_START	0x0000800000000000ull
+#define HMM_GPU_BO_END		0x0001000000000000ull
+
 #define HMM_GPU_IO(nr, type)	_IOWR(HMM_GPU_IOCTL_TYPE, HMM_GPU_IOCTL_BASE + (nr), struct type)
 #define DRM_IOCTL_HMM_GPU_GET_PARAM	HMM_GPU_IO(0, drm_hmm_gpu_get_param)
 #define DRM_IOCTL_HMM_GPU_POLICY	HMM_GPU_IO(1, drm_hmm_gpu_policy)
@@ -155,5 +175,6 @@ struct drm_hmm_gpu_query {
 #define DRM_IOCTL_HMM_GPU_WAIT		HMM_GPU_IO(6, drm_hmm_gpu_wait)
 #define DRM_IOCTL_HMM_GPU_MIGRATE	HMM_GPU_IO(7, drm_hmm_gpu_migrate)
 #define DRM_IOCTL_HMM_GPU_QUERY		HMM_GPU_IO(8, drm_hmm_gpu_query)
+#define DRM_IOCTL_HMM_GPU_BO_CREATE	HMM_GPU_IO(9, drm_hmm_gpu_bo_create)
 
 #endif

@@ -258,6 +258,8 @@ def show(done: list[workload.Outcome], console: Console) -> None:
     console.print(table)
     for o in done:
         name = _name(o.name, o.words)
+        for line in o.printed.splitlines():
+            console.print(f"{name}: {line}", markup=False, soft_wrap=True)
         if o.detail:
             console.print(f"{name}: {o.verdict}: {o.detail}", markup=False, soft_wrap=True)
         for figure, value in o.figures.items():

@@ -38,7 +38,10 @@ def numbers() -> cheader.Header:
 
 @dataclass(frozen=True)
 class Result:
-    """How a job ended: error 0 or an errno, negative; `report` says it in words."""
+    """How a job ended: error 0 or an errno, negative; `report` says it in words.
+
+    printed -- bytes that kernels printed, for Process.printed()
+    """
 
     error: int
     line: int
@@ -47,6 +50,7 @@ class Result:
     address: int
     pc: int
     instructions: int
+    printed: int
     function: str
     file: str
     report: str
@@ -175,13 +179,17 @@ class Process:
     def wait(self, job: int, timeout: float | None = None) -> Result:
         """Wait for a job and all before it."""
         body = self._ask(numbers().HS_WAIT, struct.pack("<Q", job), timeout)
-        error, line, block, thread, address, pc, instructions, _ = _RESULT.unpack_from(body)
+        error, line, block, thread, address, pc, instructions, said = _RESULT.unpack_from(body)
         function, file, report = (
             text.decode("utf-8", "replace") for text in body[_RESULT.size :].split(b"\0", 2)
         )
         return Result(
-            error, line, block, thread, address, pc, instructions, function, file, report
+            error, line, block, thread, address, pc, instructions, said, function, file, report
         )
+
+    def printed(self) -> str:
+        """What kernels printed since the last time."""
+        return self._ask(numbers().HS_PRINTED, b"").decode("utf-8", "replace")
 
     def migrate(
         self, address: int, size: int, to_device: bool, map_it: bool = False

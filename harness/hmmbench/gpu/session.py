@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +45,7 @@ from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
 
 #: What memory an array is in: see HS_MEM_* of guest-driver/session/session.h.
-MEMORY = ("malloc", "anon", "shared", "file", "stack", "global")
+MEMORY = ("malloc", "anon", "shared", "file", "stack", "global", "device")
 
 #: Of those, what can be in VRAM: the driver migrates anonymous memory.
 MOVABLE = ("malloc", "anon", "stack", "global")
@@ -110,7 +111,10 @@ class Array:
         return self.shape[0]
 
     def numpy(self) -> NDArray[Any]:
-        """A copy of the content, read by the session's CPU: pages in VRAM come home."""
+        """A copy of the content, read by the session's CPU: pages in VRAM come home.
+
+        Of memory that is always in VRAM ("device"), by the copy engine.
+        """
         raw = self._gpu.process.read(self.address, self.nbytes)
         return np.frombuffer(raw, dtype=self.dtype).reshape(self.shape).copy()
 
@@ -119,17 +123,27 @@ class Array:
         full = np.broadcast_to(np.asarray(data, dtype=self.dtype), self.shape)
         self._gpu.process.write(self.address, np.ascontiguousarray(full).tobytes())
 
+    @property
+    def _in_device(self) -> bool:
+        return self._kind == numbers().HS_MEM_DEVICE
+
     def to_device(self) -> tuple[int, int]:
         """Move its pages to VRAM: how many moved, how many could not."""
+        if self._in_device:
+            return 0, 0
         self._gpu.limit_vram()
         return self._gpu.process.migrate(self.address, self.nbytes, to_device=True)
 
     def to_system(self) -> tuple[int, int]:
-        """Move its pages to system memory."""
+        """Move its pages to system memory.  Raises UsageError for memory that is always in VRAM."""
+        if self._in_device:
+            raise UsageError("memory of kind 'device' cannot leave VRAM")
         return self._gpu.process.migrate(self.address, self.nbytes, to_device=False)
 
     def prefetch(self) -> tuple[int, int]:
         """As to_device(), and map them on the GPU: it does not fault on them."""
+        if self._in_device:
+            return 0, 0
         self._gpu.limit_vram()
         return self._gpu.process.migrate(
             self.address, self.nbytes, to_device=bool(MIGRATE_DEVICE), map_it=True
@@ -137,6 +151,8 @@ class Array:
 
     def in_vram(self) -> float:
         """The share of its pages that live in VRAM now, 0 to 1."""
+        if self._in_device:
+            return 1.0
         flags = self._gpu.process.query(self.pages.start * PAGE, len(self.pages))
         return sum(bool(f & Q_CPU_DEVICE) for f in flags) / len(self.pages)
 
@@ -169,6 +185,8 @@ class Job:
         self._gpu.busy_s += time.monotonic() - begun
         self._number = 0
         self.instructions = result.instructions
+        if result.printed:
+            self._gpu.on_print(self._gpu.process.printed())
         if result.error:
             raise JobFailed(
                 self._name, result.report, -result.error, function=result.function,
@@ -236,6 +254,7 @@ class Gpu:
     footprint -- bytes of all arrays there are, and what claim() added
     largest   -- that footprint was so far; most_movable: the same of `movable`
     busy_s    -- seconds that this side waited for jobs
+    on_print  -- called with what kernels printed (hmm_printf()) when a job was waited for
     """
 
     def __init__(
@@ -249,6 +268,7 @@ class Gpu:
         self.footprint = 0
         self.largest = 0
         self.busy_s = 0.0
+        self.on_print: Callable[[str], object] = sys.stdout.write
         self._vram = vram
         self._limit = ALL_VRAM
         self.most_movable = 0
@@ -423,6 +443,8 @@ def open(
     timeout -- seconds for one request, a job's end among them
     defines -- NAME=VALUE, for the preprocessor of the kernels
     progress -- told what the workload says of it
+
+    What kernels print goes to standard output, unless Gpu.on_print is set.
 
     Program and machine are gone at the end, also after an error; of a machine that was given,
     the program, and the limit of VRAM.
