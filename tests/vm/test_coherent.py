@@ -14,6 +14,7 @@ from hmmbench.guest import protocol as p
 from hmmbench.guest.protocol import Acc, Op, OpKind
 from hmmbench.oracle import splat
 from hmmbench.runner import Campaign
+from hmmbench.schedule import parse as parse_points
 from hmmbench.target import VmTarget
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
@@ -73,18 +74,25 @@ def test_both_use_a_page_in_vram(vm: Machine) -> None:
 
 def test_a_page_that_moved_before_it_was_made_exclusive_stays_an_ordinary_one(vm: Machine) -> None:
     """An exclusive entry of a page in VRAM would keep it from coming home."""
-    vm.agent.write_file(DELAYS, b"exclusive_before_entry 8000 1000\n", mode=0)
-    result = run_ops(vm, [
-        mmap(1), Op(OpKind.POLICY, arg=p.POLICY_EXCLUSIVE), work.cpu(work.acc(Acc.WRITE, 0, 5)),
-        work.gpu(work.acc(Acc.READ, 0)),
+    for sleep in (4_000, 20_000, 100_000, 500_000):
         # Meanwhile the page moves: its fault was served, the right to atomics is not yet there.
-        work.gpu(work.acc(Acc.ADD, 0, 10), phase=1),
-        Op(OpKind.SLEEP, a=4000, actor=1, phase=1),
-        migrate(1, p.MIGRATE_DEVICE, actor=1, phase=1),
-        query(1, phase=2), Op(OpKind.EVICT, phase=2), query(1, phase=2),
-        work.cpu(work.acc(Acc.READ, 0), phase=2),
-    ])  # fmt: skip
-    assert statuses(result) == [0] * 11
+        setting = b"clear\nexclusive_before_entry until migrate_before_map 1000000\n"
+        vm.agent.write_file(DELAYS, setting, mode=0)
+        result = run_ops(vm, [
+            mmap(1), Op(OpKind.POLICY, arg=p.POLICY_EXCLUSIVE), work.cpu(work.acc(Acc.WRITE, 0, 5)),
+            work.gpu(work.acc(Acc.READ, 0)),
+            work.gpu(work.acc(Acc.ADD, 0, 10), phase=1),
+            Op(OpKind.SLEEP, a=sleep, actor=1, phase=1),
+            migrate(1, p.MIGRATE_DEVICE, a=p.MIGRATE_MAP, actor=1, phase=1),
+            query(1, phase=2), Op(OpKind.EVICT, phase=2), query(1, phase=2),
+            work.cpu(work.acc(Acc.READ, 0), phase=2),
+        ])  # fmt: skip
+        assert statuses(result) == [0] * 11
+        points = parse_points(vm.agent.read_file(DELAYS).decode())
+        if any(point.met for point in points):
+            break
+    else:
+        pytest.fail("the page never moved while the GPU waited")
     assert (result.ops[6].aux0, result.ops[6].aux1) == (1, 0)
     cpu = p.Q_CPU_READ | p.Q_CPU_WRITE | p.Q_CPU_DEVICE
     gpu = p.Q_GPU_VALID | p.Q_GPU_WRITE | p.Q_GPU_ATOMIC | p.Q_GPU_VRAM
