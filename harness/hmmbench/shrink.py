@@ -30,6 +30,9 @@ SMALL, AGAIN = 10, 3
 BOOST_BELOW = 0.6
 #: What counts as a hang while shrinking one (milliseconds; examples take some tens).
 HANG_MS = 2500
+#: Oracles that ask the device, which sees at once what is wrong; and how long a program may take
+#: that fails before one of them (milliseconds), the first with which it still does.
+AT_ONCE, SHORT_MS = ("mirror", "protocol"), (300, 1000, HANG_MS)
 #: How long a leak is waited for to go away while shrinking one (milliseconds).
 LEAK_MS = 500
 #: The delay that is tried then (microseconds), and the rate that is good enough.
@@ -90,8 +93,10 @@ class Shrinker:
         hang = self.violation.oracle == "progress"
         self.program.timeout_ms = HANG_MS if hang else 8000
         settle_ms = self.program.settle_ms
-        if self.violation.oracle == "leak":
+        if self.violation.oracle in ("leak", *AT_ONCE):
             self.program.settle_ms = min(settle_ms, LEAK_MS)
+        if self.violation.oracle in AT_ONCE:
+            self._shorten()
         found = self._smallest(hang)
         found.program.timeout_ms, found.program.settle_ms = 20000, settle_ms
         return found
@@ -126,6 +131,13 @@ class Shrinker:
             changed |= self._accesses()
             changed |= self._simplify()
         return self._best(rate)
+
+    def _shorten(self) -> None:
+        """A driver that the device complains of often hangs afterwards: no longer than needed."""
+        for wait_ms in SHORT_MS:
+            self.program.timeout_ms = wait_ms
+            if self._rate(self.program, self.environment, 4) >= BOOST_BELOW:
+                break
 
     def _boost(self, rate: float) -> float:
         """A race that is seldom lost: widen it at one of the driver's delay points, if it helps."""
