@@ -348,10 +348,60 @@ static void serve_atomics(struct hg_svm *svm, struct hg_fault *f, unsigned int n
 	}
 }
 
+/*
+ * Whether the CPU's page table refuses, too, what the fault asks for.  The mmap
+ * lock is held for reading, and until the cancel is written: a cancel names an
+ * address and hits whoever waits there.  A job that the first of two cancels has
+ * ended may be followed by one that waits where the second is due, if the address
+ * was given to it meanwhile.  That takes the lock for writing: so with it, what is
+ * cancelled is refused at that moment, whoever asked.
+ */
+static bool refused(struct hg_svm *svm, u64 addr, bool write)
+{
+	unsigned long pfn = HMM_PFN_REQ_FAULT | (write ? HMM_PFN_REQ_WRITE : 0);
+	struct hmm_range range = {
+		.notifier = &svm->notifier,
+		.start = addr,
+		.end = addr + PAGE_SIZE,
+		.hmm_pfns = &pfn,
+		.dev_private_owner = svm->hdev,
+	};
+	struct vm_area_struct *vma;
+	int ret;
+
+	range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
+	ret = hmm_range_fault(&range);
+	if (ret)
+		return ret != -EBUSY;
+	if (!write || pfn & HMM_PFN_WRITE)
+		return false;
+	/* a device page, see hg_svm_map_window() */
+	vma = vma_lookup(svm->mm, addr);
+	return !vma || !(vma->vm_flags & VM_WRITE);
+}
+
+/* Ends the jobs that wait for the page, unless the address space changed. */
+static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, u32 cmd, int error)
+{
+	bool still;
+
+	mmap_read_lock(svm->mm);
+	/* other errors are not the page table's: no memory, a dead mirror */
+	still = (error != -EFAULT && error != -EPERM) || refused(svm, f->addr, write);
+	if (still) {
+		/* before the cancel, which ends the job */
+		WRITE_ONCE(svm->fault_error, error);
+		cancel(svm->hdev, f->asid, f->addr, cmd);
+	}
+	mmap_read_unlock(svm->mm);
+	return still;
+}
+
 /* One page for which the window as a whole failed. */
 static void serve_alone(struct hg_svm *svm, struct hg_fault *f)
 {
 	struct hg_device *hdev = svm->hdev;
+	bool write = wants_write(f);
 	int ret;
 
 	ret = map_faults(svm, f, 1, true);
@@ -363,17 +413,18 @@ static void serve_alone(struct hg_svm *svm, struct hg_fault *f)
 	}
 	if (ret == -EBUSY || (f->access == HG_ACCESS_PREFETCH && !f->reader))
 		return;
-	/* before the cancel, which ends the job */
-	WRITE_ONCE(svm->fault_error, ret);
-	if (wants_write(f) && f->reader) {
+	if (write && f->reader) {
 		/* readers of a page that must not be written go on */
-		cancel(hdev, f->asid, f->addr, HG_CANCEL_ADDR | HG_CANCEL_SCOPE_WRITE);
+		if (!cancel_refused(svm, f, true, HG_CANCEL_ADDR | HG_CANCEL_SCOPE_WRITE, ret))
+			return;
 		ret = map_faults(svm, f, 1, false);
 		if (!ret || ret == -EBUSY)
 			return;
+		write = false;
 	}
-	cancel(hdev, f->asid, f->addr, HG_CANCEL_ADDR |
-	       (wants_write(f) && ret == -EPERM ? HG_CANCEL_SCOPE_WRITE : HG_CANCEL_SCOPE_ALL));
+	cancel_refused(svm, f, write, HG_CANCEL_ADDR |
+		       (wants_write(f) && ret == -EPERM ? HG_CANCEL_SCOPE_WRITE : HG_CANCEL_SCOPE_ALL),
+		       ret);
 }
 
 static void serve_window(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
