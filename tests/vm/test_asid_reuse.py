@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import work
-from work import acc, flags, gpu, mmap, query, run_ops, statuses, values
+from work import acc, flags, gpu, mmap, query, run_ops, set_delays, statuses, values
 
 from hmmbench.guest import protocol as p
 from hmmbench.guest.protocol import F_NOWAIT, Acc, Op, OpKind
@@ -15,8 +15,6 @@ from hmmbench.oracle import splat
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
-
-DELAYS = "/sys/kernel/debug/dri/0/delays"
 
 
 @pytest.fixture
@@ -26,11 +24,6 @@ def vm(spec: MachineSpec, snapshots: Snapshots) -> Iterator[Machine]:
         machine.check()
         assert splat.scan(machine.console.text()) == []
         work.no_violation(machine)
-
-
-def set_delays(vm: Machine, *lines: str) -> None:
-    for line in lines:
-        vm.agent.write_file(DELAYS, f"{line}\n".encode(), mode=0)
 
 
 def test_a_fault_of_nobody_ends_no_job(vm: Machine) -> None:

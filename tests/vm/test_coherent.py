@@ -14,7 +14,6 @@ from hmmbench.guest import protocol as p
 from hmmbench.guest.protocol import Acc, Op, OpKind
 from hmmbench.oracle import splat
 from hmmbench.runner import Campaign
-from hmmbench.schedule import parse as parse_points
 from hmmbench.target import VmTarget
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
@@ -22,7 +21,6 @@ from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 
 N = 64
-DELAYS = "/sys/kernel/debug/dri/0/delays"
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +74,7 @@ def test_a_page_that_moved_before_it_was_made_exclusive_stays_an_ordinary_one(vm
     """An exclusive entry of a page in VRAM would keep it from coming home."""
     for sleep in (4_000, 20_000, 100_000, 500_000):
         # Meanwhile the page moves: its fault was served, the right to atomics is not yet there.
-        setting = b"clear\nexclusive_before_entry until migrate_before_map 1000000\n"
-        vm.agent.write_file(DELAYS, setting, mode=0)
+        work.set_delays(vm, "exclusive_before_entry until migrate_before_map 1000000")
         result = run_ops(vm, [
             mmap(1), Op(OpKind.POLICY, arg=p.POLICY_EXCLUSIVE), work.cpu(work.acc(Acc.WRITE, 0, 5)),
             work.gpu(work.acc(Acc.READ, 0)),
@@ -88,8 +85,7 @@ def test_a_page_that_moved_before_it_was_made_exclusive_stays_an_ordinary_one(vm
             work.cpu(work.acc(Acc.READ, 0), phase=2),
         ])  # fmt: skip
         assert statuses(result) == [0] * 11
-        points = parse_points(vm.agent.read_file(DELAYS).decode())
-        if any(point.met for point in points):
+        if any(point.met for point in work.delay_points(vm)):
             break
     else:
         pytest.fail("the page never moved while the GPU waited")

@@ -11,6 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from hmmbench import schedule
 from hmmbench.guest.protocol import (
     MIGRATE_DEVICE,
     MIGRATE_SYSTEM,
@@ -32,6 +33,9 @@ from hmmbench.vm.machine import Machine
 
 #: For the guest's C programs, which must be clean.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
+
+#: The driver's file of delay points.
+DELAYS = "/sys/kernel/debug/dri/0/delays"
 
 
 @dataclass
@@ -124,6 +128,15 @@ def live(machine: Machine) -> dict[str, int]:
     found = {name: value for name, value in all_counts.items() if name.startswith("live_")}
     assert len(found) > 5, all_counts
     return found
+
+
+def set_delays(machine: Machine, *lines: str) -> None:
+    """These settings of the driver's delay points and no others, counted afresh."""
+    machine.agent.write_file(DELAYS, "\n".join(["clear", *lines, ""]).encode(), mode=0)
+
+
+def delay_points(machine: Machine) -> list[schedule.Point]:
+    return schedule.parse(machine.agent.read_file(DELAYS).decode())
 
 
 def no_violation(machine: Machine) -> mirror.Audit:
