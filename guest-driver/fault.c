@@ -204,7 +204,6 @@ static unsigned int dedupe(struct hg_device *hdev, struct hg_fault *f, unsigned 
 
 static void cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 cmd)
 {
-	hg_delay(fault_before_cancel);
 	down_read(&hdev->hw_sem);
 	if (READ_ONCE(hdev->hw_live)) {
 		hg_write64(hdev, HG_REG_CANCEL_ADDR, addr);
@@ -349,14 +348,14 @@ static void serve_atomics(struct hg_svm *svm, struct hg_fault *f, unsigned int n
 }
 
 /*
- * Whether the CPU's page table refuses, too, what the fault asks for.  The mmap
- * lock is held for reading, and until the cancel is written: a cancel names an
- * address and hits whoever waits there.  A job that the first of two cancels has
- * ended may be followed by one that waits where the second is due, if the address
- * was given to it meanwhile.  That takes the lock for writing: so with it, what is
+ * What the CPU's page table says to the access: 0 or an error; -EBUSY: it changes.
+ * The mmap lock is held for reading, and until the cancel is written: a cancel names
+ * an address and hits whoever waits there.  A job that the first of two cancels has
+ * ended may be followed by one that waits where the second is due, if the address was
+ * given to it meanwhile.  That takes the lock for writing: so with it, what is
  * cancelled is refused at that moment, whoever asked.
  */
-static bool refused(struct hg_svm *svm, u64 addr, bool write)
+static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 {
 	unsigned long pfn = HMM_PFN_REQ_FAULT | (write ? HMM_PFN_REQ_WRITE : 0);
 	struct hmm_range range = {
@@ -371,27 +370,34 @@ static bool refused(struct hg_svm *svm, u64 addr, bool write)
 
 	range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
 	ret = hmm_range_fault(&range);
-	if (ret)
-		return ret != -EBUSY;
-	if (!write || pfn & HMM_PFN_WRITE)
-		return false;
+	if (ret || !write || pfn & HMM_PFN_WRITE)
+		return ret;
 	/* a device page, see hg_svm_map_window() */
 	vma = vma_lookup(svm->mm, addr);
-	return !vma || !(vma->vm_flags & VM_WRITE);
+	return vma && vma->vm_flags & VM_WRITE ? 0 : -EPERM;
 }
 
-/* Ends the jobs that wait for the page, unless the address space changed. */
-static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, u32 cmd, int error)
+/*
+ * Ends the jobs that wait for the page and may not have it; readers of a page that
+ * must not be written go on.  False: it is not refused any more, the replay comes.
+ */
+static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, int error)
 {
+	u32 scope = HG_CANCEL_SCOPE_ALL;
 	bool still;
 
+	hg_delay(fault_before_cancel);
 	mmap_read_lock(svm->mm);
 	/* other errors are not the page table's: no memory, a dead mirror */
-	still = (error != -EFAULT && error != -EPERM) || refused(svm, f->addr, write);
+	if (error == -EFAULT || error == -EPERM)
+		error = ask_cpu(svm, f->addr, write);
+	still = error && error != -EBUSY;
 	if (still) {
+		if (write && (f->reader || error == -EPERM))
+			scope = HG_CANCEL_SCOPE_WRITE;
 		/* before the cancel, which ends the job */
 		WRITE_ONCE(svm->fault_error, error);
-		cancel(svm->hdev, f->asid, f->addr, cmd);
+		cancel(svm->hdev, f->asid, f->addr, HG_CANCEL_ADDR | scope);
 	}
 	mmap_read_unlock(svm->mm);
 	return still;
@@ -413,18 +419,11 @@ static void serve_alone(struct hg_svm *svm, struct hg_fault *f)
 	}
 	if (ret == -EBUSY || (f->access == HG_ACCESS_PREFETCH && !f->reader))
 		return;
-	if (write && f->reader) {
-		/* readers of a page that must not be written go on */
-		if (!cancel_refused(svm, f, true, HG_CANCEL_ADDR | HG_CANCEL_SCOPE_WRITE, ret))
-			return;
-		ret = map_faults(svm, f, 1, false);
-		if (!ret || ret == -EBUSY)
-			return;
-		write = false;
-	}
-	cancel_refused(svm, f, write, HG_CANCEL_ADDR |
-		       (wants_write(f) && ret == -EPERM ? HG_CANCEL_SCOPE_WRITE : HG_CANCEL_SCOPE_ALL),
-		       ret);
+	if (!cancel_refused(svm, f, write, ret) || !write || !f->reader)
+		return;
+	ret = map_faults(svm, f, 1, false);
+	if (ret && ret != -EBUSY)
+		cancel_refused(svm, f, false, ret);
 }
 
 static void serve_window(struct hg_svm *svm, struct hg_fault *f, unsigned int n)

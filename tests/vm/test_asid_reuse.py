@@ -4,17 +4,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from errno import EFAULT
+from pathlib import Path
 
 import pytest
 import work
 from work import acc, flags, gpu, mmap, query, run_ops, set_delays, statuses, values
 
+from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.guest import protocol as p
 from hmmbench.guest.protocol import F_NOWAIT, Acc, Op, OpKind
 from hmmbench.oracle import splat
 from hmmbench.vm.machine import Machine
+from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
+from hmmbench.vm.standard import best_spec
+
+#: A driver that has an answer for those who are gone.
+CANCELS_FOR_NOBODY = """\
+--- a/guest-driver/fault.c
++++ b/guest-driver/fault.c
+@@ -1,3 +1,3 @@
+-	if (!svm)
+-		return;
+-	if (!mmget_not_zero(svm->mm)) {
++	if (!svm) { hg_delay(fault_before_cancel);
++		cancel(hdev, f->asid, 0, HG_CANCEL_GLOBAL | HG_CANCEL_SCOPE_ALL); return; }
++	if (!mmget_not_zero(svm->mm)) {
+"""
 
 
 @pytest.fixture
@@ -26,8 +44,8 @@ def vm(spec: MachineSpec, snapshots: Snapshots) -> Iterator[Machine]:
         work.no_violation(machine)
 
 
-def test_a_fault_of_nobody_ends_no_job(vm: Machine) -> None:
-    """The worker finds no owner of a fault, and the number has one when it has decided."""
+def jobs_of_the_next_owner(vm: Machine) -> list[int]:
+    """How jobs ended while the worker had a fault whose owner it did not find any more."""
     set_delays(
         vm, "fault_after_drain 3000 1000", "release_before_asid_free 10000 1000",
         "fault_before_cancel 40000 1000",
@@ -42,8 +60,24 @@ def test_a_fault_of_nobody_ends_no_job(vm: Machine) -> None:
             Op(OpKind.CLOSE_GPU, phase=phase + 3),
             gpu(acc(Acc.WRITE, k, 2), phase=phase + 4),
         ]
-    result = run_ops(vm, ops)
-    assert [statuses(result)[4 * k + 4] for k in range(rounds)] == [0] * rounds
+    ended = statuses(run_ops(vm, ops))
+    return [ended[4 * k + 4] for k in range(rounds)]
+
+
+def test_a_fault_of_nobody_ends_no_job(vm: Machine) -> None:
+    assert jobs_of_the_next_owner(vm) == [0] * 6
+
+
+def test_a_job_would_end_if_the_driver_cancelled_for_nobody(
+    artifacts: Artifacts, tmp_path: Path
+) -> None:
+    patch = tmp_path / "cancels-for-nobody.patch"
+    patch.write_text(CANCELS_FOR_NOBODY)
+    broken, _ = best_spec(
+        ensure(BuildRequest(kernel_build=artifacts.kernel_build_dir, driver_patches=(patch,)))
+    )
+    with Opener(broken) as opener:
+        assert -EFAULT in jobs_of_the_next_owner(opener())
 
 
 def test_a_fault_of_the_last_owner_is_not_served_for_the_next(vm: Machine) -> None:

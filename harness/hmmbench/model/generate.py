@@ -310,8 +310,34 @@ def _wide(g: Generator, proc: Process) -> list[Op]:
     return [g.ranged(OpKind.MPROTECT, proc, start, start + 1024, a=PROT_READ)]
 
 
+def _regain(g: Generator, proc: Process) -> list[Op]:
+    """A copy is refused at both its ends; what it was not to write is then given to the next job."""
+    rng = g.rng
+    private = _writable(proc)
+    if not private:
+        return []
+    vma = rng.choice(private)
+    start, end = _few(g, vma)
+    if rng.random() < 0.5:
+        g.first([g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE)])
+    g.first([g.ranged(OpKind.MPROTECT, proc, start, end, a=PROT_READ)])
+    # Nothing is mapped in the last pages of any region.
+    hole = (start >> REGION_SHIFT << REGION_SHIFT) + REGION_PAGES - 1
+    g.first([g.ranged(
+        OpKind.GPU_COPY, proc, hole, hole + 1, arg=start >> REGION_SHIFT,
+        a=(start & (REGION_PAGES - 1)) * PAGE,
+    )])  # fmt: skip
+    g.first([g.ranged(OpKind.MPROTECT, proc, start, end, a=PROT_RW)])
+    kind = rng.choice((Acc.WRITE, Acc.ADD))
+    return [Op(OpKind.GPU_ACCESS, proc.number, acc=[
+        g.access(vma, start, lane, word, kind) for lane, word in enumerate(_WORDS)
+    ])]  # fmt: skip
+
+
 def _mprotect(g: Generator, proc: Process) -> list[Op]:
     rng = g.rng
+    if rng.random() < 0.08:
+        return _regain(g, proc)
     vma = g.pick(proc)
     weak = [v for v in proc.vmas if v.prot != PROT_RW]
     if weak and rng.random() < 0.5:
