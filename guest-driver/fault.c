@@ -357,17 +357,20 @@ static void serve_atomics(struct hg_svm *svm, struct hg_fault *f, unsigned int n
  */
 static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 {
-	unsigned long pfn = HMM_PFN_REQ_FAULT | (write ? HMM_PFN_REQ_WRITE : 0);
+	unsigned long pfn;
 	struct hmm_range range = {
 		.notifier = &svm->notifier,
 		.start = addr,
 		.end = addr + PAGE_SIZE,
 		.hmm_pfns = &pfn,
+		.default_flags = HMM_PFN_REQ_FAULT | (write ? HMM_PFN_REQ_WRITE : 0),
 		.dev_private_owner = svm->hdev,
 	};
 	struct vm_area_struct *vma;
 	int ret;
 
+	if (range.end > hg_bo_start())
+		return -EFAULT;
 	range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
 	ret = hmm_range_fault(&range);
 	if (ret || !write || pfn & HMM_PFN_WRITE)
