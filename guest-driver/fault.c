@@ -375,7 +375,9 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 	ret = hmm_range_fault(&range);
 	if (ret || !write || pfn & HMM_PFN_WRITE)
 		return ret;
-	/* a device page, see hg_svm_map_window() */
+	/* see hg_svm_map_window() */
+	if (!is_device_private_page(hmm_pfn_to_page(pfn)))
+		return -EFAULT;
 	vma = vma_lookup(svm->mm, addr);
 	return vma && vma->vm_flags & VM_WRITE ? 0 : -EPERM;
 }
