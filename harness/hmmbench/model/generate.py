@@ -313,7 +313,8 @@ def _wide(g: Generator, proc: Process) -> list[Op]:
 def _regain(g: Generator, proc: Process) -> list[Op]:
     """A copy is refused at both its ends; what it was not to write is then given to the next job."""
     rng = g.rng
-    private = _writable(proc)
+    # A driver serves what has the lower address first: there the hole is, at a region's end.
+    private = [v for v in _writable(proc) if v.start >> REGION_SHIFT]
     if not private:
         return []
     vma = rng.choice(private)
@@ -321,8 +322,7 @@ def _regain(g: Generator, proc: Process) -> list[Op]:
     if rng.random() < 0.5:
         g.first([g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE)])
     g.first([g.ranged(OpKind.MPROTECT, proc, start, end, a=PROT_READ)])
-    # Nothing is mapped in the last pages of any region.
-    hole = (start >> REGION_SHIFT << REGION_SHIFT) + REGION_PAGES - 1
+    hole = (start >> REGION_SHIFT << REGION_SHIFT) - 1
     g.first([g.ranged(
         OpKind.GPU_COPY, proc, hole, hole + 1, arg=start >> REGION_SHIFT,
         a=(start & (REGION_PAGES - 1)) * PAGE,
