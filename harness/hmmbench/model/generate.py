@@ -311,7 +311,7 @@ def _wide(g: Generator, proc: Process) -> list[Op]:
 
 
 def _regain(g: Generator, proc: Process) -> list[Op]:
-    """A copy is refused at both its ends; what it was not to write is then given to the next job."""
+    """A copy is refused at both ends; what it was not to write is then given to the next job."""
     rng = g.rng
     # A driver serves what has the lower address first: there the hole is, at a region's end.
     private = [v for v in _writable(proc) if v.start >> REGION_SHIFT]
