@@ -25,16 +25,10 @@
 #include <unistd.h>
 
 #include "accesses.h"
+#include "check.h"
 #include "drm_core.h"
 #include "hmm_gpu_hw.h"
 #include "hmmgpu.h"
-
-#define CHECK(cond) do {								\
-	if (!(cond)) {									\
-		printf("%s:%d: %s\n", __func__, __LINE__, #cond);			\
-		exit(1);								\
-	}										\
-} while (0)
 
 #define PAGE		4096ull
 #define MIB		(1ull << 20)

@@ -13,17 +13,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "check.h"
 #include "hmmgpu.h"
 
 #define PAGE	4096ul
 #define HUGE	(1ul << 21)
-
-#define CHECK(cond) do {								\
-	if (!(cond)) {									\
-		printf("%s:%d: %s\n", __func__, __LINE__, #cond);			\
-		exit(1);								\
-	}										\
-} while (0)
 
 static struct hmmgpu *gpu;
 static struct hmmgpu_ctx *ctx;

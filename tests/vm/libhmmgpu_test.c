@@ -12,15 +12,9 @@
 #include <unistd.h>
 
 #include "accesses.h"
+#include "check.h"
 #include "hmm_gpu_hw.h"
 #include "hmmgpu.h"
-
-#define CHECK(cond) do {								\
-	if (!(cond)) {									\
-		printf("%s:%d: %s\n", __func__, __LINE__, #cond);			\
-		exit(1);								\
-	}										\
-} while (0)
 
 struct args {
 	uint64_t *in;

@@ -12,16 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "hmm_gpu_hw.h"
 #include "hmm_gpu_print.h"
 #include "hmmgpu.h"
-
-#define CHECK(cond) do {								\
-	if (!(cond)) {									\
-		fprintf(stderr, "%s:%d: %s\n", __func__, __LINE__, #cond);		\
-		exit(1);								\
-	}										\
-} while (0)
 
 struct args {
 	uint64_t n;

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import random
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +14,7 @@ import pytest
 import work
 from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, values
 
-from hmmbench import life, paths
+from hmmbench import life
 from hmmbench.gpu import build
 from hmmbench.guest import protocol as p
 from hmmbench.guest.agent import AgentError, ExecResult
@@ -389,7 +387,7 @@ def libhmmgpu_test(vm: Machine, library: Path, kernels: bytes, out: Path) -> Exe
     vm.agent.write_file("/tmp/k.elf", kernels)
     test = life.compile_c(HERE / "libhmmgpu_test.c", library, out, work.WARNINGS)
     vm.agent.write_file("/tmp/t", test, 0o755)
-    return vm.agent.execute("/tmp/t /tmp/k.elf", timeout=60)
+    return vm.agent.execute("/tmp/t /tmp/k.elf 2>&1", timeout=60)
 
 
 def test_libhmmgpu(vm: Machine, library: Path, gpu_kernels: bytes, tmp_path: Path) -> None:
@@ -404,17 +402,7 @@ def test_libhmmgpu(vm: Machine, library: Path, gpu_kernels: bytes, tmp_path: Pat
 def test_a_broken_libhmmgpu_is_noticed(
     vm: Machine, gpu_kernels: bytes, tmp_path: Path, name: str
 ) -> None:
-    file, old, new = BROKEN[name]
-    copy = tmp_path / "src"
-    shutil.copytree(paths.driver_sources() / "lib", copy)
-    text = (copy / file).read_text()
-    assert text.count(old) == 1
-    (copy / file).write_text(text.replace(old, new))
-    subprocess.run(
-        ["make", "-s", "-C", str(paths.driver_sources() / "agent"), f"OUT={tmp_path}",
-         f"LIB={copy}", "WARN=-w", str(tmp_path / "libhmmgpu.a")],
-        check=True,
-    )  # fmt: skip
+    work.broken_library(tmp_path, *BROKEN[name])
     result = libhmmgpu_test(vm, tmp_path, gpu_kernels, tmp_path / "t")
     assert result.status == 1, result.output
 

@@ -65,7 +65,7 @@ def leftovers(vm: Machine) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", TESTS)
 def test_buffers(vm: Machine, name: str) -> None:
-    result = vm.agent.execute(f"{PROGRAM} {name}", timeout=240)
+    result = vm.agent.execute(f"{PROGRAM} {name} 2>&1", timeout=240)
     assert (result.status, f"{name} passed" in result.output) == (0, True), result.output
     wait_until_nothing_is_left(vm)
     vm.audit_full()
@@ -165,7 +165,7 @@ def run_broken(
         vm.agent.write_file(PROGRAM, program, 0o755)
         vm.set_audit("access")
         try:
-            result = vm.agent.execute(f"{PROGRAM} {test}", timeout=240)
+            result = vm.agent.execute(f"{PROGRAM} {test} 2>&1", timeout=240)
             seen = mirror.read(vm.violations())
             said = [v.message for v in protocol.check(seen.protocol)]
             wrong = mirror.check(seen)

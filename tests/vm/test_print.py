@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 import work
 from rich.console import Console
 
-from hmmbench import gpu, life, paths, workload
+from hmmbench import gpu, life, workload
 from hmmbench.commands.workload import show
 from hmmbench.gpu import build
 from hmmbench.gpu.errors import CompileError, JobFailed
@@ -84,17 +82,7 @@ def test_print(vm: Machine, kernels: bytes, tmp_path: Path) -> None:
 def test_a_broken_library_is_noticed(
     vm: Machine, kernels: bytes, tmp_path: Path, name: str
 ) -> None:
-    file, old, new = BROKEN[name]
-    copy = tmp_path / "src"
-    shutil.copytree(paths.driver_sources() / "lib", copy)
-    text = (copy / file).read_text()
-    assert text.count(old) == 1
-    (copy / file).write_text(text.replace(old, new))
-    subprocess.run(
-        ["make", "-s", "-C", str(paths.driver_sources() / "agent"), f"OUT={tmp_path}",
-         f"LIB={copy}", "WARN=-w", str(tmp_path / "libhmmgpu.a")],
-        check=True,
-    )  # fmt: skip
+    work.broken_library(tmp_path, *BROKEN[name])
     result = print_test(vm, tmp_path, kernels, tmp_path / "t")
     assert result.status != 0, result.output
 

@@ -7,11 +7,14 @@ And what such tests share: operations in few words, what they answered, what mus
 from __future__ import annotations
 
 import random
+import shutil
 import struct
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from hmmbench import schedule
+from hmmbench import paths, schedule
 from hmmbench.guest.protocol import (
     MIGRATE_DEVICE,
     MIGRATE_SYSTEM,
@@ -137,6 +140,20 @@ def set_delays(machine: Machine, *lines: str) -> None:
 
 def delay_points(machine: Machine) -> list[schedule.Point]:
     return schedule.parse(machine.agent.read_file(DELAYS).decode())
+
+
+def broken_library(folder: Path, file: str, old: str, new: str) -> None:
+    """libhmmgpu.a in `folder`, of sources that have `new` where `old` stands once."""
+    copy = folder / "src"
+    shutil.copytree(paths.driver_sources() / "lib", copy)
+    text = (copy / file).read_text()
+    assert text.count(old) == 1
+    (copy / file).write_text(text.replace(old, new))
+    subprocess.run(
+        ["make", "-s", "-C", str(paths.driver_sources() / "agent"), f"OUT={folder}",
+         f"LIB={copy}", "WARN=-w", str(folder / "libhmmgpu.a")],
+        check=True,
+    )  # fmt: skip
 
 
 def no_violation(machine: Machine) -> mirror.Audit:
