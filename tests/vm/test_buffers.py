@@ -85,7 +85,9 @@ def wait_until_nothing_is_left(vm: Machine) -> None:
 def hold(vm: Machine) -> int:
     """Start the program that has buffers and a job in them, and waits; its pid."""
     log = "/tmp/hold.log"
-    pid = vm.agent.start(f"rm -f {log}; exec {PROGRAM} hold >{log} 2>&1")
+    # before the start: the last one's log says the same
+    vm.agent.check(f"rm -f {log}")
+    pid = vm.agent.start(f"exec {PROGRAM} hold >{log} 2>&1")
     vm.agent.check(
         f"for i in $(seq 200); do grep -q holding {log} && exit; sleep 0.1; done; false"
     )
