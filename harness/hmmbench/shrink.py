@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from hmmbench.guest.protocol import F_NOWAIT, Acc, Op, OpKind, Program
 from hmmbench.model.admit import normalise
+from hmmbench.model.space import HUGE_PAGES, gp_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
 from hmmbench.target import Outcome, Target, run
@@ -119,6 +120,8 @@ class Shrinker:
             self._expect(self._rate(self.program, self.environment, CONFIRM) or rate)
         if last >= 0:
             self._guess()
+        elif not self._near():
+            self._first_phases()
         changed, again = True, AGAIN
         while not self._late():
             if not changed:
@@ -300,6 +303,29 @@ class Shrinker:
             for kept in GUESSES
         )
 
+    def _near(self) -> bool:
+        """What was done to the page in question, or to its 2 MiB, is mostly enough: in one step."""
+        page = self.violation.page
+        if page < 0:
+            return False
+        huge = page // HUGE_PAGES * HUGE_PAGES
+        return any(
+            self._fails(_touching(self.program.ops, first, end))
+            for first, end in ((page, page + 1), (huge, huge + HUGE_PAGES))
+        )
+
+    def _first_phases(self) -> None:
+        """Nobody knows in which operation it happened: by halves, what was before is enough."""
+        ops = self.program.ops
+        phases = sorted({o.phase for o in ops})
+        too_few, enough = 0, len(phases)
+        while enough - too_few > 1 and not self._late():
+            half = (too_few + enough) // 2
+            if self._fails([o for o in ops if o.phase < phases[half]]):
+                enough = half
+            else:
+                too_few = half
+
     def _operations(self) -> bool:
         """ddmin over the operations, from large pieces to single ones."""
         any_change = False
@@ -394,6 +420,26 @@ def _simpler(o: Op) -> Iterator[Op]:
     elif o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL) and o.len > 8:
         yield replace(o, len=8)
         yield replace(o, len=o.len // 16 * 8)
+
+
+def _pages(o: Op) -> Iterator[tuple[int, int]]:
+    """The pages that an operation names: ranges [first, end) of `gp_of`."""
+    ranges = [(o.region, o.off, o.len)]
+    if o.op == OpKind.MREMAP:
+        ranges.append((o.arg, o.a, o.b))
+    elif o.op == OpKind.GPU_COPY:
+        ranges.append((o.arg, o.a, o.len))
+    ranges += [(a[1], a[3], 1) for a in o.acc]
+    for region, off, length in ranges:
+        if length:
+            yield gp_of(region, off), gp_of(region, off + length - 1) + 1
+
+
+def _touching(ops: list[Op], first: int, end: int) -> list[Op]:
+    """The phases in which something is done to pages [first, end), and what sets the stage."""
+    phases = {o.phase for o in ops if any(a < end and first < b for a, b in _pages(o))}
+    stage = (OpKind.POLICY, OpKind.FORK, OpKind.SPAWN)
+    return [o for o in ops if o.phase in phases or o.op in stage]
 
 
 def _copy_ops(ops: list[Op]) -> list[Op]:

@@ -16,6 +16,7 @@ from hmmbench.event import Event
 from hmmbench.export_c import export
 from hmmbench.guest.protocol import F_NOWAIT, PAGE, PROT_RW, Acc, Op, OpKind, Program, Result
 from hmmbench.model.generate import ENDLESS
+from hmmbench.model.space import gp_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Recipe
 from hmmbench.replay import replay
@@ -316,6 +317,58 @@ def test_what_hangs_before_a_job_that_does_not_end_is_guessed() -> None:
     assert small.rate == 1
     assert [o.op for o in small.program.ops] == [OpKind.GPU_SPIN, OpKind.WAIT_GPU]
     assert small.executions < 40
+
+
+class SeenByTheDevice(FakeTarget):
+    """A GPU access after a policy was set; nobody knows which, but perhaps at what page."""
+
+    page = -1
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        policy = False
+        for o in program.ops:
+            policy |= o.op == OpKind.POLICY
+            if policy and o.op == OpKind.GPU_ACCESS:
+                done.violations.append(Violation("mirror", "stale", page=self.page))
+        return done
+
+
+def test_what_happened_early_is_found_with_few_executions() -> None:
+    """Each operation that is not taken away costs executions, and each takes seconds of a hang."""
+    word = (int(Acc.ADD), 0, 0, 0, 1, 0)
+    ops = [
+        Op(OpKind.MMAP, len=PAGE, a=PROT_RW), Op(OpKind.POLICY, a=2),
+        Op(OpKind.GPU_ACCESS, acc=[word]),
+        *(Op(OpKind.GPU_ACCESS, acc=[word]) for _ in range(100)),
+    ]  # fmt: skip
+    for n, o in enumerate(ops):
+        o.phase = n
+    target = SeenByTheDevice()
+    program = Program(ops, (24, 600, 0, 0))
+    violation = target.execute(program, Environment()).violations[0]
+    small = Shrinker(target, program, Environment(), violation, 60.0).run()
+    assert [o.op for o in small.program.ops] == [OpKind.POLICY, OpKind.GPU_ACCESS]
+    first = [len(Program.decode(p).ops) for p in target.programs]
+    assert first.index(3) < 20
+
+
+def test_what_was_done_to_the_page_is_tried_first() -> None:
+    ops = [
+        Op(OpKind.MMAP, len=PAGE, a=PROT_RW), Op(OpKind.MMAP, region=1, len=PAGE, a=PROT_RW),
+        Op(OpKind.POLICY, a=2), Op(OpKind.GPU_ACCESS, acc=[(int(Acc.ADD), 1, 0, 0, 1, 0)]),
+        *(Op(OpKind.CPU_ACCESS, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(100)),
+    ]  # fmt: skip
+    for n, o in enumerate(ops):
+        o.phase = n
+    target = SeenByTheDevice()
+    target.page = gp_of(1, 0)
+    program = Program(ops, (24, 600, 0, 0))
+    violation = target.execute(program, Environment()).violations[0]
+    small = Shrinker(target, program, Environment(), violation, 60.0).run()
+    assert [o.op for o in small.program.ops] == [OpKind.POLICY, OpKind.GPU_ACCESS]
+    counts = [len(Program.decode(p).ops) for p in target.programs]
+    assert next(n for n in counts if n < len(ops)) == 3
 
 
 def test_a_leak_is_not_waited_for_each_time() -> None:

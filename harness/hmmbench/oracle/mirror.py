@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hmmbench.oracle.protocol import WORDS
-from hmmbench.oracle.violation import Violation
+from hmmbench.oracle.violation import Violation, page_at
 
 #: Modes of `run --audit`, from nothing to everything.
 MODES = ("off", "sampled", "fill", "access")
@@ -59,4 +59,6 @@ def check(audit: Audit) -> Violation | None:
         f"{v['gpu_pte']}, the CPU's is {v['cpu_entry']} (level {v['cpu_level']})"
     )
     lines = [f"{audit.total} violations"] + [json.dumps(v) for v in audit.found[:16]]
-    return Violation("mirror", message, details="\n".join(lines))
+    return Violation(
+        "mirror", message, details="\n".join(lines), page=page_at(int(str(v["address"]), 0))
+    )

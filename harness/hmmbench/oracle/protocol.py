@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hmmbench.oracle.violation import Violation
+from hmmbench.oracle.violation import Violation, page_at
 
 #: What happened, with the fields of the device's record.
 WORDS = {
@@ -50,5 +50,8 @@ def check(records: Iterable[Mapping[str, Any]]) -> list[Violation]:
         name = str(record["check"])
         if name not in found:
             words = WORDS.get(name, "{check}").format(**record)
-            found[name] = Violation("protocol", f"{name}: {words}", details=str(dict(record)))
+            found[name] = Violation(
+                "protocol", f"{name}: {words}", details=str(dict(record)),
+                page=page_at(int(record["address"])),
+            )  # fmt: skip
     return list(found.values())

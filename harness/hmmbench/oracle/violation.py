@@ -5,12 +5,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hmmbench.guest.protocol import PAGE, REGION_BASE, REGION_SIZE
+
+#: More regions than a program has.
+_END = REGION_BASE + 64 * REGION_SIZE
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something that cannot be.  `op`: index of the operation in the program, -1 if none."""
+    """Something that cannot be.
+
+    op   -- index of the operation in the program, -1 if it is not known
+    page -- the page of the regions where it was seen (as `model.space.gp_of`), -1 likewise
+    """
 
     oracle: str
     message: str
     op: int = -1
     details: str = ""
+    page: int = -1
+
+
+def page_at(address: int) -> int:
+    """The page of the regions at an address of a process, -1 if it is in none."""
+    return (address - REGION_BASE) // PAGE if REGION_BASE <= address < _END else -1
