@@ -30,7 +30,8 @@ def test_enumerations_are_those_of_the_header(prefix: str, enum: type[P.OpKind])
     "name",
     ["PROTOCOL_VERSION", "MAX_PROCS", "MAX_ACTORS", "MAX_REGIONS", "MAX_FILES", "MAX_OPS",
      "MAX_ACCESSES", "REGION_BASE", "REGION_SIZE", "STACK_PAGES", "GLOBAL_PAGES", "PF_COUNTERS",
-     "F_CTX1", "F_NOWAIT", "RES_SKIPPED", "RES_KILLED"],
+     "F_CTX1", "F_NOWAIT", "RES_SKIPPED", "RES_KILLED", "BUSY_TIMES", "TIMEOUT_STILL",
+     "TIMEOUT_BUSY"],
 )  # fmt: skip
 def test_constants_are_those_of_the_header(name: str) -> None:
     assert getattr(P, name) == HEADER[f"HB_{name}"]
@@ -56,7 +57,7 @@ def test_a_result_survives_the_wire() -> None:
     r = P.Result(
         [P.OpResult(-14, 1, 2, 3, 4, 5, -1, 7, b"abcd", [(1, 1, 0), (2, 1, 1), (3, 2, 2)]),
          P.OpResult(data=b"xy")],
-        True, True, 12, 3, 9, 1, "before", "after",
+        P.TIMEOUT_BUSY, True, 12, 3, 9, 1, "before", "after",
     )  # fmt: skip
     assert P.Result.decode(r.encode(), p) == r
 

@@ -25,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "patience.h"
 #include "program.h"
 
 #define DEFAULT_TIMEOUT_MS	10000
@@ -43,8 +44,8 @@ static struct {
 	pid_t group;
 	int pidfd[HB_MAX_PROCS];	/* -1: none yet, or closed */
 	bool buried[HB_MAX_PROCS];	/* its operations are accounted for */
-	bool timeout;
-	uint64_t deadline;
+	uint32_t timeout;		/* HB_TIMEOUT_*; 0: not yet */
+	struct patience patience;
 } run;
 
 void program_init(void *stack_area)
@@ -468,23 +469,27 @@ static bool supervise(void)
 {
 	for (;;) {
 		struct pollfd pf[HB_MAX_PROCS + 1];
-		uint64_t now = now_ns(), kicks;
+		enum patience_verdict verdict;
+		uint64_t kicks, now;
 		int n = 0;
 
 		serve_spawns();
 		if (!look_at_slots())
 			return true;
-		if (now >= run.deadline) {
+		verdict = patience_look(&run.patience);
+		if (verdict != PATIENCE_WAIT) {
 			if (run.timeout)
 				return false;
-			run.timeout = true;
-			run.deadline = now + KILL_GRACE_MS * 1000000ull;
+			run.timeout = verdict == PATIENCE_BUSY ? HB_TIMEOUT_BUSY : HB_TIMEOUT_STILL;
+			patience_begin(&run.patience, KILL_GRACE_MS);
 			kill(-run.group, SIGKILL);
 		}
 		for (unsigned p = 0; p < HB_MAX_PROCS; p++)
 			pf[n++] = (struct pollfd){ .fd = run.pidfd[p], .events = POLLIN };
 		pf[n++] = (struct pollfd){ .fd = sh->kick_fd, .events = POLLIN };
-		if (poll(pf, n, (run.deadline - now) / 1000000 + 1) <= 0)
+		now = now_ns();
+		if (poll(pf, n, now < run.patience.next_ns ?
+				(run.patience.next_ns - now) / 1000000 + 1 : 0) <= 0)
 			continue;
 		if (pf[HB_MAX_PROCS].revents && read(sh->kick_fd, &kicks, sizeof(kicks)) < 0)
 			continue;
@@ -515,9 +520,10 @@ static void note_death(struct hb_result *r, const siginfo_t *si)
 /* Reaps everything; how many are left because they cannot be killed. */
 static unsigned reap(struct hb_result *r)
 {
-	uint64_t end = now_ns() + KILL_GRACE_MS * 1000000ull;
+	struct patience patience;
 	unsigned left = 0;
 
+	patience_begin(&patience, KILL_GRACE_MS);
 	for (;;) {
 		siginfo_t si = { 0 };
 
@@ -529,7 +535,7 @@ static unsigned reap(struct hb_result *r)
 		}
 		/* A child that was never announced, or one that does not die. */
 		kill(-run.group, SIGKILL);
-		if (now_ns() > end) {
+		if (patience_look(&patience) != PATIENCE_WAIT) {
 			for (unsigned p = 0; p < HB_MAX_PROCS; p++)
 				left += atomic_load(&sh->slot[p].state) == SLOT_ALIVE;
 			return left ? left : 1;
@@ -581,11 +587,12 @@ static void trim(void)
 /* Waits for the driver's live counters to go back to zero. */
 static void settle(struct hb_result *r, char *text)
 {
-	uint64_t end = now_ns() + sh->prog.settle_ms * 1000000ull;
+	struct patience patience;
 	long nap_ns = 200000;
 
+	patience_begin(&patience, sh->prog.settle_ms);
 	while (debugfs_read("counters", text, COUNTERS_SIZE) > 0 && counters_live(text)) {
-		r->live_nonzero = now_ns() >= end;
+		r->live_nonzero = patience_look(&patience) != PATIENCE_WAIT;
 		if (r->live_nonzero)
 			return;
 		nanosleep(&(struct timespec){ .tv_nsec = nap_ns }, NULL);
@@ -618,8 +625,8 @@ void serve_program(const struct message *m)
 
 	memset(&run, 0, sizeof(run));
 	memset(run.pidfd, -1, sizeof(run.pidfd));
-	start = now_ns();
-	run.deadline = start + sh->prog.timeout_ms * 1000000ull;
+	patience_begin(&run.patience, sh->prog.timeout_ms);
+	start = run.patience.begun_ns;
 	ret = make_process(0);
 	if (ret) {
 		chan_reply_error(m, "PROGRAM: fork: %s", strerror(-ret));

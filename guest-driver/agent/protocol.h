@@ -56,6 +56,9 @@ struct hb_header {		/* 16 bytes */
  * HB_REGION_BASE + region * HB_REGION_SIZE in every process (STACK and GLOBAL
  * regions lie where they must; the agent knows).  Offsets are relative to it.
  */
+#define HB_BUSY_TIMES		6	/* limits are so much longer for what is seen to move */
+#define HB_TIMEOUT_STILL	1	/* and nothing moved any more */
+#define HB_TIMEOUT_BUSY		2	/* though it moved */
 #define HB_MAX_PROCS		4
 #define HB_MAX_ACTORS		4
 #define HB_MAX_REGIONS		16
@@ -72,8 +75,8 @@ struct hb_program {		/* 64 bytes; then ops, then accesses */
 	uint32_t nops;
 	uint32_t naccesses;
 	uint32_t flags;		/* HB_PF_* */
-	uint32_t timeout_ms;	/* of the whole program; then every process is killed and `timeout` set */
-	uint32_t settle_ms;	/* how long live counters may take to return to zero */
+	uint32_t timeout_ms;	/* of the whole program, HB_BUSY_TIMES that while anything moves; then every process is killed and `timeout` set */
+	uint32_t settle_ms;	/* how long live counters may take to return to zero; likewise */
 	uint32_t file_pages[HB_MAX_FILES];	/* tmpfs files (memfd), created zeroed before process 0 */
 	uint64_t seed;
 	uint64_t pad[2];
@@ -165,7 +168,7 @@ struct hb_result {		/* 64 bytes */
 	uint32_t data_len;
 	uint32_t counters_before_len;
 	uint32_t counters_after_len;
-	uint32_t timeout;	/* 1: the program did not end in time */
+	uint32_t timeout;	/* the program did not end in time: HB_TIMEOUT_*, 0 if it did */
 	uint32_t live_nonzero;	/* 1: live counters did not return to zero in settle_ms */
 	uint64_t elapsed_ns;
 	uint32_t died;		/* bit p: process p died from a signal that the program did not ask for */

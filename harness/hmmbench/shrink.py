@@ -29,8 +29,9 @@ TRIES = 60
 SMALL, AGAIN = 10, 3
 #: A failure that is seen less often than this is made more likely first.
 BOOST_BELOW = 0.6
-#: What counts as a hang while shrinking one (milliseconds; examples take some tens).
-HANG_MS = 2500
+#: What counts as a hang while shrinking one (milliseconds; examples take some tens), and what
+#: the result has to outlast.
+HANG_MS, LIMIT_MS = 2500, 20000
 #: Oracles that ask the device, which sees at once what is wrong; and how long a program may take
 #: that fails before one of them (milliseconds), the first with which it still does.
 AT_ONCE, SHORT_MS = ("mirror", "protocol"), (300, 1000, HANG_MS)
@@ -99,7 +100,7 @@ class Shrinker:
         if self.violation.oracle in AT_ONCE:
             self._shorten()
         found = self._smallest(hang)
-        found.program.timeout_ms, found.program.settle_ms = 20000, settle_ms
+        found.program.timeout_ms, found.program.settle_ms = LIMIT_MS, settle_ms
         return found
 
     def _smallest(self, hang: bool) -> Shrunk:
@@ -184,14 +185,23 @@ class Shrinker:
             program, environment, _ = candidates[at]
             self.target.renew()
             rate = self._rate(program, environment, 2 * CONFIRM)
-            if rate > best[0]:
+            if rate > best[0] and self._lasts(program, environment, rate):
                 best = (rate, program, environment, self.violation)
-            if rate >= wanted or self._late():
+            if best[0] >= wanted or self._late():
                 break
             at += step
             step *= 2
         rate, program, environment, violation = best
         return Shrunk(program, environment, violation, rate, self.executions)
+
+    def _lasts(self, program: Program, environment: Environment, rate: float) -> bool:
+        """Whether what did not end by the short limit does not by the long one: else it was slow,
+        and led away."""
+        if self.violation.oracle != "progress":
+            return True
+        patient = replace(program, timeout_ms=LIMIT_MS)
+        tries = 4 if rate >= BOOST_BELOW else TRIES
+        return any(self._same(self._execute(patient, environment)) for _ in range(tries))
 
     def _expect(self, rate: float) -> None:
         """How many executions a candidate gets, and how many of them have to fail.

@@ -8,16 +8,18 @@ tests put a machine written in Python there.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from hmmbench.coverage import Coverage
 from hmmbench.errors import HmmbenchError
 from hmmbench.event import Event
-from hmmbench.guest.protocol import RES_SKIPPED, Acc, OpKind, Program, Result
+from hmmbench.guest.protocol import BUSY_TIMES, RES_SKIPPED, Acc, OpKind, Program, Result
 from hmmbench.oracle import leaks, mirror, progress, protocol, splat, unload
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
@@ -30,6 +32,9 @@ from hmmbench.vm.machine import Machine
 
 #: How much longer than the program's own limit the host waits (seconds).
 GRACE_S = 20.0
+
+#: A device that counts nothing for so long (seconds) stands still.
+STILL_S = 4.0
 
 #: As the driver's limit: no limit.
 ALL_VRAM = (1 << 64) - 1
@@ -165,6 +170,14 @@ class Totals:
         return self
 
 
+def _moving(vm: Machine, end: float) -> bool:
+    """Whether a guest that has not answered may only be slow: its device works, and it is not yet
+    `end`, by time.monotonic()."""
+    before = vm.counters()
+    time.sleep(STILL_S)
+    return time.monotonic() < end and vm.counters() != before
+
+
 class VmTarget:
     """A virtual machine, replaced by a fresh copy when something in it may be broken.
 
@@ -279,8 +292,9 @@ class VmTarget:
         self._busy = True
         try:
             self._surround(environment)
-            limit = program.timeout_ms / 1000 + program.settle_ms / 1000 + GRACE_S
-            answer = vm.agent.program(program.encode(), limit)
+            limit = program.timeout_ms / 1000 + program.settle_ms / 1000
+            moving = partial(_moving, vm, time.monotonic() + BUSY_TIMES * limit + GRACE_S)
+            answer = vm.agent.program(program.encode(), limit + GRACE_S, moving)
             result = done.result = Result.decode(answer, program)
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = self._driver_counters(vm)

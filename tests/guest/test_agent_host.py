@@ -427,7 +427,7 @@ def test_timeout_kills_everything_and_keeps_results(
         Op(OpKind.NOP, phase=3),
     ], timeout_ms=300)  # fmt: skip
     assert time.monotonic() - start < 10
-    assert result.timeout
+    assert result.timeout == p.TIMEOUT_STILL
     assert statuses(result) == [0, 0, 0, 0, KILLED, SKIPPED]
     assert values(result, 1) == [0, 3]
     assert result.died == 0
@@ -435,6 +435,26 @@ def test_timeout_kills_everything_and_keeps_results(
     assert statuses(run(agent, [Op(OpKind.NOP)])) == [0]
     for limit in (0, 2**32 - 1):  # the default; and more than any clock can count
         assert not run(agent, [Op(OpKind.NOP)], timeout_ms=limit).timeout
+
+
+def test_what_is_only_slow_is_waited_for(agent: Agent) -> None:
+    """Operations end one after the other, so it moves; but not for ever."""
+    def slow(count: int, us: int) -> Result:
+        return run(agent, [Op(OpKind.SLEEP, a=us, phase=n) for n in range(count)], timeout_ms=500)
+
+    result = slow(30, 50_000)
+    assert result.elapsed_ns > 1.5e9
+    assert (result.timeout, statuses(result)) == (0, [0] * 30)
+    result = slow(300, 50_000)
+    assert result.timeout == p.TIMEOUT_BUSY
+    assert 3e9 <= result.elapsed_ns < 8e9
+    assert 30 < statuses(result).count(0) < 300
+    # It moved until the limit, and then no more.
+    stuck = [Op(OpKind.SLEEP, a=50_000, phase=n) for n in range(10)]
+    stuck.append(Op(OpKind.SLEEP, a=60_000_000, phase=10))
+    result = run(agent, stuck, timeout_ms=500)
+    assert result.timeout == p.TIMEOUT_STILL
+    assert result.elapsed_ns < 2.5e9
 
 
 def test_death_that_nobody_asked_for_is_reported(agent: Agent, host_agent: HostAgent) -> None:

@@ -287,6 +287,38 @@ def test_what_hangs_is_guessed_with_few_executions(tmp_path: Path) -> None:
     assert small.executions < 40
 
 
+class SlowHost(FakeTarget):
+    """Operations take a third of a second each; a query never ends."""
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        asks = any(o.op == OpKind.QUERY for o in program.ops)
+        if asks or 333 * len(program.ops) > program.timeout_ms:
+            done.violations.append(Violation("progress", "the program did not end"))
+        return done
+
+
+def test_what_is_only_slow_is_no_recipe_for_a_hang() -> None:
+    """By the short limit of shrinking, the program hangs without its query too."""
+    word = (int(Acc.ADD), 0, 0, 0, 1, 0)
+    ops = [
+        Op(OpKind.MMAP, len=PAGE, a=PROT_RW), Op(OpKind.QUERY, len=PAGE),
+        *(Op(OpKind.CPU_ACCESS, acc=[word]) for _ in range(12)),
+    ]  # fmt: skip
+    for n, o in enumerate(ops):
+        o.phase = n
+    target = SlowHost()
+    program = Program(ops, (24, 600, 0, 0))
+    violation = target.execute(program, Environment()).violations[0]
+    small = Shrinker(target, program, Environment(), violation, 60.0).run()
+    assert small.rate == 1
+    assert OpKind.QUERY in [o.op for o in small.program.ops]
+    # What never was more than slow is not called seen again.
+    program.ops = [o for o in ops if o.op != OpKind.QUERY]
+    small = Shrinker(target, program, Environment(), violation, 60.0).run()
+    assert small.rate == 0
+
+
 class NeverWoken(FakeTarget):
     """Who waits for a job hangs while another runs behind it."""
 

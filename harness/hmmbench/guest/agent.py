@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import signal
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,9 +36,11 @@ class Agent:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
-    def _ask(self, kind: int, payload: bytes, timeout: float) -> bytes:
+    def _ask(
+        self, kind: int, payload: bytes, timeout: float, more: Callable[[], bool] = lambda: False
+    ) -> bytes:
         proto = protocol()
-        answer, body = self._channel.request(kind, payload, timeout)
+        answer, body = self._channel.request(kind, payload, timeout, more)
         if answer == proto.HB_MSG_ERROR:
             raise AgentError(f"the guest's agent: {body.decode('utf-8', 'replace').strip()}")
         if answer != kind | proto.HB_MSG_REPLY:
@@ -56,9 +59,14 @@ class Agent:
             )
         return answer
 
-    def program(self, payload: bytes, timeout: float) -> bytes:
-        """Run one example; both sides are encoded by hmmbench.guest.protocol."""
-        return self._ask(protocol().HB_MSG_PROGRAM, payload, timeout)
+    def program(
+        self, payload: bytes, timeout: float, moving: Callable[[], bool] = lambda: False
+    ) -> bytes:
+        """Run one example; both sides are encoded by hmmbench.guest.protocol.
+
+        `moving` is asked each time `timeout` seconds are over: whether to wait as long again.
+        """
+        return self._ask(protocol().HB_MSG_PROGRAM, payload, timeout, moving)
 
     def execute(self, command: str, timeout: float = 30.0) -> ExecResult:
         """Run a shell command to its end. The guest kills it after `timeout` seconds."""

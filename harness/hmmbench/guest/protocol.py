@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 PROTOCOL_VERSION = 1
+BUSY_TIMES = 6
+TIMEOUT_STILL = 1
+TIMEOUT_BUSY = 2
 MAX_PROCS = 4
 MAX_ACTORS = 4
 MAX_REGIONS = 16
@@ -265,7 +268,8 @@ class Result:
     """One decoded HB_MSG_PROGRAM answer."""
 
     ops: list[OpResult]
-    timeout: bool = False
+    #: TIMEOUT_*; 0: it ended in time
+    timeout: int = 0
     live_nonzero: bool = False
     elapsed_ns: int = 0
     died: int = 0
@@ -282,7 +286,7 @@ class Result:
         parts = [
             _RESULT.pack(
                 PROTOCOL_VERSION, len(self.ops), naccs, len(data), len(before), len(after),
-                int(self.timeout), int(self.live_nonzero), self.elapsed_ns, self.died,
+                self.timeout, int(self.live_nonzero), self.elapsed_ns, self.died,
                 self.died_signal, self.stuck, 0,
             )
         ]  # fmt: skip
@@ -336,5 +340,5 @@ class Result:
             at += n
         text = data[p_data + dlen :].decode("utf-8", "replace")
         return Result(
-            ops, bool(h[6]), bool(h[7]), h[8], h[9], h[10], h[11], text[:blen], text[blen:]
+            ops, h[6], bool(h[7]), h[8], h[9], h[10], h[11], text[:blen], text[blen:]
         )

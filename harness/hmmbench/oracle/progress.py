@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The progress oracle: every operation ends, every process dies when it is killed."""
+"""The progress oracle: every operation ends, every process dies when it is killed.
+
+What is too long, and what is only slow, the agent decides (guest-driver/agent/patience.h).
+"""
 
 from __future__ import annotations
 
-from hmmbench.guest.protocol import RES_SKIPPED, Program, Result
+from hmmbench.guest.protocol import BUSY_TIMES, RES_SKIPPED, TIMEOUT_BUSY, Program, Result
 from hmmbench.oracle.values import describe
 from hmmbench.oracle.violation import Violation
 
@@ -17,12 +20,11 @@ def check(program: Program, result: Result) -> Violation | None:
         )
         first = max(waiting - 1, 0)
         what = describe(program.ops[first]) if program.ops else "nothing"
-        return Violation(
-            "progress",
-            f"the program did not end in {program.timeout_ms / 1000:g} s; about at operation "
-            f"{first}: {what}",
-            first,
-        )
+        limit_s = program.timeout_ms / 1000
+        how = f"the program did not end in {limit_s:g} s, and nothing moves any more"
+        if result.timeout == TIMEOUT_BUSY:
+            how = f"the program did not end in {BUSY_TIMES * limit_s:g} s, though something moves"
+        return Violation("progress", f"{how}; about at operation {first}: {what}", first)
     if result.died:
         dead = [p for p in range(8) if result.died >> p & 1]
         how = (

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hmmbench.guest.protocol import PAGE, REGION_BASE, REGION_SIZE
+from hmmbench.guest.protocol import MAX_REGIONS, PAGE, REGION_BASE, REGION_SIZE
 
-#: More regions than a program has.
-_END = REGION_BASE + 64 * REGION_SIZE
+_END = REGION_BASE + MAX_REGIONS * REGION_SIZE
 
 
 @dataclass(frozen=True, slots=True)

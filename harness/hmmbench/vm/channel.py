@@ -46,15 +46,29 @@ class Channel:
         self._received = bytearray()
         self._waiting = False
 
-    def request(self, kind: int, payload: bytes = b"", timeout: float = 30.0) -> tuple[int, bytes]:
+    def request(
+        self,
+        kind: int,
+        payload: bytes = b"",
+        timeout: float = 30.0,
+        more: Callable[[], bool] = lambda: False,
+    ) -> tuple[int, bytes]:
         """Send one request; the type and payload of its answer.
 
-        timeout in seconds for the whole exchange. Raises AgentTimeout, ProtocolError, and what
-        `closed` makes when the peer is gone.
+        timeout in seconds for the whole exchange; `more` is asked when they are over, whether to
+        wait as long again. Raises AgentTimeout, ProtocolError, and what `closed` makes when the
+        peer is gone.
         """
         begun = time.monotonic()
         ident = self.post(kind, payload, timeout)
-        return self.collect(ident, timeout - (time.monotonic() - begun), timeout)
+        left = timeout - (time.monotonic() - begun)
+        while True:
+            try:
+                return self.collect(ident, left, timeout)
+            except AgentTimeout:
+                if not more():
+                    raise
+                left = timeout
 
     def post(self, kind: int, payload: bytes = b"", timeout: float = 30.0) -> int:
         """Send a request and do not wait: its id, for collect().

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A program that takes its time, on a busy host or at delay points, is not one that hangs."""
+
+from __future__ import annotations
+
+from work import acc, cpu, gpu, mmap
+
+from hmmbench.guest.protocol import BUSY_TIMES, Acc, Program
+from hmmbench.recipe import Environment
+from hmmbench.target import VmTarget, judge
+from hmmbench.vm.opener import Opener
+from hmmbench.vm.spec import MachineSpec
+
+LIMIT_MS = 1000
+
+
+def program(pages: int) -> Program:
+    """One operation whose accesses fault one after the other."""
+    ops = [
+        mmap(pages),
+        cpu(*(acc(Acc.WRITE, page, 5) for page in range(pages))),
+        gpu(*(acc(Acc.ADD, page, 100) for page in range(pages))),
+    ]
+    for phase, op in enumerate(ops):
+        op.phase = phase
+    return Program(ops, (0, 0, 0, 0), timeout_ms=LIMIT_MS)
+
+
+def test_delay_points_make_no_hang(spec: MachineSpec) -> None:
+    waits = Environment(delays=("fault_before_replay 100000 1000 1",))
+    with Opener(spec) as opener, VmTarget(opener) as target:
+        done = target.execute(program(30), waits)
+        assert done.result is not None
+        assert judge(done).violations == []
+        assert done.result.elapsed_ns > 2 * LIMIT_MS * 1_000_000
+
+        done = target.execute(program(300), waits)
+        (violation,) = judge(done).violations
+        assert violation.oracle == "progress"
+        assert f"did not end in {BUSY_TIMES} s, though something moves" in violation.message
