@@ -281,6 +281,30 @@ def test_agent_messages() -> None:
         assert guest.program(b"P", 5) == b"P"
 
 
+def test_a_slow_guest_is_waited_for_as_long_as_it_moves() -> None:
+    def agent(sock: socket.socket, kind: int, ident: int, body: bytes) -> None:
+        time.sleep(0.5)
+        echo(sock, kind, ident, body)
+
+    asked: list[float] = []
+
+    def twice() -> bool:
+        asked.append(time.monotonic())
+        return len(asked) <= 2
+
+    with served(agent) as channel:
+        guest = Agent(channel)
+        assert guest.program(b"slow", 0.2, twice) == b"slow"
+        assert len(asked) == 2
+        begun = time.monotonic()
+        with pytest.raises(AgentTimeout, match=r"within 0\.2 s"):
+            guest.program(b"hangs", 0.2, twice)
+        assert len(asked) == 3
+        assert time.monotonic() - begun < 0.45
+        # The late answer is nobody's.
+        assert guest.program(b"next", 5) == b"next"
+
+
 def test_other_protocol_version_is_refused() -> None:
     def agent(sock: socket.socket, kind: int, ident: int, body: bytes) -> None:
         sock.sendall(frame(kind | REPLY, ident, json.dumps({"protocol": 99}).encode()))
