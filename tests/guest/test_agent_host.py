@@ -440,19 +440,19 @@ def test_timeout_kills_everything_and_keeps_results(
 def test_what_is_only_slow_is_waited_for(agent: Agent) -> None:
     """Operations end one after the other, so it moves; but not for ever."""
     def slow(count: int, us: int) -> Result:
-        return run(agent, [Op(OpKind.SLEEP, a=us, phase=n) for n in range(count)], timeout_ms=500)
+        return run(agent, [Op(OpKind.SLEEP, a=us, phase=n) for n in range(count)], timeout_ms=1000)
 
-    result = slow(30, 50_000)
-    assert result.elapsed_ns > 1.5e9
+    result = slow(30, 40_000)
+    assert result.elapsed_ns > 1.2e9
     assert (result.timeout, statuses(result)) == (0, [0] * 30)
-    result = slow(300, 50_000)
+    result = slow(300, 40_000)
     assert result.timeout == p.TIMEOUT_BUSY
     assert 3e9 <= result.elapsed_ns < 8e9
-    assert 30 < statuses(result).count(0) < 300
+    assert 15 < statuses(result).count(0) < 300
     # It moved until the limit, and then no more.
     stuck = [Op(OpKind.SLEEP, a=50_000, phase=n) for n in range(10)]
     stuck.append(Op(OpKind.SLEEP, a=60_000_000, phase=10))
-    result = run(agent, stuck, timeout_ms=500)
+    result = run(agent, stuck, timeout_ms=1000)
     assert result.timeout == p.TIMEOUT_STILL
     assert result.elapsed_ns < 2.5e9
 

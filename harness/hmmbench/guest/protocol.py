@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 PROTOCOL_VERSION = 1
-BUSY_TIMES = 6
+BUSY_TIMES = 3
 TIMEOUT_STILL = 1
 TIMEOUT_BUSY = 2
 MAX_PROCS = 4
