@@ -31,10 +31,10 @@ SMALL, AGAIN = 10, 3
 BOOST_BELOW = 0.6
 #: What counts as a hang while shrinking one (milliseconds; examples take some tens), and what
 #: the result has to outlast.
-HANG_MS, LIMIT_MS = 2500, 20000
+HANG_MS, LIMIT_MS = 1000, 20000
 #: Oracles that ask the device, which sees at once what is wrong; and how long a program may take
 #: that fails before one of them (milliseconds), the first with which it still does.
-AT_ONCE, SHORT_MS = ("mirror", "protocol"), (300, 1000, HANG_MS)
+AT_ONCE, SHORT_MS = ("mirror", "protocol"), (300, HANG_MS, 2500)
 #: How long a leak is waited for to go away while shrinking one (milliseconds).
 LEAK_MS = 500
 #: The delay that is tried then (microseconds), and the rate that is good enough.
