@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Standing still or only slow: see patience.h. */
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "patience.h"
 #include "program.h"
@@ -16,26 +18,46 @@ static uint64_t mix(uint64_t hash, const void *data, size_t size)
 }
 
 /*
- * Whatever a program moves: its operations, the counters of driver and device,
- * and the passages of delay points, for a driver that waits at one of them.
+ * Counters of driver and device that grow with work done.  Faults, replays and
+ * invalidations are none: an access that is refused for ever makes them too.
  */
+static const char *const work[] = {
+	"jobs_done", "pages_to_device", "pages_to_system", "pages_evicted", "dev_copy_bytes",
+	"dev_read_vram", "dev_read_sys", "dev_write_vram", "dev_write_sys",
+};
+
+static bool is_work(const char *line)
+{
+	for (unsigned i = 0; i < sizeof(work) / sizeof(work[0]); i++) {
+		size_t n = strlen(work[i]);
+
+		if (!strncmp(line, work[i], n) && line[n] == ' ')
+			return true;
+	}
+	return false;
+}
+
+/* Operations that began or ended, work done, and the waits of delay points. */
 static uint64_t look(void)
 {
-	static const char *const files[] = { "counters", "delays" };
 	static char text[TEXT_SIZE];
 	uint64_t hash = 0xcbf29ce484222325ull;
+	char *rest, *line;
+	long waits;
 
 	for (unsigned i = 0; i < sh->prog.nops; i++) {
 		uint8_t state = atomic_load(&sh->state[i]);
 
 		hash = mix(hash, &state, sizeof(state));
 	}
-	for (unsigned i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-		ssize_t n = debugfs_read(files[i], text, sizeof(text));
-
-		if (n > 0)
-			hash = mix(hash, text, n);
-	}
+	if (debugfs_read("counters", text, sizeof(text)) > 0)
+		for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+			if (is_work(line))
+				hash = mix(hash, line, strlen(line));
+	if (debugfs_read("delays", text, sizeof(text)) > 0)
+		for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+			if (sscanf(line, "%*s %*s %*s %ld", &waits) == 1)
+				hash = mix(hash, &waits, sizeof(waits));
 	return hash;
 }
 
@@ -45,7 +67,7 @@ void patience_begin(struct patience *p, uint32_t limit_ms)
 	p->limit_ns = limit_ms * 1000000ull;
 	/* What ends by itself, as nearly everything does, is not looked at. */
 	p->next_ns = p->begun_ns + p->limit_ns / 5 * 4;
-	p->moved_ns = 0;
+	p->worked_ns = 0;
 	p->seen = 0;
 }
 
@@ -56,11 +78,11 @@ enum patience_verdict patience_look(struct patience *p)
 	if (now < p->next_ns)
 		return PATIENCE_WAIT;
 	seen = look();
-	if (!p->moved_ns || seen != p->seen) {
+	if (!p->worked_ns || seen != p->seen) {
 		p->seen = seen;
-		p->moved_ns = now;
+		p->worked_ns = now;
 	}
-	if (now >= p->begun_ns + p->limit_ns && now - p->moved_ns >= p->limit_ns / 5)
+	if (now >= p->begun_ns + p->limit_ns && now - p->worked_ns >= p->limit_ns / 5)
 		return PATIENCE_STILL;
 	if (now >= p->begun_ns + HB_BUSY_TIMES * p->limit_ns)
 		return PATIENCE_BUSY;

@@ -56,9 +56,9 @@ struct hb_header {		/* 16 bytes */
  * HB_REGION_BASE + region * HB_REGION_SIZE in every process (STACK and GLOBAL
  * regions lie where they must; the agent knows).  Offsets are relative to it.
  */
-#define HB_BUSY_TIMES		3	/* limits are so much longer for what is seen to move */
-#define HB_TIMEOUT_STILL	1	/* and nothing moved any more */
-#define HB_TIMEOUT_BUSY		2	/* though it moved */
+#define HB_BUSY_TIMES		3	/* limits are so much longer for what is seen to work */
+#define HB_TIMEOUT_STILL	1	/* and did no work any more */
+#define HB_TIMEOUT_BUSY		2	/* though it worked */
 #define HB_MAX_PROCS		4
 #define HB_MAX_ACTORS		4
 #define HB_MAX_REGIONS		16
@@ -75,7 +75,7 @@ struct hb_program {		/* 64 bytes; then ops, then accesses */
 	uint32_t nops;
 	uint32_t naccesses;
 	uint32_t flags;		/* HB_PF_* */
-	uint32_t timeout_ms;	/* of the whole program, HB_BUSY_TIMES that while anything moves; then every process is killed and `timeout` set */
+	uint32_t timeout_ms;	/* of the whole program, HB_BUSY_TIMES that while it does work; then every process is killed and `timeout` set */
 	uint32_t settle_ms;	/* how long live counters may take to return to zero; likewise */
 	uint32_t file_pages[HB_MAX_FILES];	/* tmpfs files (memfd), created zeroed before process 0 */
 	uint64_t seed;

@@ -21,9 +21,9 @@ def check(program: Program, result: Result) -> Violation | None:
         first = max(waiting - 1, 0)
         what = describe(program.ops[first]) if program.ops else "nothing"
         limit_s = program.timeout_ms / 1000
-        how = f"the program did not end in {limit_s:g} s, and nothing moves any more"
+        how = f"the program did not end in {limit_s:g} s, and does no work any more"
         if result.timeout == TIMEOUT_BUSY:
-            how = f"the program did not end in {BUSY_TIMES * limit_s:g} s, though something moves"
+            how = f"the program did not end in {BUSY_TIMES * limit_s:g} s, though it still does work"
         return Violation("progress", f"{how}; about at operation {first}: {what}", first)
     if result.died:
         dead = [p for p in range(8) if result.died >> p & 1]
