@@ -66,7 +66,7 @@ void patience_begin(struct patience *p, uint32_t limit_ms)
 	p->begun_ns = now_ns();
 	p->limit_ns = limit_ms * 1000000ull;
 	/* What ends by itself, as nearly everything does, is not looked at. */
-	p->next_ns = p->begun_ns + p->limit_ns / 5 * 4;
+	p->next_ns = p->begun_ns + p->limit_ns / 5 * 3;
 	p->worked_ns = 0;
 	p->seen = 0;
 }
@@ -82,7 +82,7 @@ enum patience_verdict patience_look(struct patience *p)
 		p->seen = seen;
 		p->worked_ns = now;
 	}
-	if (now >= p->begun_ns + p->limit_ns && now - p->worked_ns >= p->limit_ns / 5)
+	if (now >= p->begun_ns + p->limit_ns && now - p->worked_ns >= p->limit_ns / 5 * 2)
 		return PATIENCE_STILL;
 	if (now >= p->begun_ns + HB_BUSY_TIMES * p->limit_ns)
 		return PATIENCE_BUSY;

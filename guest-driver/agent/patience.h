@@ -15,7 +15,7 @@
 
 enum patience_verdict {
 	PATIENCE_WAIT,		/* look again at `next` */
-	PATIENCE_STILL,		/* the limit is over, no work in the last fifth of it or longer */
+	PATIENCE_STILL,		/* the limit is over, no work in the last two fifths of it or longer */
 	PATIENCE_BUSY,		/* it works, and has had HB_BUSY_TIMES the limit */
 };
 

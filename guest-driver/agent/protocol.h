@@ -56,7 +56,7 @@ struct hb_header {		/* 16 bytes */
  * HB_REGION_BASE + region * HB_REGION_SIZE in every process (STACK and GLOBAL
  * regions lie where they must; the agent knows).  Offsets are relative to it.
  */
-#define HB_BUSY_TIMES		3	/* limits are so much longer for what is seen to work */
+#define HB_BUSY_TIMES		6	/* limits are so much longer for what is seen to work */
 #define HB_TIMEOUT_STILL	1	/* and did no work any more */
 #define HB_TIMEOUT_BUSY		2	/* though it worked */
 #define HB_MAX_PROCS		4

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hmmbench.guest.protocol import F_NOWAIT, Acc, Op, OpKind, Program
+from hmmbench.guest.protocol import F_NOWAIT, TIMEOUT_MS, Acc, Op, OpKind, Program
 from hmmbench.model.admit import normalise
 from hmmbench.model.space import HUGE_PAGES, gp_of
 from hmmbench.oracle.violation import Violation
@@ -29,9 +29,8 @@ TRIES = 60
 SMALL, AGAIN = 10, 3
 #: A failure that is seen less often than this is made more likely first.
 BOOST_BELOW = 0.6
-#: What counts as a hang while shrinking one (milliseconds; examples take some tens), and what
-#: the result has to outlast.
-HANG_MS, LIMIT_MS = 1000, 20000
+#: What counts as a hang while shrinking one (milliseconds).
+HANG_MS = 1000
 #: Oracles that ask the device, which sees at once what is wrong; and how long a program may take
 #: that fails before one of them (milliseconds), the first with which it still does.
 AT_ONCE, SHORT_MS = ("mirror", "protocol"), (300, HANG_MS, 2500)
@@ -100,7 +99,7 @@ class Shrinker:
         if self.violation.oracle in AT_ONCE:
             self._shorten()
         found = self._smallest(hang)
-        found.program.timeout_ms, found.program.settle_ms = LIMIT_MS, settle_ms
+        found.program.timeout_ms, found.program.settle_ms = TIMEOUT_MS, settle_ms
         return found
 
     def _smallest(self, hang: bool) -> Shrunk:
@@ -199,7 +198,7 @@ class Shrinker:
         and led away."""
         if self.violation.oracle != "progress":
             return True
-        patient = replace(program, timeout_ms=LIMIT_MS)
+        patient = replace(program, timeout_ms=TIMEOUT_MS)
         tries = 4 if rate >= BOOST_BELOW else TRIES
         return any(self._same(self._execute(patient, environment)) for _ in range(tries))
 

@@ -438,7 +438,7 @@ def test_timeout_kills_everything_and_keeps_results(
 
 
 def test_what_is_only_slow_is_waited_for(agent: Agent) -> None:
-    """Operations end one after the other, so it moves; but not for ever."""
+    """Operations end one after the other, so work is done; but not for ever."""
     def slow(count: int, us: int) -> Result:
         return run(agent, [Op(OpKind.SLEEP, a=us, phase=n) for n in range(count)], timeout_ms=1000)
 
@@ -447,9 +447,9 @@ def test_what_is_only_slow_is_waited_for(agent: Agent) -> None:
     assert (result.timeout, statuses(result)) == (0, [0] * 30)
     result = slow(300, 40_000)
     assert result.timeout == p.TIMEOUT_BUSY
-    assert 3e9 <= result.elapsed_ns < 8e9
+    assert 6e9 <= result.elapsed_ns < 11e9
     assert 15 < statuses(result).count(0) < 300
-    # It moved until the limit, and then no more.
+    # It worked for a while, and then no more.
     stuck = [Op(OpKind.SLEEP, a=50_000, phase=n) for n in range(10)]
     stuck.append(Op(OpKind.SLEEP, a=60_000_000, phase=10))
     result = run(agent, stuck, timeout_ms=1000)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 PROTOCOL_VERSION = 1
-BUSY_TIMES = 3
+BUSY_TIMES = 6
 TIMEOUT_STILL = 1
 TIMEOUT_BUSY = 2
 MAX_PROCS = 4
@@ -31,6 +31,9 @@ STACK_PAGES = 32
 GLOBAL_PAGES = 32
 PAGE = 4096
 HUGE = 2 << 20
+
+#: A program's time limit, unless it says another (milliseconds; examples take some tens).
+TIMEOUT_MS = 10000
 
 PF_COUNTERS = 1
 F_CTX1 = 0x1
@@ -186,7 +189,7 @@ class Program:
 
     ops: list[Op]
     file_pages: tuple[int, int, int, int] = (0, 0, 0, 0)
-    timeout_ms: int = 20000
+    timeout_ms: int = TIMEOUT_MS
     settle_ms: int = 2000
     flags: int = 0
     seed: int = 0

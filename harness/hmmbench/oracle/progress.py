@@ -23,7 +23,7 @@ def check(program: Program, result: Result) -> Violation | None:
         limit_s = program.timeout_ms / 1000
         how = f"the program did not end in {limit_s:g} s, and does no work any more"
         if result.timeout == TIMEOUT_BUSY:
-            how = f"the program did not end in {BUSY_TIMES * limit_s:g} s, though it still does work"
+            how = f"the program did not end in {BUSY_TIMES * limit_s:g} s, though it does work"
         return Violation("progress", f"{how}; about at operation {first}: {what}", first)
     if result.died:
         dead = [p for p in range(8) if result.died >> p & 1]
