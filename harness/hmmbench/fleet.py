@@ -36,8 +36,10 @@ def fleet(
     """So many targets of one kind, each with a machine of its own that starts when it is needed.
 
     out      -- where the evidence of a machine goes whose QEMU ended
-    say      -- told of that; may be called by each target's thread
-    leaving  -- see VmTarget; may be called by each target's thread
+    say      -- told of that, and of a machine that had to be booted again
+    leaving  -- see VmTarget
+
+    `say` and `leaving` may be called by each target's thread.
     """
     losses = itertools.count(1)
 
@@ -49,7 +51,7 @@ def fleet(
     with ExitStack() as stack:
         yield [
             stack.enter_context(
-                VmTarget(stack.enter_context(Opener(spec, snapshots)), lost, leaving)
+                VmTarget(stack.enter_context(Opener(spec, snapshots, say)), lost, leaving)
             )
             for _ in range(number)
         ]

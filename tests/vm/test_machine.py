@@ -19,6 +19,7 @@ import pytest
 from hmmbench.oracle import splat
 from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
 from hmmbench.vm.machine import Machine
+from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 
@@ -192,6 +193,7 @@ class machine_closing:
 
 CHILD = """
 import pickle, sys, time
+from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
 spec = pickle.load(sys.stdin.buffer)
 with Snapshots().open(spec) as vm:
@@ -277,9 +279,14 @@ def test_snapshot_is_made_once_and_anew_when_damaged(
     assert (folder / "state").stat().st_mtime_ns == made
     with (folder / "state").open("r+b") as file:
         file.write(b"damaged!")
-    with own.open(plain_spec) as vm:
-        assert vm.agent.check("echo fine") == "fine\n"
-    assert (folder / "state").stat().st_mtime_ns != made
+    said: list[str] = []
+    with Opener(plain_spec, own, said.append) as opener:
+        assert opener().agent.check("echo fine") == "fine\n"
+        assert (folder / "state").stat().st_mtime_ns != made
+        (why,) = said
+        assert "cannot be restored (QEMU" in why
+        assert opener().agent.check("echo fine") == "fine\n"
+    assert said == [why]
     other = own._key(replace(plain_spec, cmdline=("hmmbench.nodriver", "other")))
     assert other != folder.name
     assert [f for f in tmp_path.iterdir() if f.name != folder.name] == []

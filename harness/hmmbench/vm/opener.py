@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from hmmbench.vm.machine import Machine
@@ -11,16 +12,25 @@ from hmmbench.vm.spec import MachineSpec
 
 
 class Opener:
-    """Calling it gives an entered machine and ends the one before."""
+    """Calling it gives an entered machine and ends the one before.
 
-    def __init__(self, spec: MachineSpec, snapshots: Snapshots | None = None) -> None:
+    say -- told when that had to be booted again, and why
+    """
+
+    def __init__(
+        self,
+        spec: MachineSpec,
+        snapshots: Snapshots | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self._spec = spec
         self._snapshots = snapshots or Snapshots()
+        self._say = say
         self._current = ExitStack()
 
     def __call__(self) -> Machine:
         self._current.close()
-        return self._current.enter_context(self._snapshots.open(self._spec))
+        return self._current.enter_context(self._snapshots.open(self._spec, self._say))
 
     def __enter__(self) -> Opener:
         return self

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,12 +51,17 @@ class Snapshots:
         return Machine(spec, state=folder / "state", before=before)
 
     @contextmanager
-    def open(self, spec: MachineSpec) -> Iterator[Machine]:
-        """A restored machine. A snapshot that cannot be restored is made anew, once."""
+    def open(
+        self, spec: MachineSpec, say: Callable[[str], None] = lambda text: None
+    ) -> Iterator[Machine]:
+        """A restored machine. A snapshot that cannot be restored is made anew, once; `say` is
+        told why."""
         machine = self.machine(spec)
         try:
             machine.__enter__()
-        except VmError:
+        except VmError as error:
+            why = error.message.split("\n", 1)[0]
+            say(f"the saved machine cannot be restored ({why}); it is booted and saved again")
             self.remove(spec)
             machine = self.machine(spec)
             machine.__enter__()
