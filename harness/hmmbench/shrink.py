@@ -44,6 +44,8 @@ GUESSES = (
     frozenset({OpKind.MMAP, OpKind.POLICY}),
     frozenset({OpKind.MMAP, OpKind.POLICY, OpKind.MIGRATE, OpKind.GPU_ACCESS}),
 )
+#: Executions after which what a program leaks has run out (there are 256 address spaces).
+WEAR = 600
 #: Seconds beyond the limit for measuring the result.
 EXTRA_S = 20.0
 #: How sure an execution series must be to see a failure of the measured rate.
@@ -186,12 +188,31 @@ class Shrinker:
             rate = self._rate(program, environment, 2 * CONFIRM)
             if rate > best[0] and self._lasts(program, environment, rate):
                 best = (rate, program, environment, self.violation)
+            elif not rate and (rate := self._wear(program, environment)):
+                best = (rate, program, environment, self.violation)
+                break
             if best[0] >= wanted or self._late():
                 break
             at += step
             step *= 2
         rate, program, environment, violation = best
         return Shrunk(program, environment, violation, rate, self.executions)
+
+    def _wear(self, program: Program, environment: Environment) -> float:
+        """Of what uses something up: it fails late in a fresh machine, and from then on each time.
+
+        Called after the executions of a measurement in which none failed.  Failures an execution;
+        0 if that is not how it fails.
+        """
+        for n in range(2 * CONFIRM + 1, WEAR):
+            found = self._same(self._execute(program, environment))
+            if found is not None:
+                self.violation = found
+                last = all(self._same(self._execute(program, environment)) for _ in range(3))
+                return 1 / n if last else 0.0
+            if self._late():
+                break
+        return 0.0
 
     def _lasts(self, program: Program, environment: Environment, rate: float) -> bool:
         """Whether what did not end by the short limit does not by the long one: else it was slow,

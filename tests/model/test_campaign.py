@@ -319,6 +319,42 @@ def test_what_is_only_slow_is_no_recipe_for_a_hang() -> None:
     assert small.rate == 0
 
 
+class Leaky(FakeTarget):
+    """Each program with a GPU access takes an address space and gives none back."""
+
+    used = 0
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        if any(o.op == OpKind.GPU_ACCESS for o in program.ops):
+            self.used += 1
+            if self.used > 64:
+                done.violations.append(Violation("values", "gpu_access failed with ENODEV"))
+        return done
+
+    def renew(self) -> None:
+        self.used = 0
+
+
+def test_what_runs_out_has_a_small_recipe() -> None:
+    """It cannot be seen at once in a fresh machine, where `replay` begins."""
+    word = (int(Acc.ADD), 0, 0, 0, 1, 0)
+    ops = [
+        Op(OpKind.MMAP, len=PAGE, a=PROT_RW), Op(OpKind.GPU_ACCESS, acc=[word]),
+        *(Op(OpKind.CPU_ACCESS, acc=[word]) for _ in range(12)),
+    ]  # fmt: skip
+    for n, o in enumerate(ops):
+        o.phase = n
+    target = Leaky()
+    program = Program(ops, (24, 600, 0, 0))
+    target.used = 64
+    violation = target.execute(program, Environment()).violations[0]
+    small = Shrinker(target, program, Environment(), violation, 60.0).run()
+    assert len(small.program.ops) == 1
+    assert small.rate == 1 / 65
+    assert repeats(small.rate) > 65
+
+
 class NeverWoken(FakeTarget):
     """Who waits for a job hangs while another runs behind it."""
 
