@@ -73,18 +73,12 @@ static inline void hg_zone_page_init(struct page *page, struct dev_pagemap *map,
  * Since 6.15 do_swap_page() locks the faulting device page before it calls
  * migrate_to_ram(), so that of several CPUs faulting on it one wins and the
  * others wait.  Before, each of them arrives with a reference that makes the
- * others' migration fail; the driver has to give way itself.
+ * others' migration fail; the driver has to let one of them win.
  */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
-static inline bool hg_fault_page_contended(struct page *page)
-{
-	return false;
-}
+#define HG_FAULT_PAGE_LOCKED	1
 #else
-static inline bool hg_fault_page_contended(struct page *page)
-{
-	return folio_test_locked(page_folio(page));
-}
+#define HG_FAULT_PAGE_LOCKED	0
 #endif
 
 /*

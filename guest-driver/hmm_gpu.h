@@ -302,6 +302,8 @@ struct hg_dmirror_node {
 
 /* ---- the device ---- */
 
+#define HG_HOMING_BITS		8
+
 /**
  * struct hg_device - one GPU
  * @drm: lives as long as an open file or a VRAM page needs it
@@ -324,6 +326,8 @@ struct hg_dmirror_node {
  * @ctx_ida: hardware context numbers, 0 is the kernel's
  * @error_work: restarts halted contexts, drains the non-replayable ring
  * @wq: work of contexts, errors
+ * @homing: bit locks, one for the folios of a hash value: held by the CPU fault
+ *	that moves one home.  Only ever tried; nobody waits for one
  * @reaper: retries eviction of pages of a device that was removed
  */
 struct hg_device {
@@ -355,6 +359,7 @@ struct hg_device {
 	struct ida ctx_ida;
 	struct work_struct error_work;
 	struct workqueue_struct *wq;
+	DECLARE_BITMAP(homing, 1 << HG_HOMING_BITS);
 
 	struct hg_ce ce;
 	struct hg_fault_unit fault;

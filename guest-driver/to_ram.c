@@ -5,7 +5,9 @@
  * A CPU fault brings the aligned neighbourhood of the page as well: most of its
  * cost is there once, not once a page.
  */
+#include <linux/bitops.h>
 #include <linux/gfp.h>
+#include <linux/hash.h>
 #include <linux/hmm.h>
 #include <linux/migrate.h>
 #include <linux/sched.h>
@@ -119,6 +121,32 @@ int hg_copy_to_system(struct hg_device *hdev, struct vm_area_struct *vma,
 	return ret;
 }
 
+static unsigned int homing_slot(struct page *page)
+{
+	return hash_long(page_to_pfn(&page_folio(page)->page), HG_HOMING_BITS);
+}
+
+/*
+ * Of several CPUs that fault on one page, each has a reference that keeps the
+ * others from moving it, and holds it as long as moving takes.  So one alone
+ * may try; the others let go at once and fault again until it is done.  Two
+ * folios with the same bit only make a fault come again.
+ */
+static bool start_homing(struct hg_device *hdev, struct page *page)
+{
+	if (HG_FAULT_PAGE_LOCKED)
+		return true;
+	/* locked: an eviction moves it, or a GPU's fault looks at it */
+	return !folio_test_locked(page_folio(page)) &&
+	       !test_and_set_bit_lock(homing_slot(page), hdev->homing);
+}
+
+static void end_homing(struct hg_device *hdev, struct page *page)
+{
+	if (!HG_FAULT_PAGE_LOCKED)
+		clear_bit_unlock(homing_slot(page), hdev->homing);
+}
+
 /**
  * hg_migrate_to_ram() - a CPU touches a page that is in VRAM
  * @vmf: the fault; mmap lock held for reading, a reference on the page
@@ -144,13 +172,12 @@ vm_fault_t hg_migrate_to_ram(struct vm_fault *vmf)
 	int ret;
 
 	hg_inc(hdev, cpu_faults);
-	hg_delay(to_ram_entry);
-	if (hg_fault_page_contended(vmf->page)) {
-		/* somebody moves it already; our reference is in the way */
+	if (!start_homing(hdev, vmf->page)) {
 		hg_inc(hdev, cpu_fault_retries);
 		cond_resched();
 		return 0;
 	}
+	hg_delay(to_ram_entry);
 	if (folio_test_large(page_folio(vmf->page))) {
 		/*
 		 * Whole if the CPU has it mapped as a whole.  Else the page
@@ -162,8 +189,10 @@ vm_fault_t hg_migrate_to_ram(struct vm_fault *vmf)
 			args.flags |= HG_SELECT_COMPOUND;
 	}
 	buf = hg_migrate_buf_alloc(around);
-	if (!buf)
-		return VM_FAULT_OOM;
+	if (!buf) {
+		ret = -ENOMEM;
+		goto out_homing;
+	}
 	base = vmf->address & ~((around << PAGE_SHIFT) - 1);
 	args.start = max(vma->vm_start, base);
 	args.end = min(vma->vm_end, base + (around << PAGE_SHIFT));
@@ -195,6 +224,8 @@ vm_fault_t hg_migrate_to_ram(struct vm_fault *vmf)
 		hg_inc(hdev, cpu_fault_retries);
 out:
 	hg_migrate_buf_free(buf);
+out_homing:
+	end_homing(hdev, vmf->page);
 	if (ret == -ENOMEM)
 		return VM_FAULT_OOM;
 	return ret ? VM_FAULT_SIGBUS : 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Standing still or only slow: see patience.h. */
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "patience.h"
@@ -19,7 +18,8 @@ static uint64_t mix(uint64_t hash, const void *data, size_t size)
 
 /*
  * Counters of driver and device that grow with work done.  Faults, replays and
- * invalidations are none: an access that is refused for ever makes them too.
+ * invalidations are none, nor are waits at delay points: what is refused for
+ * ever, or fails and is tried again, makes them too.
  */
 static const char *const work[] = {
 	"jobs_done", "pages_to_device", "pages_to_system", "pages_evicted", "dev_copy_bytes",
@@ -37,13 +37,12 @@ static bool is_work(const char *line)
 	return false;
 }
 
-/* Operations that began or ended, work done, and the waits of delay points. */
+/* Operations that began or ended, and work done. */
 static uint64_t look(void)
 {
 	static char text[TEXT_SIZE];
 	uint64_t hash = 0xcbf29ce484222325ull;
 	char *rest, *line;
-	long waits;
 
 	for (unsigned i = 0; i < sh->prog.nops; i++) {
 		uint8_t state = atomic_load(&sh->state[i]);
@@ -54,10 +53,6 @@ static uint64_t look(void)
 		for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
 			if (is_work(line))
 				hash = mix(hash, line, strlen(line));
-	if (debugfs_read("delays", text, sizeof(text)) > 0)
-		for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-			if (sscanf(line, "%*s %*s %*s %ld", &waits) == 1)
-				hash = mix(hash, &waits, sizeof(waits));
 	return hash;
 }
 

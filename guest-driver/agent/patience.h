@@ -6,7 +6,7 @@
  * others may be ten times slower than alone.
  *
  * Used by the supervisor alone; what it reads to see work (the driver's
- * files, the states of the operations) is atomic where others write it.
+ * file, the states of the operations) is atomic where others write it.
  */
 #ifndef HMMBENCH_PATIENCE_H
 #define HMMBENCH_PATIENCE_H

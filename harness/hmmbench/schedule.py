@@ -96,6 +96,9 @@ class Aim:
     waits: tuple[tuple[int, int], ...]
 
 
+#: Threads of a process that touch memory at once: a stampede, if it is the same.
+CROWD = 3
+
 #: By what the program does at the same time (`races`).  Waiting costs little where few examples
 #: pass the points, and those seldom; a page is freed often.
 AIMED = {
@@ -103,6 +106,7 @@ AIMED = {
     "query": Aim(("query_before_walk",), 0.3, ((1000, 1000), (3000, 700), (8000, 500))),
     "exclusive": Aim(("exclusive_before_revoke",), 0.4, ((1000, 1000), (3000, 700), (8000, 500))),
     "move": Aim(("vram_after_free",), 0.06, ((500, 500), (2000, 200))),
+    "stampede": Aim(("svm_before_invalidate",), 0.1, ((500, 1000), (3000, 1000))),
 }
 
 
@@ -111,6 +115,9 @@ def races(program: Program) -> set[str]:
     threads = {(o.phase, o.proc, o.actor) for o in program.ops}
     beside = Counter((phase, proc) for phase, proc, _ in threads)
     found = set()
+    touching = {(o.phase, o.proc, o.actor) for o in program.ops if o.op == OpKind.CPU_ACCESS}
+    if max(Counter((phase, proc) for phase, proc, _ in touching).values(), default=0) >= CROWD:
+        found.add("stampede")
     for o in program.ops:
         if o.op == OpKind.POLICY and o.arg & POLICY_EXCLUSIVE:
             found.add("exclusive")

@@ -646,9 +646,27 @@ def _handover(g: Generator, proc: Process) -> list[Op]:
     return [*_closing(proc), pause, *_gpu(g, other)]
 
 
+def _stampede(g: Generator, proc: Process) -> list[Op]:
+    """Many threads touch a page in VRAM at once: each of them has a reference to it, and the one
+    that moves it home can only do so while the others let go."""
+    rng = g.rng
+    vma = rng.choice(_writable(proc))
+    start, end = _few(g, vma)
+    g.first([_touch(g, proc, vma, start, end, Acc.WRITE)])
+    g.first([g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE)])
+    out = []
+    for actor in range(rng.choice((3, 4, 4))):
+        kind = rng.choice((Acc.READ, Acc.ADD, Acc.WRITE))
+        out.append(_touch(g, proc, vma, start, end, kind))
+        out[-1].actor = actor
+    return out
+
+
 def _race(g: Generator, proc: Process) -> list[Op]:
     """Several actors on the same few words at once."""
     rng = g.rng
+    if rng.random() < 0.1 and _writable(proc):
+        return _stampede(g, proc)
     usable = [v for v in proc.vmas if v.prot == PROT_RW] or _usable(proc)
     vma = rng.choice(usable)
     pages = [g.page_of(vma) for _ in range(rng.choice((1, 1, 2, 3)))]
@@ -775,11 +793,16 @@ def _lazyfree(g: Generator, proc: Process) -> list[Op]:
     start, end = _few(g, vma)
     g.first([_touch(g, proc, vma, start, end, Acc.WRITE)])
     g.first([g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.FREE)])
-    g.first([_touch(g, proc, vma, start, end, Acc.WRITE)])
+    again = _touch(g, proc, vma, start, end, Acc.WRITE)
     g.after = [
         g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.PAGEOUT),
         _touch(g, proc, vma, start, end, Acc.READ),
     ]
+    if g.rng.random() < 0.5:
+        # Where they are, if the policy leaves them there.
+        again.op = OpKind.GPU_ACCESS
+        return [again]
+    g.first([again])
     return [g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE)]
 
 
