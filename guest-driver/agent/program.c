@@ -31,6 +31,7 @@
 #define DEFAULT_TIMEOUT_MS	10000
 #define MAX_TIMEOUT_MS		3600000
 #define KILL_GRACE_MS		3000
+#define MIN_KILL_GRACE_MS	1000
 #define COUNTERS_SIZE		65536
 
 struct shared *const sh = (struct shared *)SHARED_BASE;
@@ -464,6 +465,14 @@ static unsigned look_at_slots(void)
 	return alive;
 }
 
+/* Who waits little for a program to end waits no longer for it to die. */
+static uint32_t kill_grace_ms(void)
+{
+	uint32_t ms = sh->prog.timeout_ms;
+
+	return ms < MIN_KILL_GRACE_MS ? MIN_KILL_GRACE_MS : ms < KILL_GRACE_MS ? ms : KILL_GRACE_MS;
+}
+
 /* Until every process has ended; false: some do not even end by SIGKILL. */
 static bool supervise(void)
 {
@@ -481,7 +490,7 @@ static bool supervise(void)
 			if (run.timeout)
 				return false;
 			run.timeout = verdict == PATIENCE_BUSY ? HB_TIMEOUT_BUSY : HB_TIMEOUT_STILL;
-			patience_begin(&run.patience, KILL_GRACE_MS);
+			patience_begin(&run.patience, kill_grace_ms());
 			kill(-run.group, SIGKILL);
 		}
 		for (unsigned p = 0; p < HB_MAX_PROCS; p++)
@@ -518,12 +527,12 @@ static void note_death(struct hb_result *r, const siginfo_t *si)
 }
 
 /* Reaps everything; how many are left because they cannot be killed. */
-static unsigned reap(struct hb_result *r)
+static unsigned reap(struct hb_result *r, uint32_t grace_ms)
 {
 	struct patience patience;
 	unsigned left = 0;
 
-	patience_begin(&patience, KILL_GRACE_MS);
+	patience_begin(&patience, grace_ms);
 	for (;;) {
 		siginfo_t si = { 0 };
 
@@ -633,8 +642,8 @@ void serve_program(const struct message *m)
 		close_files();
 		return;
 	}
-	supervise();
-	r.stuck = reap(&r);
+	/* Those that do not die were waited for already. */
+	r.stuck = reap(&r, supervise() ? kill_grace_ms() : 0);
 	r.timeout = run.timeout;
 	r.elapsed_ns = now_ns() - start;
 	for (unsigned p = 0; p < HB_MAX_PROCS; p++)

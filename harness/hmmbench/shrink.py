@@ -27,8 +27,10 @@ CONFIRM = 12
 TRIES = 60
 #: A recipe of more operations is gone over again, so many times at most.
 SMALL, AGAIN = 10, 3
-#: A failure that is seen less often than this is made more likely first.
-BOOST_BELOW = 0.6
+#: A failure that is seen less often than this is made more likely before anything else.
+SELDOM = 0.1
+#: A program that fails so often is waited for no longer than it needs for that.
+OFTEN = 0.6
 #: What counts as a hang while shrinking one (milliseconds).
 HANG_MS = 1000
 #: Oracles that ask the device, which sees at once what is wrong; and how long a program may take
@@ -111,19 +113,27 @@ class Shrinker:
             phase = self.program.ops[last].phase
             self.program.ops = [o for o in self.program.ops if o.phase <= phase]
         rate = self._rate(self.program, self.environment, 4 if hang else CONFIRM)
-        if rate < BOOST_BELOW:
+        if rate < SELDOM:
             rate = self._boost(rate)
         if not rate:
             rate = self._rate(self.program, self.environment, 4 * CONFIRM)
         if not rate:
             return Shrunk(self.program, self.environment, self.violation, 0.0, self.executions)
         self._expect(rate)
+        bold = last >= 0 and self._guess()
+        bold |= self._near()
+        if last < 0 and not bold:
+            self._first_phases()
+            # So the last phase that is left takes part in it.
+            bold = self._guess()
+        if bold:
+            rate = self._rate(self.program, self.environment, CONFIRM) or rate
+        if rate < ENOUGH:
+            # Cheaper, now that it is small.
+            rate = self._boost(rate)
+        self._expect(rate)
         if self._environment():
             self._expect(self._rate(self.program, self.environment, CONFIRM) or rate)
-        if last >= 0:
-            self._guess()
-        elif not self._near():
-            self._first_phases()
         changed, again = True, AGAIN
         while not self._late():
             if not changed:
@@ -141,7 +151,7 @@ class Shrinker:
         """A driver that the device complains of often hangs afterwards: no longer than needed."""
         for wait_ms in SHORT_MS:
             self.program.timeout_ms = wait_ms
-            if self._rate(self.program, self.environment, 4) >= BOOST_BELOW:
+            if self._rate(self.program, self.environment, 4) >= OFTEN:
                 break
 
     def _boost(self, rate: float) -> float:
@@ -220,7 +230,7 @@ class Shrinker:
         if self.violation.oracle != "progress":
             return True
         patient = replace(program, timeout_ms=TIMEOUT_MS)
-        tries = 4 if rate >= BOOST_BELOW else TRIES
+        tries = 4 if rate >= OFTEN else TRIES
         return any(self._same(self._execute(patient, environment)) for _ in range(tries))
 
     def _expect(self, rate: float) -> None:

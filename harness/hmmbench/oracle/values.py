@@ -10,6 +10,7 @@ a state that is no longer known.
 from __future__ import annotations
 
 import errno
+import re
 from itertools import groupby
 
 from hmmbench.coverage import Coverage
@@ -103,7 +104,7 @@ class Checker:
                             coverage.observe(self.space, o, r, True)
                     self._race(items)
         except Contradiction as c:
-            return Violation("values", c.message, c.op)
+            return Violation("values", c.message, c.op, page=first_page(c.message))
         return None
 
     # -- one operation at a time --
@@ -711,6 +712,12 @@ def ast_name(st: int) -> str:
 
 def at(region: int, off: int) -> str:
     return f"r{region}+{off:#x}"
+
+
+def first_page(message: str) -> int:
+    """The page of the first place that a message names, as `gp_of`; -1: it names none."""
+    found = re.search(r"\br(\d+)\+(0x[0-9a-f]+)", message)
+    return gp_of(int(found[1]), int(found[2], 16)) if found else -1
 
 
 def reported(kind: int, got: int, st: int) -> str:
