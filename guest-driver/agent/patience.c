@@ -22,8 +22,8 @@ static uint64_t mix(uint64_t hash, const void *data, size_t size)
  * ever, or fails and is tried again, makes them too.
  */
 static const char *const work[] = {
-	"jobs_done", "pages_to_device", "pages_to_system", "pages_evicted", "dev_copy_bytes",
-	"dev_read_vram", "dev_read_sys", "dev_write_vram", "dev_write_sys",
+	"jobs_done", "unmaps", "pages_to_device", "pages_to_system", "pages_evicted",
+	"dev_copy_bytes", "dev_read_vram", "dev_read_sys", "dev_write_vram", "dev_write_sys",
 };
 
 static bool is_work(const char *line)

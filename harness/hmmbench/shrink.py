@@ -46,8 +46,9 @@ GUESSES = (
     frozenset({OpKind.MMAP, OpKind.POLICY}),
     frozenset({OpKind.MMAP, OpKind.POLICY, OpKind.MIGRATE, OpKind.GPU_ACCESS}),
 )
-#: Executions after which what a program leaks has run out (there are 256 address spaces).
-WEAR = 600
+#: Executions after which what a program uses up has run out (there are 256 address spaces), or a
+#: ring that it spoils has come round (1,024 faults).
+WEAR = 1500
 #: Seconds beyond the limit for measuring the result.
 EXTRA_S = 20.0
 #: How sure an execution series must be to see a failure of the measured rate.
@@ -98,7 +99,7 @@ class Shrinker:
         hang = self.violation.oracle == "progress"
         self.program.timeout_ms = HANG_MS if hang else 8000
         settle_ms = self.program.settle_ms
-        if self.violation.oracle in ("leak", *AT_ONCE):
+        if self.violation.oracle in ("leak", "progress", *AT_ONCE):
             self.program.settle_ms = min(settle_ms, LEAK_MS)
         if self.violation.oracle in AT_ONCE:
             self._shorten()
@@ -237,9 +238,9 @@ class Shrinker:
         """How many executions a candidate gets, and how many of them have to fail.
 
         A candidate that races must fail twice: one lucky failure of a program that fails far
-        less often than the one before would lead away.
+        less often than the one before would lead away.  Not if a failure costs seconds.
         """
-        self.hits = 1 if rate >= 0.95 else 2
+        self.hits = 1 if rate >= 0.95 or self.violation.oracle == "progress" else 2
         if rate >= 0.95:
             self.tries = 2
         else:
@@ -287,7 +288,7 @@ class Shrinker:
             return False
         self.seen.add(key)
         hits = 0
-        if self.violation.oracle not in ("values", "mirror"):
+        if self.violation.oracle not in ("values", *AT_ONCE):
             # Such a failure costs the machine, so the next candidate would meet a fresh one or
             # not by chance.
             self.target.renew()

@@ -5,7 +5,16 @@ from __future__ import annotations
 
 from work import acc, cpu, gpu, mmap
 
-from hmmbench.guest.protocol import BUSY_TIMES, Acc, Program
+from hmmbench.guest.protocol import (
+    BUSY_TIMES,
+    MIGRATE_DEVICE,
+    MIGRATE_MAP,
+    PAGE,
+    Acc,
+    Op,
+    OpKind,
+    Program,
+)
 from hmmbench.recipe import Environment
 from hmmbench.target import VmTarget, judge
 from hmmbench.vm.opener import Opener
@@ -38,3 +47,22 @@ def test_delay_points_make_no_hang(spec: MachineSpec) -> None:
         (violation,) = judge(done).violations
         assert violation.oracle == "progress"
         assert f"did not end in {BUSY_TIMES} s, though it does work" in violation.message
+
+
+def test_taking_pages_away_one_by_one_is_work(spec: MachineSpec) -> None:
+    """An eviction counts its pages when it has moved them all; each has an invalidation."""
+    pages = 300
+    ops = [
+        mmap(pages),
+        cpu(*(acc(Acc.WRITE, page, 5) for page in range(pages))),
+        Op(OpKind.MIGRATE, len=pages * PAGE, arg=MIGRATE_DEVICE, a=MIGRATE_MAP),
+        Op(OpKind.EVICT),
+    ]
+    for phase, op in enumerate(ops):
+        op.phase = phase
+    slow = Environment(inject=("tlb_invalidate delay=8000000",))
+    with Opener(spec) as opener, VmTarget(opener) as target:
+        done = target.execute(Program(ops, (0, 0, 0, 0), timeout_ms=LIMIT_MS), slow)
+    assert judge(done).violations == []
+    assert done.result is not None
+    assert done.result.ops[-1].time_ns > 1_500_000 * LIMIT_MS

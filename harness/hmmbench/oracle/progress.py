@@ -12,19 +12,24 @@ from hmmbench.oracle.violation import Violation
 
 
 def check(program: Program, result: Result) -> Violation | None:
+    # Without an answer: those that were not begun, and what runs in a process that does not die.
+    waiting = next(
+        (i for i, r in enumerate(result.ops) if r.status == RES_SKIPPED), len(result.ops)
+    )
+    last = min(waiting if result.stuck else max(waiting - 1, 0), len(result.ops) - 1)
+    where = f"about at operation {last}: {describe(program.ops[last])}" if program.ops else ""
     if result.stuck:
-        return Violation("progress", f"{result.stuck} processes do not even end by SIGKILL")
+        how = f"{result.stuck} processes do not even end by SIGKILL"
+        # Else they did all that was asked of them, and hang in their end.
+        if result.timeout:
+            return Violation("progress", f"{how}; {where}", last)
+        return Violation("progress", how)
     if result.timeout:
-        waiting = next(
-            (i for i, r in enumerate(result.ops) if r.status == RES_SKIPPED), len(result.ops)
-        )
-        first = max(waiting - 1, 0)
-        what = describe(program.ops[first]) if program.ops else "nothing"
         limit_s = program.timeout_ms / 1000
         how = f"the program did not end in {limit_s:g} s, and does no work any more"
         if result.timeout == TIMEOUT_BUSY:
             how = f"the program did not end in {BUSY_TIMES * limit_s:g} s, though it does work"
-        return Violation("progress", f"{how}; about at operation {first}: {what}", first)
+        return Violation("progress", f"{how}; {where}", last)
     if result.died:
         dead = [p for p in range(8) if result.died >> p & 1]
         how = (
