@@ -660,7 +660,7 @@ HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, 
     pthread_cond_init(&d->quiet, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    d->eng = calloc(d->neng, sizeof(*d->eng));
+    d->eng = hg_alloc_lines(d->neng * sizeof(*d->eng));
     if (!d->eng || !hg_tlb_init(&d->l2, cfg->l2tlb_entries, HG_L2_WAYS)) {
         pthread_condattr_destroy(&attr);
         hg_free(d);

@@ -44,6 +44,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "hmm_gpu_core.h"
@@ -81,6 +82,18 @@ typedef uint8_t __attribute__((may_alias)) hg_u8a;
 typedef uint16_t __attribute__((may_alias)) hg_u16a;
 typedef uint32_t __attribute__((may_alias)) hg_u32a;
 typedef uint64_t __attribute__((may_alias)) hg_u64a;
+
+/* Bytes of a cache line of the host. */
+#define HG_LINE 64
+
+/* Zeroed, in cache lines of its own; NULL: no memory.  For free(). */
+static inline void *hg_alloc_lines(size_t bytes)
+{
+    size_t whole = (bytes + HG_LINE - 1) / HG_LINE * HG_LINE;
+    void *p = aligned_alloc(HG_LINE, whole);
+
+    return p ? memset(p, 0, whole) : NULL;
+}
 
 typedef struct HgEngine HgEngine;
 typedef struct HgCtx HgCtx;
@@ -169,7 +182,7 @@ typedef struct HgIcPage {
 enum { HG_ENG_SM = HG_ENGINE_SM, HG_ENG_CE = HG_ENGINE_CE, HG_ENG_FE = 2 };
 
 struct HgEngine {
-    HgDev *d;
+    _Alignas(HG_LINE) HgDev *d; /* so that no two engines write the same line */
     uint8_t kind, num;
     pthread_t thread;
     pthread_cond_t cv;
@@ -220,7 +233,7 @@ enum { HG_W_FREE, HG_W_ACTIVE, HG_W_STALL };
  * context, else to d->lock.
  */
 typedef struct HgWarp {
-    _Alignas(64) uint64_t x[33][HG_LANES];      /* whole cache lines for vec.c */
+    _Alignas(HG_LINE) uint64_t x[33][HG_LANES]; /* whole cache lines for vec.c */
     uint64_t f[32][HG_LANES];   /* a binary32 has ones above it */
     uint8_t fcsr[HG_LANES];     /* rounding mode and flags, as CSR fcsr */
     uint64_t pc[HG_LANES];
@@ -252,7 +265,7 @@ typedef struct HgBlock {
 
 /* A context's part of one SM. */
 typedef struct HgCtxSm {
-    HgWarp *warps;
+    _Alignas(HG_LINE) HgWarp *warps;    /* so that no two SMs write the same line */
     HgBlock *blocks;            /* cfg.warps of them */
     uint8_t *shared;            /* HG_SHARED_MAX bytes: block b's at b * hg_shared_step() */
     _Atomic uint32_t run_mask;  /* warps that can issue */

@@ -32,15 +32,12 @@ bool hg_ctx_alloc(HgDev *d, HgCtx *c)
     if (c->sm) {
         return true;
     }
-    c->sm = calloc(d->nsm, sizeof(*c->sm));
+    c->sm = hg_alloc_lines(d->nsm * sizeof(*c->sm));
     if (!c->sm) {
         return false;
     }
     for (unsigned i = 0; i < d->nsm; i++) {
-        c->sm[i].warps = aligned_alloc(_Alignof(HgWarp), d->cfg.warps * sizeof(HgWarp));
-        if (c->sm[i].warps) {
-            memset(c->sm[i].warps, 0, d->cfg.warps * sizeof(HgWarp));
-        }
+        c->sm[i].warps = hg_alloc_lines(d->cfg.warps * sizeof(HgWarp));
         c->sm[i].blocks = calloc(d->cfg.warps, sizeof(HgBlock));
         c->sm[i].shared = calloc(1, HG_SHARED_MAX);
         c->sm[i].free_mask = all_warps(d);
