@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How fast the GPU's lanes are: the device core beside qemu-riscv64, on the same C kernels.
 
-Three kernels (qemu-device/tests/bench_kernels.c) are compiled twice by the same clang with the
+The kernels (qemu-device/tests/bench_kernels.c) are compiled twice by the same clang with the
 same options: for a launch of 256 threads on one SM, and as a program of one thread for
 qemu-riscv64 (user mode).  Each machine says how much CPU time its work took, and a sum of the
 results; the sums have to agree.  The two take turns, so that a busy host weighs on both, and the
@@ -36,7 +36,7 @@ TIMEOUT = 120.0
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel, and how much of it one measurement does (a second or so on either machine)."""
+    """A kernel, and how much of it one measurement does (a second or two on either machine)."""
 
     name: str
     rounds: int
@@ -45,8 +45,9 @@ class Kernel:
 
 KERNELS = (
     Kernel("saxpy", 1500, "elements"),
-    Kernel("matmul", 10, "multiply-adds"),
-    Kernel("hash", 1500, "hashes"),
+    Kernel("strided", 1500, "elements"),
+    Kernel("matmul", 20, "multiply-adds"),
+    Kernel("hash", 2500, "hashes"),
 )
 
 

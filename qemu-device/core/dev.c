@@ -639,7 +639,7 @@ HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, 
         }
         return NULL;
     }
-    d = calloc(1, sizeof(*d));
+    d = hg_alloc_lines(sizeof(*d));
     if (!d) {
         goto oom;
     }
@@ -675,7 +675,7 @@ HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, 
         pthread_cond_init(&e->cv, &attr);
         if (e->kind != HG_ENG_FE) {
             ok &= hg_tlb_init(&e->utlb, cfg->utlb_entries, HG_UTLB_WAYS);
-            e->pend = calloc(cfg->utlb_misses, sizeof(*e->pend));
+            e->pend = hg_alloc_lines(cfg->utlb_misses * sizeof(*e->pend));
             ok &= e->pend != NULL;
         }
         if (e->kind == HG_ENG_SM) {

@@ -439,15 +439,28 @@ typedef struct HgChecks {
     HgTableUse use[HG_TABLE_SETS * HG_TABLE_WAYS];
 } HgChecks;
 
+/*
+ * The parts begin at cache lines of their own: every engine reads the first one at
+ * each access, and would wait for the line each time another one takes a lock in it.
+ */
 struct HgDev {
-    HgConfig cfg;
+    _Alignas(HG_LINE) HgConfig cfg;
     HgHostOps ops;
     void *host;
-    pthread_mutex_t lock;
-    pthread_mutex_t l2_lock;
+    uint8_t *vram;
+    const struct HgVec *vec;    /* vec.h; NULL: lane by lane.  Changed with all engines parked */
+    unsigned nsm, nce, neng;    /* eng[]: SMs, copy engines, front end */
+    HgEngine *eng;
+    HgRam *ram;                 /* sorted; changed with all engines parked */
+    unsigned nram, ram_cap;
+
+    _Alignas(HG_LINE) pthread_mutex_t l2_lock;
+    HgTlb l2;                   /* l2_lock */
+    uint64_t l2_gen;            /* l2_lock */
+
+    _Alignas(HG_LINE) pthread_mutex_t lock;
     pthread_mutex_t inj_lock;
     pthread_cond_t quiet;       /* an engine left its slice */
-    uint8_t *vram;
 
     bool started;
     bool exiting;
@@ -485,12 +498,6 @@ struct HgDev {
     uint64_t cnt[HG_NUM_COUNTERS];  /* those counted under d->lock */
     uint32_t stalled_warps;
 
-    HgTlb l2;                   /* l2_lock */
-    uint64_t l2_gen;            /* l2_lock */
-
-    HgRam *ram;                 /* sorted; changed with all engines parked */
-    unsigned nram, ram_cap;
-
     HgRule rule[HG_MAX_RULES];  /* inj_lock */
     unsigned nrule;
     uint64_t inj_rng;
@@ -512,9 +519,6 @@ struct HgDev {
     unsigned inval_log_at;
 
     HgCtx ctx[HG_NUM_CTXS];
-    const struct HgVec *vec;    /* vec.h; NULL: lane by lane.  Changed with all engines parked */
-    unsigned nsm, nce, neng;    /* eng[]: SMs, copy engines, front end */
-    HgEngine *eng;
 };
 
 /* -- dev.c -- */

@@ -20,8 +20,8 @@ bool hg_tlb_init(HgTlb *t, unsigned entries, unsigned ways)
     while (t->sets * 2 * t->ways <= entries) {
         t->sets *= 2;
     }
-    t->ent = calloc((size_t)t->sets * t->ways, sizeof(*t->ent));
-    t->next = calloc(t->sets, 1);
+    t->ent = hg_alloc_lines((size_t)t->sets * t->ways * sizeof(*t->ent));
+    t->next = hg_alloc_lines(t->sets);
     return t->ent && t->next;
 }
 

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The kernels of bench.c, one a build (-DHASH, -DSAXPY, -DMATMUL); with
- * -DBENCH_USER the same loops as a program for qemu-riscv64.
+ * The kernels of bench.c, one a build (-DHASH, -DSAXPY, -DSTRIDED, -DMATMUL);
+ * with -DBENCH_USER the same loops as a program for qemu-riscv64.
+ *
+ * STRIDED is SAXPY whose blocks take turns at the elements.  Two SMs then write
+ * neighbouring cache lines of the host at the same time, and its cores prefetch
+ * what the other one writes: how much is gained by the second one is a matter of
+ * the host's caches more than of the engine.
  */
 #ifdef BENCH_USER
 #include "bench_user.h"
@@ -36,13 +41,19 @@ HMM_KERNEL(start, struct args)
 		k += all;
 	}
 	((uint64_t *)args->x)[me] = sum;
-#elif defined(SAXPY)
+#elif defined(SAXPY) || defined(STRIDED)
 	const float *x = args->x;
 	float *y = args->y, a = 0.3f;
+#ifdef SAXPY
+	uint64_t part = n / hmm_nbid(), first = hmm_bid() * part;
+	uint64_t from = first + hmm_tid(), to = first + part, step = hmm_ntid();
+#else
+	uint64_t from = me, to = n, step = all;
+#endif
 
 	for (uint64_t r = 0; r < args->rounds; r++) {
 #pragma clang loop unroll(disable)
-		for (uint64_t i = me; i < n; i += all)
+		for (uint64_t i = from; i < to; i += step)
 			y[i] = a * x[i] + y[i];
 		hmm_compiler_barrier();
 	}

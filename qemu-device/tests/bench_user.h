@@ -17,6 +17,10 @@
 	static __attribute__((noinline)) void name(type *args);                 \
 	static __attribute__((noinline)) void name(type *args)
 
+static inline uint64_t hmm_bid(void) { return 0; }
+static inline uint64_t hmm_nbid(void) { return 1; }
+static inline uint64_t hmm_tid(void) { return 0; }
+static inline uint64_t hmm_ntid(void) { return 1; }
 static inline uint64_t hmm_thread(void) { return 0; }
 static inline uint64_t hmm_threads(void) { return 1; }
 static inline void hmm_compiler_barrier(void) { __asm__ volatile("" ::: "memory"); }
@@ -25,7 +29,7 @@ static void bench_run(void *x, void *y, void *z, uint64_t n, uint64_t rounds);
 
 #if defined(HASH)
 #define BENCH_WORK WORK_HASH
-#elif defined(SAXPY)
+#elif defined(SAXPY) || defined(STRIDED)
 #define BENCH_WORK WORK_SAXPY
 #else
 #define BENCH_WORK WORK_MATMUL

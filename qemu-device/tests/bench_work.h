@@ -15,7 +15,7 @@
 #define CELLS        (SIDE * SIDE)
 #define BENCH_HASHES 262144
 
-enum { WORK_HASH, WORK_SAXPY, WORK_MATMUL, WORKS };
+enum { WORK_HASH, WORK_SAXPY, WORK_STRIDED, WORK_MATMUL, WORKS };
 
 typedef uint64_t __attribute__((may_alias)) work_u64;
 
@@ -45,12 +45,12 @@ static inline void work_fill(int work, void *x, void *y)
     }
 }
 
-/* x is the result of hash, y of saxpy, z of matmul. */
+/* x is the result of hash, y of saxpy and strided, z of matmul. */
 static inline uint64_t work_sum(int work, const void *x, const void *y, const void *z,
                                 uint64_t threads)
 {
-    const work_u64 *p = work == WORK_HASH ? x : work == WORK_SAXPY ? y : z;
-    uint64_t n = work == WORK_HASH ? threads : work == WORK_SAXPY ? CELLS / 2 : CELLS, sum = 0;
+    const work_u64 *p = work == WORK_HASH ? x : work == WORK_MATMUL ? z : y;
+    uint64_t n = work == WORK_HASH ? threads : work == WORK_MATMUL ? CELLS : CELLS / 2, sum = 0;
 
     for (uint64_t i = 0; i < n; i++) {
         sum += work == WORK_HASH ? p[i] : p[i] * (2 * i + 1);
