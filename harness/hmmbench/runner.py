@@ -31,7 +31,7 @@ from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Recipe
 from hmmbench.schedule import FAVOURITES, SCHEDULES
-from hmmbench.shrink import Shrinker, Shrunk
+from hmmbench.shrink import SMALL, Shrinker, Shrunk
 from hmmbench.target import Execution, Target, judge
 
 #: Examples of each profile.
@@ -40,8 +40,11 @@ PROFILES = {"quick": 300, "default": 3000, "long": 30000}
 #: Executions at most to see the small failure once more, for the report.
 LOOKS = 40
 
-#: Failures that were not seen again, after which a campaign looks for no further one.
+#: Failures that were not seen again or stayed large, after which a campaign looks for no further
+#: one; and seconds for which it looks for a better one than a large one that repeats.  What a
+#: driver does wrong in a race it often does wrong without one in another example.
 ELUSIVE = 3
+BETTER_S = 30.0
 
 #: After one example of so many, a quarter of a second: the driver is unbound and bound again.
 #: Soon for the first time, so that a short run has one.
@@ -121,9 +124,11 @@ class Tally:
 
     @property
     def finding(self) -> Finding | None:
-        """The one that repeats, or the first."""
-        repeating = (found for found in self.findings if found.rate)
-        return next(repeating, self.findings[0] if self.findings else None)
+        """The smallest of those that repeat, or the first."""
+        repeating = [found for found in self.findings if found.rate]
+        if repeating:
+            return min(repeating, key=lambda found: found.operations)
+        return self.findings[0] if self.findings else None
 
 
 @dataclass
@@ -187,6 +192,7 @@ class Campaign:
         self.tally = Tally()
         self._started = 0
         self._begun = time.monotonic()
+        self._looks_since = 0.0
         #: by machine: what it runs (or has run and nobody judged), and what it ran before that
         self._running: list[_Running | None] = [None] * len(self.targets)
         self._before: list[_Running | None] = [None] * len(self.targets)
@@ -233,8 +239,12 @@ class Campaign:
     def _enough(self) -> bool:
         """A failure that does not repeat is one, but a small recipe is worth more."""
         findings = self.tally.findings
-        wanted = ELUSIVE if self.shrink_s else 1
-        return any(found.rate for found in findings) or len(findings) >= wanted
+        if len(findings) >= (ELUSIVE if self.shrink_s else 1):
+            return True
+        best = self.tally.finding
+        if best is None or not best.rate:
+            return False
+        return best.operations <= SMALL or time.monotonic() - self._looks_since > BETTER_S
 
     def _batch(self, number: int) -> None:
         blocks = st.integers(MIN_STEPS, MAX_STEPS).flatmap(
@@ -377,7 +387,8 @@ class Campaign:
             self.note(self.tally, "not seen again: the example before is tried")
             p, env, index = example.before.program, example.before.env, example.before.index
             small = self._shrink(target, p, env, replace(first, op=-1))
-        self.tally.shrunk_s += time.monotonic() - found
+        self._looks_since = time.monotonic()
+        self.tally.shrunk_s += self._looks_since - found
         if small.rate:
             Recipe(
                 small.program, small.environment, small.violation.oracle,

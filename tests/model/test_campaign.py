@@ -203,6 +203,38 @@ def test_after_a_failure_that_does_not_repeat_another_is_looked_for(tmp_path: Pa
     assert Campaign(Elusive(), tmp_path / "b", seed=4, shrink_s=0).run().found_examples == 5
 
 
+class Twofold(FakeTarget):
+    """Fails when much was done, and for the same reason at a single operation of another kind."""
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        if any(o.op == OpKind.FORK for o in program.ops):
+            done.violations.append(Violation("kernel", "small"))
+        elif len(program.ops) > 30:
+            done.violations.append(Violation("mirror", "large"))
+        return done
+
+
+def test_instead_of_a_large_recipe_a_small_one_is_looked_for(tmp_path: Path) -> None:
+    """Both are kept, the small one is named; and it is not looked for without end."""
+    tally = Campaign(Twofold(), tmp_path, seed=4, examples=300, shrink_s=5).run()
+    assert tally.findings[0].violation.message == "large"
+    assert tally.findings[0].operations > 10
+    assert tally.finding is tally.findings[-1]
+    assert tally.finding.violation.message == "small"
+    assert tally.finding.operations <= 2
+
+    class Large(Twofold):
+        def execute(self, program: Program, environment: Environment) -> Execution:
+            done = super().execute(program, environment)
+            done.violations = [v for v in done.violations if v.message == "large"]
+            return done
+
+    tally = Campaign(Large(), tmp_path / "b", seed=4, examples=300, shrink_s=2).run()
+    assert 1 <= len(tally.findings) <= 3
+    assert tally.examples < 100
+
+
 def test_an_interrupt_ends_every_machine(tmp_path: Path) -> None:
     class Ended(FakeTarget):
         ended = False
