@@ -264,6 +264,7 @@ int hg_ce_run(struct hg_device *hdev, struct hg_ce_slot *slot)
 	__le64 *d;
 	int ret;
 
+	hg_delay(ce_before_run);
 	for (i = 0; i < slot->n; i++)
 		bytes += le64_to_cpu(slot->list[i].bytes);
 	down_read(&hdev->hw_sem);

@@ -30,11 +30,13 @@
 	X(fault_after_drain)	\
 	X(fault_before_cancel)	\
 	X(fault_before_replay)	\
+	X(ce_before_run)	\
 	X(sched_before_doorbell)	\
 	X(exclusive_before_entry)	\
 	X(exclusive_before_map)	\
 	X(exclusive_before_revoke)	\
 	X(query_before_walk)	\
+	X(query_after_walk)	\
 	X(release_begin)	\
 	X(release_before_remove)	\
 	X(release_before_asid_free)	\

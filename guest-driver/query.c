@@ -44,6 +44,7 @@ int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		mmap_read_unlock(svm->mm);
 		if (ret && ret != -EBUSY)
 			return ret;
+		hg_delay(query_after_walk);
 		if (!ret) {
 			mutex_lock(&svm->pt_lock);
 			if (!mmu_interval_read_retry(&svm->notifier, range.notifier_seq))

@@ -59,6 +59,18 @@ static struct hg_chunk *pick_chunk(struct hg_vram *vram, bool whole)
 	return any;
 }
 
+/*
+ * The kernel adds to a page's flags what the page that moves here had, and clears
+ * none: what is dirty or has to go to swap because of who was here before would
+ * come home so, and never be given up.
+ */
+static void start_page(struct hg_vram *vram, struct page *page, unsigned int order)
+{
+	hg_zone_page_init(page, &vram->pagemap, order);
+	folio_clear_dirty(page_folio(page));
+	folio_clear_swapbacked(page_folio(page));
+}
+
 /**
  * hg_vram_alloc() - allocate pages, as many as there are
  * @hdev: device
@@ -102,7 +114,7 @@ unsigned long hg_vram_alloc(struct hg_device *hdev, unsigned long n, struct page
 
 	hg_live_add(hdev, vram_pages, got);
 	for (i = 0; i < got; i++)
-		hg_zone_page_init(pages[i], &vram->pagemap, 0);
+		start_page(vram, pages[i], 0);
 	return got;
 }
 
@@ -133,7 +145,7 @@ struct page *hg_vram_alloc_huge(struct hg_device *hdev)
 
 	page = pfn_to_page(vram->base_pfn + (chunk - vram->chunks) * HG_CHUNK_PAGES);
 	hg_live_add(hdev, vram_pages, HG_CHUNK_PAGES);
-	hg_zone_page_init(page, &vram->pagemap, HG_CHUNK_ORDER);
+	start_page(vram, page, HG_CHUNK_ORDER);
 	return page;
 }
 

@@ -136,9 +136,13 @@ CLOSING = Program([Op(OpKind.CLOSE_GPU), Op(OpKind.MADVISE, actor=1)])
         ([Op(OpKind.QUERY), Op(OpKind.MPROTECT)], set()),
         ([Op(OpKind.POLICY, arg=POLICY_EXCLUSIVE)], {"exclusive"}),
         ([Op(OpKind.POLICY)], set()),
-        ([Op(OpKind.MIGRATE, arg=1), Op(OpKind.CPU_ACCESS, actor=1)], {"move"}),
-        # home, which needs no page of VRAM; alone
-        ([Op(OpKind.MIGRATE), Op(OpKind.CPU_ACCESS, actor=1)], set()),
+        ([Op(OpKind.POLICY, arg=POLICY_EXCLUSIVE), Op(OpKind.MPROTECT, phase=1),
+          Op(OpKind.GPU_ACCESS, actor=1, phase=1)], {"exclusive", "claim"}),
+        ([Op(OpKind.MPROTECT, phase=1), Op(OpKind.GPU_ACCESS, actor=1, phase=1)], set()),
+        ([Op(OpKind.MIGRATE, arg=1), Op(OpKind.CPU_ACCESS, actor=1)], {"copy", "move"}),
+        # home, which needs no page of VRAM; another process; alone
+        ([Op(OpKind.MIGRATE), Op(OpKind.CPU_ACCESS, actor=1)], {"copy"}),
+        ([Op(OpKind.MIGRATE), Op(OpKind.CPU_ACCESS, proc=1)], {"copy"}),
         ([Op(OpKind.MIGRATE, arg=1), Op(OpKind.CPU_ACCESS, phase=1)], set()),
     ],
 )

@@ -2,6 +2,7 @@
 /* Operations on memory by system call. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +118,39 @@ static int op_evict(const struct hb_op *op)
 	return debugfs_write("evict", text);
 }
 
+/*
+ * Pages that a CPU puts on the LRU lists, or gives up, wait in a batch of that CPU
+ * until there are enough.  MADV_FREE and reclaim pass over what waits on another
+ * CPU, and the scheduler moves us between operations: so on each CPU the batch is
+ * emptied, which is the first thing MADV_COLD does.  Of a page that nobody uses it
+ * does no more.
+ */
+static void drain_lru(void)
+{
+	static char unused[4096] __attribute__((aligned(4096)));
+	cpu_set_t all, one;
+
+	if (sched_getaffinity(0, sizeof(all), &all))
+		return;
+	for (int cpu = 0, left = CPU_COUNT(&all); left; cpu++) {
+		if (!CPU_ISSET(cpu, &all))
+			continue;
+		left--;
+		CPU_ZERO(&one);
+		CPU_SET(cpu, &one);
+		if (!sched_setaffinity(0, sizeof(one), &one))
+			madvise(unused, sizeof(unused), MADV_COLD);
+	}
+	sched_setaffinity(0, sizeof(all), &all);
+}
+
+static int op_madvise(const struct hb_op *op, void *addr)
+{
+	if (op->a == MADV_FREE || op->a == MADV_PAGEOUT)
+		drain_lru();
+	return result(madvise(addr, op->len, op->a));
+}
+
 int mm_op(const struct hb_op *op, struct hb_op_result *r)
 {
 	void *addr;
@@ -133,7 +167,7 @@ int mm_op(const struct hb_op *op, struct hb_op_result *r)
 	case HB_OP_MMAP: return op_mmap(op, addr);
 	case HB_OP_MUNMAP: return result(munmap(addr, op->len));
 	case HB_OP_MPROTECT: return result(mprotect(addr, op->len, op->a));
-	case HB_OP_MADVISE: return result(madvise(addr, op->len, op->a));
+	case HB_OP_MADVISE: return op_madvise(op, addr);
 	case HB_OP_MREMAP: return op_mremap(op, addr);
 	default: return -EINVAL;
 	}

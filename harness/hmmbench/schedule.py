@@ -99,12 +99,19 @@ class Aim:
 #: Threads of a process that touch memory at once: a stampede, if it is the same.
 CROWD = 3
 
+#: What changes the CPU's page table under a page that is being made exclusive: "claim".
+CHANGES = (OpKind.MPROTECT, OpKind.MUNMAP, OpKind.MADVISE, OpKind.MREMAP, OpKind.FORK)
+
 #: By what the program does at the same time (`races`).  Waiting costs little where few examples
 #: pass the points, and those seldom; a page is freed often.
 AIMED = {
     "close": Aim(("release_before_remove", "svm_closing_invalidate"), 0.4, RARE_DELAYS),
-    "query": Aim(("query_before_walk",), 0.3, ((1000, 1000), (3000, 700), (8000, 500))),
+    "query": Aim(
+        ("query_before_walk", "query_after_walk"), 0.3, ((1000, 1000), (3000, 700), (8000, 500))
+    ),
     "exclusive": Aim(("exclusive_before_revoke",), 0.4, ((1000, 1000), (3000, 700), (8000, 500))),
+    "copy": Aim(("ce_before_run",), 0.06, ((500, 1000), (2000, 300))),
+    "claim": Aim(("exclusive_before_map",), 0.3, ((1000, 1000), (3000, 1000))),
     "move": Aim(("vram_after_free",), 0.06, ((500, 500), (2000, 200))),
     "stampede": Aim(("svm_before_invalidate",), 0.1, ((500, 1000), (3000, 1000))),
 }
@@ -113,18 +120,25 @@ AIMED = {
 def races(program: Program) -> set[str]:
     """What of AIMED a program does."""
     threads = {(o.phase, o.proc, o.actor) for o in program.ops}
+    at_once = Counter(phase for phase, _, _ in threads)
     beside = Counter((phase, proc) for phase, proc, _ in threads)
     found = set()
     touching = {(o.phase, o.proc, o.actor) for o in program.ops if o.op == OpKind.CPU_ACCESS}
     if max(Counter((phase, proc) for phase, proc, _ in touching).values(), default=0) >= CROWD:
         found.add("stampede")
     for o in program.ops:
+        if o.op == OpKind.MIGRATE and at_once[o.phase] > 1:
+            found.add("copy")
         if o.op == OpKind.POLICY and o.arg & POLICY_EXCLUSIVE:
             found.add("exclusive")
+        elif o.op in CHANGES and beside[o.phase, o.proc] > 1:
+            found.add("claim")
         elif o.op in (OpKind.CLOSE_GPU, OpKind.QUERY) and beside[o.phase, o.proc] > 1:
             found.add("close" if o.op == OpKind.CLOSE_GPU else "query")
         elif o.op == OpKind.MIGRATE and o.arg == MIGRATE_DEVICE and beside[o.phase, o.proc] > 1:
             found.add("move")
+    if "exclusive" not in found:
+        found.discard("claim")
     return found
 
 

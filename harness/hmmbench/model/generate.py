@@ -794,16 +794,25 @@ def _lazyfree(g: Generator, proc: Process) -> list[Op]:
     g.first([_touch(g, proc, vma, start, end, Acc.WRITE)])
     g.first([g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.FREE)])
     again = _touch(g, proc, vma, start, end, Acc.WRITE)
-    g.after = [
-        g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.PAGEOUT),
-        _touch(g, proc, vma, start, end, Acc.READ),
-    ]
-    if g.rng.random() < 0.5:
+    out: list[Op] = []
+    home: list[Op] = []
+    if g.rng.random() < 0.6:
+        out.append(g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE))
+        # In VRAM they cannot be paged out.
+        home.append(g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_SYSTEM))
+    if g.rng.random() < 0.6:
         # Where they are, if the policy leaves them there.
         again.op = OpKind.GPU_ACCESS
-        return [again]
-    g.first([again])
-    return [g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE)]
+        out.append(again)
+    else:
+        out.insert(0, again)
+    g.after = [
+        *home, g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.PAGEOUT),
+        _touch(g, proc, vma, start, end, Acc.READ),
+    ]  # fmt: skip
+    for o in out[:-1]:
+        g.first([o])
+    return out[-1:]
 
 
 def _take(g: Generator, proc: Process) -> list[Op]:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The mapping oracle: what QUERY says about each page must fit the VMAs and itself.
 
-Only called when nothing else runs, so the driver's and the CPU's view are of one moment.
+When nothing else runs, it is known what both views have to be.  Beside other threads they still
+have to be of one moment.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from hmmbench.guest.protocol import (
     PAGE,
@@ -25,17 +27,51 @@ from hmmbench.guest.protocol import (
 from hmmbench.model.space import SHARED, Process, Space, Vma, gp_of, place
 
 
-def check(space: Space, o: Op, r: OpResult) -> str:
-    """What is wrong with the answer to a QUERY, or an empty string."""
-    if r.status != 0:
-        return ""
-    npages = o.len // PAGE
-    if len(r.data) != 4 * npages:
-        return f"query of {npages} pages answered {len(r.data)} bytes"
-    proc = space.procs[o.proc]
+def _answers(o: Op, r: OpResult) -> Iterator[tuple[int, int]]:
+    """(page, flags) of a QUERY that succeeded."""
     start = gp_of(o.region, o.off)
-    for k, q in enumerate(struct.unpack(f"<{npages}I", r.data)):
-        gp = start + k
+    if r.status == 0:
+        for k, q in enumerate(struct.unpack(f"<{len(r.data) // 4}I", r.data)):
+            yield start + k, q
+
+
+def _cut(o: Op, r: OpResult) -> str:
+    """Whether the answer is as long as the question."""
+    npages = o.len // PAGE
+    if r.status == 0 and len(r.data) != 4 * npages:
+        return f"query of {npages} pages answered {len(r.data)} bytes"
+    return ""
+
+
+def _elsewhere(q: int) -> str:
+    """What the GPU has mapped is not where the CPU has the page."""
+    if q & Q_GPU_VALID and q & Q_GPU_VRAM and not q & Q_CPU_DEVICE:
+        return "the GPU maps VRAM, but the page does not live there"
+    if q & Q_GPU_VALID and q & Q_CPU_DEVICE and not q & Q_GPU_VRAM:
+        return "the GPU maps system memory, but the page lives in VRAM"
+    return ""
+
+
+def check_racing(o: Op, r: OpResult) -> str:
+    """As `check`, of a QUERY beside other threads.
+
+    Both tables may gain something between the two looks (a page that was absent, the permission
+    to write), and no oracle knows what was first.  But nothing can move without taking an entry
+    away, and then the driver has to look again.
+    """
+    for gp, q in _answers(o, r):
+        problem = _elsewhere(q) if q & Q_CPU_READ else ""
+        if problem:
+            return f"{problem}: {place(gp)} of process {o.proc} (query {q:#x}, beside others)"
+    return _cut(o, r)
+
+
+def check(space: Space, o: Op, r: OpResult) -> str:
+    """What is wrong with the answer to a QUERY when nothing else runs, or an empty string."""
+    if _cut(o, r):
+        return _cut(o, r)
+    proc = space.procs[o.proc]
+    for gp, q in _answers(o, r):
         vma = proc.find(gp)
         prot = vma.prot if vma else 0
         problem = ""
@@ -48,10 +84,8 @@ def check(space: Space, o: Op, r: OpResult) -> str:
                 problem = "the GPU may write a page of a read-only mapping"
             elif q & Q_GPU_WRITE and not q & Q_CPU_WRITE and not _taken_along(proc, vma, q):
                 problem = "the GPU may write a page that the CPU may only read"
-            elif q & Q_GPU_VRAM and not q & Q_CPU_DEVICE:
-                problem = "the GPU maps VRAM, but the page does not live there"
-            elif q & Q_CPU_DEVICE and not q & Q_GPU_VRAM:
-                problem = "the GPU maps system memory, but the page lives in VRAM"
+            elif _elsewhere(q):
+                problem = _elsewhere(q)
             elif _shared_atomics(proc, vma, q):
                 problem = "the GPU may do atomics on a page that is not exclusively its own"
         if not problem and q & Q_CPU_DEVICE and vma is not None and vma.kind in SHARED:

@@ -234,6 +234,8 @@ class Checker:
                 meeting.copy(i, o, r, seq)
             else:
                 self.status(i, o, r, True)
+                if o.op == OpKind.QUERY and (bad := mapping.check_racing(o, r)):
+                    raise Contradiction(i, bad)
                 structural.append(o)
         meeting.finish()
         policies = [o.proc for o in structural if o.op == OpKind.POLICY]
