@@ -106,9 +106,7 @@ CHANGES = (OpKind.MPROTECT, OpKind.MUNMAP, OpKind.MADVISE, OpKind.MREMAP, OpKind
 #: pass the points, and those seldom; a page is freed often.
 AIMED = {
     "close": Aim(("release_before_remove", "svm_closing_invalidate"), 0.4, RARE_DELAYS),
-    "query": Aim(
-        ("query_before_walk", "query_after_walk"), 0.3, ((1000, 1000), (3000, 700), (8000, 500))
-    ),
+    "query": Aim(("query_before_walk", "query_after_walk"), 0.2, ((1000, 1000), (3000, 500))),
     "exclusive": Aim(("exclusive_before_revoke",), 0.4, ((1000, 1000), (3000, 700), (8000, 500))),
     "copy": Aim(("ce_before_run",), 0.06, ((500, 1000), (2000, 300))),
     "claim": Aim(("exclusive_before_map",), 0.3, ((1000, 1000), (3000, 1000))),

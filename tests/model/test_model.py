@@ -266,7 +266,7 @@ def test_nobody_closes_under_a_query() -> None:
 
 def test_narrow_races_are_generated() -> None:
     """A close beside mm operations, queries beside anything, exclusive pages taken back while
-    they go, and lazily freed pages that are written before they (perhaps) move."""
+    they go, and lazily freed pages that are written, where they were or in VRAM, and paged out."""
     seen: Counter[str] = Counter()
     for seed in range(80):
         ops = example(seed).ops
@@ -280,9 +280,14 @@ def test_narrow_races_are_generated() -> None:
                 seen["query"] += 1
             if o.op in (OpKind.MADVISE, OpKind.MUNMAP) and beside == {OpKind.CPU_ACCESS}:
                 seen["revoke"] += i > 2 and any(n.op == OpKind.POLICY for n in ops[i - 6 : i])
-            if o.op == OpKind.MADVISE and o.a == Advice.FREE and i + 4 < len(ops):
-                kinds = [n.op for n in ops[i + 1 : i + 5]]
-                seen["lazyfree"] += kinds == [
-                    OpKind.CPU_ACCESS, OpKind.MIGRATE, OpKind.MADVISE, OpKind.CPU_ACCESS,
-                ]  # fmt: skip
-    assert min(seen[what] for what in ("close", "query", "revoke", "lazyfree")) > 8, seen
+            if o.op == OpKind.MADVISE and o.a == Advice.FREE:
+                kinds = [n.op for n in ops[i + 1 : i + 6]]
+                for who, written in (("cpu", OpKind.CPU_ACCESS), ("gpu", OpKind.GPU_ACCESS)):
+                    out = [OpKind.MADVISE, OpKind.CPU_ACCESS]
+                    seen[f"{who} in place"] += kinds[:3] == [written, *out]
+                    moved = [written, OpKind.MIGRATE]
+                    if who == "gpu":
+                        moved.reverse()
+                    seen[f"{who} in VRAM"] += kinds == [*moved, OpKind.MIGRATE, *out]
+    assert len(seen) == 7
+    assert min(seen.values()) > 4, seen
