@@ -383,9 +383,11 @@ class Campaign:
         self.note(self.tally, f"violation in example {index}: {first.message}")
         small = self._shrink(target, p, env, first)
         if not small.rate and example.before is not None:
-            # Some mistakes show when the next program starts (an ASID that is used again).
+            # Some mistakes show when the next program starts (an ASID that is used again), or
+            # when the driver is unbound after it.
             self.note(self.tally, "not seen again: the example before is tried")
-            p, env, index = example.before.program, example.before.env, example.before.index
+            p, index = example.before.program, example.before.index
+            env = replace(example.before.env, rebind=example.before.env.rebind or env.rebind)
             small = self._shrink(target, p, env, replace(first, op=-1))
         self._looks_since = time.monotonic()
         self.tally.shrunk_s += self._looks_since - found

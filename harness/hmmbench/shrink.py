@@ -101,7 +101,7 @@ class Shrinker:
         settle_ms = self.program.settle_ms
         if self.violation.oracle in ("leak", "progress", *AT_ONCE):
             self.program.settle_ms = min(settle_ms, LEAK_MS)
-        if self.violation.oracle in AT_ONCE:
+        if self.violation.oracle in (*AT_ONCE, "kernel"):
             self._shorten()
         found = self._smallest(hang)
         found.program.timeout_ms, found.program.settle_ms = TIMEOUT_MS, settle_ms
@@ -149,7 +149,7 @@ class Shrinker:
         return self._best(rate)
 
     def _shorten(self) -> None:
-        """A driver that the device complains of often hangs afterwards: no longer than needed."""
+        """A driver that device or kernel complain of often hangs then: no longer than needed."""
         for wait_ms in SHORT_MS:
             self.program.timeout_ms = wait_ms
             if self._rate(self.program, self.environment, 4) >= OFTEN:

@@ -115,6 +115,41 @@ def test_a_mistake_that_shows_one_example_late(tmp_path: Path) -> None:
     assert replay(Late(), recipe).found
 
 
+class Remainder(FakeTarget):
+    """What a closed GPU leaves behind is seen when the driver is unbound, however much later."""
+
+    left = False
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        self.left |= any(o.op == OpKind.CLOSE_GPU for o in program.ops)
+        if self.left and environment.rebind:
+            done.violations.append(Violation("leak", "the driver was unbound and left something"))
+        return done
+
+    def renew(self) -> None:
+        self.left = False
+
+
+def test_what_shows_at_the_unbinding_is_of_the_example_before(tmp_path: Path) -> None:
+    for seed in range(60):
+        target = FakeTarget()
+        Campaign(target, tmp_path, seed=seed, examples=8).run()
+        closes = [
+            any(o.op == OpKind.CLOSE_GPU for o in Program.decode(p).ops) for p in target.programs
+        ]
+        if closes[6] and not closes[7]:
+            break
+    assert target.environments[7].rebind
+    tally = Campaign(Remainder(), tmp_path, seed=seed, examples=9, shrink_s=10).run()
+    (finding,) = tally.findings
+    recipe = Recipe.read(finding.recipe)
+    assert recipe.environment.rebind
+    assert OpKind.CLOSE_GPU in [o.op for o in recipe.program.ops]
+    assert len(recipe.program.ops) <= 2
+    assert replay(Remainder(), recipe).found
+
+
 def test_several_machines_share_the_examples(tmp_path: Path) -> None:
     """Each example runs once, on one machine, whatever their speed; none is made otherwise."""
 
