@@ -268,7 +268,7 @@ def test_narrow_races_are_generated() -> None:
     """A close beside mm operations, queries beside anything, exclusive pages taken back while
     they go, and lazily freed pages that are written, where they were or in VRAM, and paged out."""
     seen: Counter[str] = Counter()
-    for seed in range(80):
+    for seed in range(160):
         ops = example(seed).ops
         for i, o in enumerate(ops):
             beside = {
@@ -290,4 +290,5 @@ def test_narrow_races_are_generated() -> None:
                         moved.reverse()
                     seen[f"{who} in VRAM"] += kinds == [*moved, OpKind.MIGRATE, *out]
     assert len(seen) == 7
-    assert min(seen.values()) > 4, seen
+    assert min(seen[what] for what in ("close", "query", "revoke")) > 16, seen
+    assert min(seen.values()) > 8, seen

@@ -68,8 +68,8 @@ def check_racing(o: Op, r: OpResult) -> str:
 
 def check(space: Space, o: Op, r: OpResult) -> str:
     """What is wrong with the answer to a QUERY when nothing else runs, or an empty string."""
-    if _cut(o, r):
-        return _cut(o, r)
+    if cut := _cut(o, r):
+        return cut
     proc = space.procs[o.proc]
     for gp, q in _answers(o, r):
         vma = proc.find(gp)
@@ -84,8 +84,8 @@ def check(space: Space, o: Op, r: OpResult) -> str:
                 problem = "the GPU may write a page of a read-only mapping"
             elif q & Q_GPU_WRITE and not q & Q_CPU_WRITE and not _taken_along(proc, vma, q):
                 problem = "the GPU may write a page that the CPU may only read"
-            elif _elsewhere(q):
-                problem = _elsewhere(q)
+            elif elsewhere := _elsewhere(q):
+                problem = elsewhere
             elif _shared_atomics(proc, vma, q):
                 problem = "the GPU may do atomics on a page that is not exclusively its own"
         if not problem and q & Q_CPU_DEVICE and vma is not None and vma.kind in SHARED:
