@@ -187,6 +187,14 @@ vm_fault_t hg_migrate_to_ram(struct vm_fault *vmf)
 		around = vmf->pte ? 1 : HG_CHUNK_PAGES;
 		if (!vmf->pte)
 			args.flags |= HG_SELECT_COMPOUND;
+		/*
+		 * After a split the fault's reference and lock are the first page's,
+		 * and the kernel takes others for the fault's own page (7.3:
+		 * migrate_vma_split_folio()), which MADV_DONTNEED may have freed by
+		 * then.  Named as the fault's page, the first one keeps both.
+		 */
+		vmf->page = folio_page(page_folio(vmf->page), 0);
+		args.fault_page = vmf->page;
 	}
 	buf = hg_migrate_buf_alloc(around);
 	if (!buf) {

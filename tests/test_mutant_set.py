@@ -107,7 +107,7 @@ def test_head(tmp_path: Path) -> None:
     assert m.file == "guest-driver/x.c"
     assert not m.debug
     assert not m.coherent
-    m = _parse(tmp_path, HEAD + "Kernel: debug\nDevice: coherent\n" + DIFF)
+    m = _parse(tmp_path, HEAD + "Kernel: latest debug\nDevice: coherent\n" + DIFF)
     assert m.debug
     assert m.coherent
     assert m.request().kernel_debug
@@ -123,7 +123,7 @@ def test_head(tmp_path: Path) -> None:
         (HEAD.replace("Source: a source\n", "") + DIFF, "no Source"),
         (HEAD + "Class: again\n" + DIFF, "Class is given twice"),
         (HEAD + "Kind: unknown\n" + DIFF, "not understood.*Kind"),
-        (HEAD + "Kernel: fast\n" + DIFF, "Kernel can only be debug"),
+        (HEAD + "Kernel: fast\n" + DIFF, "Kernel is lts or latest"),
         (HEAD + "Device: large\n" + DIFF, "Device can only be coherent"),
         (HEAD.replace("What it breaks.", "") + DIFF, "sentence of prose"),
     ],

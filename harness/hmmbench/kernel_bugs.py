@@ -18,7 +18,6 @@ Then, after an empty line, diffs of C sources of the kernel, -p1.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +26,9 @@ from hmmbench import paths
 from hmmbench.build import BuildRequest
 from hmmbench.build.kernel_patch import files
 from hmmbench.errors import UsageError
-from hmmbench.mutants import Mutant, read_head
+from hmmbench.mutants import Mutant, kernel_of, read_head
 
 _NEEDED = ("Class", "Row", "Subject", "Made")
-_KERNEL = re.compile(r"(lts|latest)( debug)?")
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,6 @@ class KernelBug(Mutant):
 
     row: int
     made: str
-    kernel: str = "lts"
 
     def request(self) -> BuildRequest:
         return BuildRequest(
@@ -60,14 +57,13 @@ def parse(path: Path) -> KernelBug:
     prose, fields = read_head(
         path, path.read_text().split("\n--- a/", 1)[0], _NEEDED, ("CVE", "Kernel", "Equivalent")
     )
-    kernel = _KERNEL.fullmatch(fields.get("Kernel", "lts"))
-    if kernel is None or not fields["Row"].isdigit():
-        raise UsageError(f"{path}: Kernel is lts or latest, and perhaps debug; Row is a number")
+    if not fields["Row"].isdigit():
+        raise UsageError(f"{path}: Row is a number")
     cve = f" ({fields['CVE']})" if "CVE" in fields else ""
     return KernelBug(
         path.stem, path, prose, fields["Class"], fields["Subject"] + cve,
-        fields.get("Equivalent", ""), touched[0], bool(kernel[2]), False, int(fields["Row"]),
-        " ".join(fields["Made"].split()), kernel[1],
+        fields.get("Equivalent", ""), touched[0], *kernel_of(path, fields), False,
+        int(fields["Row"]), " ".join(fields["Made"].split()),
     )  # fmt: skip
 
 

@@ -5,7 +5,8 @@ A patch (tests/mutants/NAME.patch) begins with a sentence of prose, an empty lin
 
     Class: the class of bug it stands for, a few words
     Source: where such a bug was made, or which list asks for it
-    Kernel: debug, if only a sanitised kernel can see the fault (memory that is used
+    Kernel: the kernel it is tried in: "lts" (the default) or "latest", if only that has what
+      it needs; then "debug" if only a sanitised kernel can see the fault (memory that is used
       after it was freed, a mapping that is never given back)
     Device: coherent, if it needs VRAM that CPUs use as memory
     Equivalent: only if no behaviour differs: the proof.  More lines are indented
@@ -26,6 +27,7 @@ from hmmbench.build import BuildRequest
 from hmmbench.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_KERNEL = re.compile(r"(lts|latest)( debug)?")
 _FIELD = re.compile(r"(\w+): (\S.*)")
 _FILE = re.compile(r"--- a/(guest-driver/[\w./-]+)\n\+\+\+ b/(guest-driver/[\w./-]+)\n")
 
@@ -41,12 +43,15 @@ class Mutant:
     source: str
     proof: str
     file: str
+    kernel: str
     debug: bool
     coherent: bool
 
     def request(self) -> BuildRequest:
         """What to build."""
-        return BuildRequest(driver_patches=(self.path,), kernel_debug=self.debug)
+        return BuildRequest(
+            kernel=self.kernel, kernel_debug=self.debug, driver_patches=(self.path,)
+        )
 
     def argv(self) -> list[str]:
         """The arguments with which `hmmbench mutants` runs this one alone."""
@@ -87,6 +92,14 @@ def read_head(
     return prose.strip(), fields
 
 
+def kernel_of(path: Path, fields: dict[str, str]) -> tuple[str, bool]:
+    """Which kernel the head asks for, and whether with sanitisers."""
+    match = _KERNEL.fullmatch(fields.get("Kernel", "lts"))
+    if match is None:
+        raise UsageError(f"{path}: Kernel is lts or latest, and perhaps debug")
+    return match[1], bool(match[2])
+
+
 def parse(path: Path) -> Mutant:
     """Raises UsageError with what is wrong with the head."""
     try:
@@ -99,12 +112,11 @@ def parse(path: Path) -> Mutant:
     prose, fields = read_head(
         path, text[: place.start()], ("Class", "Source"), ("Kernel", "Device", "Equivalent")
     )
-    for name, value in (("Kernel", "debug"), ("Device", "coherent")):
-        if fields.get(name, value) != value:
-            raise UsageError(f"{path}: {name} can only be {value}")
+    if fields.get("Device", "coherent") != "coherent":
+        raise UsageError(f"{path}: Device can only be coherent")
     return Mutant(
         path.stem, path, prose, fields["Class"], fields["Source"],
-        fields.get("Equivalent", ""), place[1], "Kernel" in fields, "Device" in fields,
+        fields.get("Equivalent", ""), place[1], *kernel_of(path, fields), "Device" in fields,
     )  # fmt: skip
 
 
@@ -133,6 +145,7 @@ def table(mutants: Iterable[Mutant]) -> str:
     lines = ["| mutant | class | what it breaks | source |", "|---|---|---|---|"]
     for m in sorted(mutants, key=lambda m: (m.bug_class, m.name)):
         prose = " ".join(m.prose.split()) + (" *Equivalent.*" if m.proof else "")
+        prose += " *Newest kernel.*" if m.kernel == "latest" else ""
         prose += " *Sanitised kernel.*" if m.debug else ""
         prose += " *Coherent memory.*" if m.coherent else ""
         cells = (m.name, m.bug_class, prose, m.source)

@@ -178,13 +178,14 @@ def run_hmm_tests(row: Row, mutant: Mutant, ui: Ui) -> None:
 
 
 def run_sound(
-    ui: Ui, out: Path, *, seed: int, examples: int, shrink_s: float, debug: bool = False,
-    coherent: bool = False,
+    ui: Ui, out: Path, *, seed: int, examples: int, shrink_s: float, kernel: str = "lts",
+    debug: bool = False, coherent: bool = False,
 ) -> Row:  # fmt: skip
     """The control: the driver without a patch, for so many examples."""
-    row = Row(SOUND + "-coherent" * coherent + "-debug" * debug, "no fault")
+    name = SOUND + "-latest" * (kernel == "latest") + "-coherent" * coherent + "-debug" * debug
+    row = Row(name, "no fault")
     least = CONTROL_MIN_DEBUG if debug else CONTROL_MIN
-    request = BuildRequest(kernel_debug=debug)
+    request = BuildRequest(kernel=kernel, kernel_debug=debug)
     _fill(row, request, coherent, ui, out, seed, max(examples, least), None, shrink_s, SOUND)
     return row
 

@@ -111,7 +111,7 @@ AIMED = {
     "copy": Aim(("ce_before_run",), 0.06, ((500, 1000), (2000, 300))),
     "claim": Aim(("exclusive_before_map",), 0.3, ((1000, 1000), (3000, 1000))),
     "move": Aim(("vram_after_free",), 0.06, ((500, 500), (2000, 200))),
-    "stampede": Aim(("svm_before_invalidate",), 0.1, ((500, 1000), (3000, 1000))),
+    "stampede": Aim(("to_ram_entry",), 0.25, ((3000, 1000), (8000, 1000))),
 }
 
 

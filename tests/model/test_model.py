@@ -13,6 +13,7 @@ import pytest
 
 from hmmbench.guest.protocol import (
     F_NOWAIT,
+    HUGE,
     PAGE,
     PROT_RW,
     Acc,
@@ -266,7 +267,8 @@ def test_nobody_closes_under_a_query() -> None:
 
 def test_narrow_races_are_generated() -> None:
     """A close beside mm operations, queries beside anything, exclusive pages taken back while
-    they go, and lazily freed pages that are written, where they were or in VRAM, and paged out."""
+    they go, 2 MiB in VRAM given up in pieces while a CPU wants one, and lazily freed pages that
+    are written, where they were or in VRAM, and paged out."""
     seen: Counter[str] = Counter()
     for seed in range(160):
         ops = example(seed).ops
@@ -280,6 +282,9 @@ def test_narrow_races_are_generated() -> None:
                 seen["query"] += 1
             if o.op in (OpKind.MADVISE, OpKind.MUNMAP) and beside == {OpKind.CPU_ACCESS}:
                 seen["revoke"] += i > 2 and any(n.op == OpKind.POLICY for n in ops[i - 6 : i])
+            if o.op == OpKind.MADVISE and o.a == Advice.DONTNEED and o.actor == 0:
+                whole = any(n.op == OpKind.MIGRATE and n.len == HUGE for n in ops[:i])
+                seen["tear"] += whole and beside == {OpKind.CPU_ACCESS}
             if o.op == OpKind.MADVISE and o.a == Advice.FREE:
                 kinds = [n.op for n in ops[i + 1 : i + 6]]
                 for who, written in (("cpu", OpKind.CPU_ACCESS), ("gpu", OpKind.GPU_ACCESS)):
@@ -289,6 +294,6 @@ def test_narrow_races_are_generated() -> None:
                     if who == "gpu":
                         moved.reverse()
                     seen[f"{who} in VRAM"] += kinds == [*moved, OpKind.MIGRATE, *out]
-    assert len(seen) == 7
-    assert min(seen[what] for what in ("close", "query", "revoke")) > 16, seen
+    assert len(seen) == 8
+    assert min(seen[what] for what in ("close", "query", "revoke", "tear")) > 16, seen
     assert min(seen.values()) > 8, seen

@@ -126,12 +126,13 @@ def _run(
             more=["--hmm-tests"] if hmm_tests else [],
         )  # fmt: skip
     if control:
-        machines = {m.name: (m.debug, m.coherent) for m in chosen}
-        for debug, coherent in sorted(set(machines.values())):
-            rows = [r for r in result.having(KILLED) if machines[r.name] == (debug, coherent)]
+        machines = {m.name: (m.kernel, m.debug, m.coherent) for m in chosen}
+        for kernel, debug, coherent in sorted(set(machines.values())):
+            wanted = (kernel, debug, coherent)
+            rows = [r for r in result.having(KILLED) if machines[r.name] == wanted]
             row = run_sound(
                 ui, out, seed=result.seed, examples=max((r.examples for r in rows), default=0),
-                shrink_s=shrink, debug=debug, coherent=coherent,
+                shrink_s=shrink, kernel=kernel, debug=debug, coherent=coherent,
             )  # fmt: skip
             result.controls.append(row)
             _show(row)

@@ -39,6 +39,7 @@ from hmmbench.guest.protocol import (
 from hmmbench.model.admit import GLOBAL_REGION, STACK_REGION, Admission, end_nowait
 from hmmbench.model.space import (
     FILE,
+    HUGE_PAGES,
     HUGETLB,
     REGION_PAGES,
     REGION_SHIFT,
@@ -662,11 +663,49 @@ def _stampede(g: Generator, proc: Process) -> list[Op]:
     return out
 
 
+def _tear(g: Generator, proc: Process, first: int) -> list[Op]:
+    """2 MiB in VRAM, which a CPU has mapped page by page, are split because one is touched, while
+    another thread gives them up."""
+    rng = g.rng
+    g.first([g.ranged(OpKind.MIGRATE, proc, first, first + HUGE_PAGES, arg=MIGRATE_DEVICE)])
+    gp = first + rng.choice((0, 1, 2, rng.randrange(HUGE_PAGES), HUGE_PAGES - 1))
+    if rng.random() < 0.7:
+        g.first([g.ranged(OpKind.MADVISE, proc, gp, gp + 1, a=Advice.NOHUGEPAGE)])
+    else:
+        for prot in (PROT_READ, PROT_RW):
+            g.first([g.ranged(OpKind.MPROTECT, proc, gp, gp + 1, a=prot)])
+    out = []
+    for actor in (1, 2)[: rng.choice((1, 2))]:
+        near = min(max(gp + rng.choice((0, 0, 1, -1)), first), first + HUGE_PAGES - 1)
+        vma = proc.find(near)
+        if vma is not None:
+            out.append(_touch(g, proc, vma, near, near + 1, rng.choice((Acc.READ, Acc.WRITE))))
+            out[-1].actor = actor
+    for _ in range(rng.choice((1, 2))):
+        if rng.random() < 0.5:
+            out.append(Op(OpKind.SLEEP, proc.number, a=rng.choice((50, 200, 1000))))
+        start = rng.choice((first, gp))
+        out.append(g.ranged(OpKind.MADVISE, proc, start, first + HUGE_PAGES, a=Advice.DONTNEED))
+    return out
+
+
+def _huge(proc: Process) -> list[int]:
+    """First pages of 2 MiB each that lie whole in private anonymous memory."""
+    return [
+        first for v in _writable(proc)
+        for first in range(-(-v.start // HUGE_PAGES) * HUGE_PAGES, v.end, HUGE_PAGES)
+        if first + HUGE_PAGES <= v.end
+    ]  # fmt: skip
+
+
 def _race(g: Generator, proc: Process) -> list[Op]:
     """Several actors on the same few words at once."""
     rng = g.rng
-    if rng.random() < 0.1 and _writable(proc):
+    r = rng.random()
+    if r < 0.1 and _writable(proc):
         return _stampede(g, proc)
+    if r > 0.9 and _huge(proc):
+        return _tear(g, proc, rng.choice(_huge(proc)))
     usable = [v for v in proc.vmas if v.prot == PROT_RW] or _usable(proc)
     vma = rng.choice(usable)
     pages = [g.page_of(vma) for _ in range(rng.choice((1, 1, 2, 3)))]
