@@ -70,6 +70,30 @@ def test_user_tree_is_copied_and_left_alone(user_tree: Path, tmp_path: Path) -> 
     assert "source hmm-gpu/Kconfig" in (copy / "hw/misc/Kconfig").read_text()
 
 
+def test_our_patch_goes_where_it_fits_and_once(user_tree: Path) -> None:
+    assert not qemu_build.mend(user_tree), "a tree without that file"
+    path = user_tree / "system/physmem.c"
+    path.parent.mkdir()
+    path.write_text("another QEMU\n")
+    assert not qemu_build.mend(user_tree)
+    assert path.read_text() == "another QEMU\n"
+    # As much of the file as the patch has: its lines before, at their places.
+    lines = []
+    for line in qemu_build.MENDED.read_text().partition("\n@@")[2].split("\n")[:-1]:
+        if " @@" in line:
+            start = int(line.split("-")[1].split(",")[0])
+            lines += ["" for _ in range(start - 1 - len(lines))]
+        elif line[:1] in (" ", "-"):
+            lines.append(line[1:])
+    path.write_text("\n".join(lines) + "\n")
+    os.utime(path, (1000, 1000))
+    for _ in range(2):
+        assert qemu_build.mend(user_tree)
+        assert path.read_text().count("tcg_view") == 7
+        assert path.stat().st_mtime == 1000
+    assert [p.name for p in path.parent.iterdir()] == ["physmem.c"]
+
+
 def test_not_a_qemu_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HMMBENCH_CACHE", str(tmp_path / "cache"))
     with pytest.raises(UsageError, match="not a QEMU source tree"):
