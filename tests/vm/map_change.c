@@ -28,7 +28,7 @@ static void *taker(void *unused)
 
 	CHECK(page != MAP_FAILED);
 	while (!done) {
-		*(volatile char *)page = 1;
+		atomic_store((_Atomic char *)page, 1);
 		CHECK(!madvise(page, 4096, MADV_DONTNEED));
 	}
 	return unused;

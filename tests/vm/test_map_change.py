@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A change of the memory map, as an unplug makes it, does not cost the other CPU an access.
 
-QEMU as it is ends itself here, two times of three, or its guest stands still for want of an interrupt: see
-tcg-memory-map.patch in harness/hmmbench/build/qemu/.
+QEMU as it is ends itself here, two times of three, or its guest stands still for want of an
+interrupt: see tcg-memory-map.patch in harness/hmmbench/build/qemu/.
 """
 
 from __future__ import annotations

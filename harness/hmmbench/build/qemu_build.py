@@ -211,7 +211,7 @@ def mend(tree: Path) -> bool:
     if not path.is_file():
         return False
     command = ["patch", "-p1", "--force", "--silent", "--no-backup-if-mismatch", "-r", "-", "-i",
-               MENDED]  # fmt: skip
+               str(MENDED)]  # fmt: skip
 
     def fits(how: str) -> bool:
         tried = [*command, "--dry-run", "--fuzz=0", how]
