@@ -29,6 +29,7 @@ struct delay_point {
 	u32 usec;
 	u32 permille;
 	u32 nth;
+	u32 times;
 	u32 until;
 	atomic_t rng;
 	atomic_long_t hits;
@@ -102,9 +103,13 @@ void __hg_delay(enum hg_delay point, bool may_sleep)
 {
 	struct delay_point *p = &points[point];
 	u32 usec = READ_ONCE(p->usec), nth = READ_ONCE(p->nth), until = READ_ONCE(p->until);
+	u32 times = READ_ONCE(p->times);
 	long passed = atomic_long_inc_return(&p->passed);
 
 	if (!usec || (nth && passed != nth))
+		return;
+	/* some more may come in at once */
+	if (times && atomic_long_read(&p->hits) >= times)
 		return;
 	if (READ_ONCE(p->permille) < 1000 && next_random(p) % 1000 >= READ_ONCE(p->permille))
 		return;
@@ -190,10 +195,11 @@ static char *next_word(char **line)
 /**
  * hg_delay_set() - take one line of settings
  * @hdev: whose counters "until dev_..." means
- * @line: "NAME [at N | until OTHER] USEC [PERMILLE [SEED]]" or "clear";
+ * @line: "NAME [at N | until OTHER] USEC [PERMILLE [SEED [TIMES]]]" or "clear";
  *	changed by parsing
  *
- * at N waits at the Nth passage alone, counted since "clear".  until OTHER
+ * at N waits at the Nth passage alone, counted since "clear"; TIMES: no more
+ * waits than that since then (0: any number).  until OTHER
  * ends the wait when another thread passes OTHER (a point, or "dev_COUNTER":
  * when that counter of the device rises), after USEC at the latest.
  *
@@ -201,7 +207,7 @@ static char *next_word(char **line)
  */
 int hg_delay_set(struct hg_device *hdev, char *line)
 {
-	u32 v[3] = { 0, 1000, 1 }, nth = 0;
+	u32 v[4] = { 0, 1000, 1, 0 }, nth = 0;
 	int point, until = HG_UNTIL_NONE;
 	unsigned int n = 0;
 	char *tok;
@@ -238,6 +244,7 @@ int hg_delay_set(struct hg_device *hdev, char *line)
 	rcu_assign_pointer(watched, hdev);
 	WRITE_ONCE(points[point].nth, nth);
 	WRITE_ONCE(points[point].until, until);
+	WRITE_ONCE(points[point].times, v[3]);
 	WRITE_ONCE(points[point].permille, v[1]);
 	/* xorshift must not start at 0; the name makes equal seeds differ */
 	atomic_set(&points[point].rng, (v[2] * 2654435761u + point * 40503u) | 1);

@@ -9,12 +9,14 @@ import pytest
 
 from hmmbench.guest.protocol import POLICY_EXCLUSIVE, Op, OpKind, Program
 from hmmbench.page.build import _delay
+from hmmbench.recipe import Environment
 from hmmbench.schedule import (
     AIMED,
     EVENTS,
     EXCLUSIVE,
     SCHEDULES,
     SHARE,
+    WAITS_US,
     Pairs,
     Pct,
     Point,
@@ -116,10 +118,22 @@ def test_pairs_comes_back_to_what_was_not_met() -> None:
 
 def test_a_point_that_is_passed_seldom_waits_each_time() -> None:
     for line in (x for n in range(200) for x in Random(POINTS, 1.0).choose(random.Random(n))):
-        name, us, permille, _ = line.split()
+        name, us, permille, *_ = line.split()
         if name == "release_begin":
             assert permille == "1000"
             assert int(us) >= 3000
+
+
+@pytest.mark.parametrize("what", ["random", "pairs"])
+def test_no_point_stands_still_for_longer_than_a_program_may(what: str) -> None:
+    """A MADV_PAGEOUT passed exclusive_before_revoke 2000 times (kernel latest, seed 609)."""
+    schedule = SCHEDULES[what](POINTS)
+    schedule.share = 1.0
+    for n in range(200):
+        for line in schedule.delays(random.Random(n), CLOSING):
+            us, *_, times = (int(word) for word in line.split() if word.isdigit())
+            assert 0 < us * times <= WAITS_US
+            assert Environment((line,)).counted
 
 
 CLOSING = Program([Op(OpKind.CLOSE_GPU), Op(OpKind.MADVISE, actor=1)])

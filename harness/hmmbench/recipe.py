@@ -38,15 +38,18 @@ from hmmbench.oracle.mirror import MODES
 
 VERSION = 1
 
+#: A line of delays with all of USEC, PERMILLE, SEED and TIMES has so many.
+NUMBERS = 4
+
 
 @dataclass(frozen=True)
 class Environment:
     """What surrounds a program: widened races in the driver, misbehaviour of the device.
 
     `delays`: lines for the driver's debugfs file ("NAME [at N | until OTHER] USEC [PERMILLE
-    [SEED]]"); `inject`: rules of the device (docs/device.md); `audit`: the device's mirror audit
-    (docs/audit.md); `rebind`: after the program the driver is unbound and bound again; `vram`:
-    pages of VRAM that the driver may use (None: all).
+    [SEED [TIMES]]]"); `inject`: rules of the device (docs/device.md); `audit`: the device's mirror
+    audit (docs/audit.md); `rebind`: after the program the driver is unbound and bound again;
+    `vram`: pages of VRAM that the driver may use (None: all).
     """
 
     delays: tuple[str, ...] = ()
@@ -58,7 +61,10 @@ class Environment:
     @property
     def counted(self) -> bool:
         """Something in it counts from when it was set: it is set again for each execution."""
-        return any(" at " in x for x in self.delays) or any("count=" in x for x in self.inject)
+        return any(
+            " at " in x or sum(word.isdigit() for word in x.split()) == NUMBERS
+            for x in self.delays
+        ) or any("count=" in x for x in self.inject)
 
 
 @dataclass

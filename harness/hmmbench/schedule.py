@@ -42,6 +42,9 @@ EXCLUSIVE = ("exclusive_before_entry", "exclusive_before_map")
 #: at each passage would make an example take seconds.
 DELAYS = ((500, 1000), (3000, 300), (8000, 100))
 
+#: Microseconds that a point may wait in all in an example.
+WAITS_US = 1_000_000
+
 #: Points passed a few times in an example, when a file is closed or a job fails: these wait each
 #: time.
 RARE = (
@@ -140,6 +143,12 @@ def races(program: Program) -> set[str]:
     return found
 
 
+def wait(name: str, us: int, permille: int, seed: int) -> str:
+    """A line for the driver's file.  One operation may pass a point a thousand times: were it to
+    wait each time, a program that is sound would stand still for longer than it may."""
+    return f"{name} {us} {permille} {seed} {WAITS_US // us}"
+
+
 def parse(text: str) -> list[Point]:
     """The driver's file `delays`."""
     out = []
@@ -188,7 +197,7 @@ class Random(Schedule):
             apt = [n for n in aim.points if n in self.points and n not in names]
             if apt and rng.random() < aim.share:
                 us, permille = rng.choice(aim.waits)
-                lines += tuple(f"{n} {us} {permille} {rng.randrange(1, 1 << 16)}" for n in apt)
+                lines += tuple(wait(n, us, permille, rng.randrange(1, 1 << 16)) for n in apt)
         return lines
 
     def choose(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
@@ -198,7 +207,7 @@ class Random(Schedule):
         if favourites and rng.random() < FAVOURED:
             names = [rng.choice(favourites)]
         return tuple(
-            f"{name} {us} {permille} {rng.randrange(1, 1 << 16)}"
+            wait(name, us, permille, rng.randrange(1, 1 << 16))
             for name in names
             for us, permille in (rng.choice(RARE_DELAYS if name in RARE else DELAYS),)
         )
@@ -246,7 +255,9 @@ class Pairs(Schedule):
         )
         self._tried[first, second] += 1
         return (
-            f"{first} until {second} {PAIR_US} {PAIR_PERMILLE} {rng.randrange(1, 1 << 16)}",
+            wait(
+                f"{first} until {second}", PAIR_US, PAIR_PERMILLE, rng.randrange(1, 1 << 16)
+            ),
         )
 
     def learn(self, lines: Iterable[str], points: Sequence[Point]) -> None:

@@ -19,6 +19,7 @@ from hmmbench.model.admit import normalise
 from hmmbench.model.space import HUGE_PAGES, gp_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
+from hmmbench.schedule import wait
 from hmmbench.target import Outcome, Target, run
 
 #: Executions with which the failure rate of the first program is measured.
@@ -176,13 +177,13 @@ class Shrinker:
         here = self.environment
         names = [d.split()[0] for d in here.delays]
         if names:
-            yield replace(here, delays=tuple(f"{n} {WIDE_US} 1000 1" for n in names))
+            yield replace(here, delays=tuple(wait(n, WIDE_US, 1000, 1) for n in names))
         for n in names if len(names) > 1 else []:
-            yield replace(here, delays=(f"{n} {WIDE_US} 1000 1",))
+            yield replace(here, delays=(wait(n, WIDE_US, 1000, 1),))
         others = [n for n in self.delays if n not in names]
         # What was chosen for a reason by the caller comes first.
         for n in others:
-            yield replace(here, delays=(f"{n} {WIDE_US} 1000 1",))
+            yield replace(here, delays=(wait(n, WIDE_US, 1000, 1),))
 
     def _best(self, first_rate: float) -> Shrunk:
         """The smallest accepted program that fails often enough to be repeated."""

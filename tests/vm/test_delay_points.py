@@ -45,6 +45,10 @@ def test_points(spec: MachineSpec) -> None:
             # Counted afresh for each execution: a replay waits at the same passage again.
             once = _point(target, program, Environment(("svm_after_range_fault at 1 2000",)))
             assert (once.hits, once.met) == (1, 0)
+        # So often and no more, each time.
+        for _ in range(2):
+            few = _point(target, program, Environment(("svm_before_invalidate 100 1000 1 2",)))
+            assert few.hits == 2 < few.passed
         never = Environment(("fault_before_replay until evict_after_setup 2000",))
         alone = _point(target, program, never)
         assert alone.hits

@@ -219,7 +219,7 @@ def _finding(number: int, f: Finding, options: Sequence[str]) -> dict[str, Any]:
 
 
 def _delay(line: str) -> str:
-    """ "NAME [at N | until OTHER] USEC [PERMILLE [SEED]]" in words."""
+    """ "NAME [at N | until OTHER] USEC [PERMILLE [SEED [TIMES]]]" in words."""
     name, *rest = line.split()
     when, limit = "", ""
     if rest[0] == "at":
@@ -228,7 +228,8 @@ def _delay(line: str) -> str:
         when, limit = f", until {rest[1]} comes", " at most"
     usec, *share = rest[2:] if when else rest
     often = f", in {int(share[0]) / 10:g} % of passages" if share and share[0].isdigit() else ""
-    return f"{name}: {usec} \N{MICRO SIGN}s{limit}{when}{often}"
+    times = f", {share[2]} times at most" if len(share) > 2 else ""
+    return f"{name}: {usec} \N{MICRO SIGN}s{limit}{when}{often}{times}"
 
 
 def _pages(portrait: Portrait | None) -> list[dict[str, str]]:
