@@ -73,7 +73,7 @@ static int fault_in(struct hg_svm *svm, unsigned long addr)
 
 	range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
 	mmap_read_lock(svm->mm);
-	ret = hmm_range_fault(&range);
+	ret = hg_range_fault(svm, &range, range.default_flags);
 	mmap_read_unlock(svm->mm);
 	return ret == -EBUSY ? 0 : ret;
 }

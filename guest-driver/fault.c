@@ -372,7 +372,7 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 	if (range.end > hg_bo_start())
 		return -EFAULT;
 	range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
-	ret = hmm_range_fault(&range);
+	ret = hg_range_fault(svm, &range, range.default_flags);
 	if (ret || !write || pfn & HMM_PFN_WRITE)
 		return ret;
 	/* see hg_svm_map_window() */

@@ -567,6 +567,7 @@ struct hg_svm *hg_svm_create(struct hg_device *hdev);
 void hg_svm_destroy(struct hg_svm *svm);
 struct hg_svm *hg_svm_get(struct hg_device *hdev, u32 asid);
 void hg_svm_put(struct hg_svm *svm);
+int hg_range_fault(struct hg_svm *svm, struct hmm_range *range, unsigned long want);
 int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end,
 		      const unsigned long *want, unsigned long *pfns, bool atomic);
 

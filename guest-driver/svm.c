@@ -277,6 +277,33 @@ static int window_break_cow(struct hg_svm *svm, unsigned long start,
 	return found;
 }
 
+/**
+ * hg_range_fault() - hmm_range_fault() that is safe for hugetlb areas
+ * @svm: mirror; its mmap lock is held
+ * @range: as for hmm_range_fault(); of a hugetlb area within one of its pages
+ * @want: what of HMM_PFN_REQ_* the range asks for
+ *
+ * For a huge page that has no page table yet hmm_range_fault() of 6.12 calls the
+ * fault handler with the area's hugetlb lock held (hmm_vma_walk_hole() out of
+ * walk_hugetlb_range(); 7.3 faults outside of the walk), and the handler takes it
+ * again: for ever, if somebody who wants it for writing (MADV_DONTNEED) comes in
+ * between.  So the page is faulted in before; its table stays as the area does.
+ *
+ * Return: as hmm_range_fault().
+ */
+int hg_range_fault(struct hg_svm *svm, struct hmm_range *range, unsigned long want)
+{
+	struct vm_area_struct *vma = vma_lookup(svm->mm, range->start);
+	bool write = want & HMM_PFN_REQ_WRITE;
+
+	if (vma && is_vm_hugetlb_page(vma) && want & HMM_PFN_REQ_FAULT &&
+	    vma->vm_flags & (write ? VM_WRITE : VM_READ) &&
+	    fixup_user_fault(svm->mm, range->start,
+			     FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0), NULL))
+		return -EFAULT;
+	return hmm_range_fault(range);
+}
+
 /*
  * Faults in what @want asks for and reads the CPU's entries, run by run.  A run
  * is a series of pages wanted in the same way: when hmm_range_fault() has to
@@ -285,7 +312,7 @@ static int window_break_cow(struct hg_svm *svm, unsigned long start,
  * huge page of hugetlbfs it looks at the first page's wish alone.)
  * The mmap lock is held for reading.
  */
-static int window_fault(struct hmm_range *window, const unsigned long *want)
+static int window_fault(struct hg_svm *svm, struct hmm_range *window, const unsigned long *want)
 {
 	unsigned long n = (window->end - window->start) >> PAGE_SHIFT, i, j;
 	struct hmm_range run = *window;
@@ -301,7 +328,7 @@ static int window_fault(struct hmm_range *window, const unsigned long *want)
 		run.start = window->start + (i << PAGE_SHIFT);
 		run.end = window->start + (j << PAGE_SHIFT);
 		run.hmm_pfns = window->hmm_pfns + i;
-		ret = hmm_range_fault(&run);
+		ret = hg_range_fault(svm, &run, want[i]);
 	}
 	return ret;
 }
@@ -353,7 +380,7 @@ int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end
 
 		range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
 		mmap_read_lock(svm->mm);
-		ret = window_fault(&range, want);
+		ret = window_fault(svm, &range, want);
 		mmap_read_unlock(svm->mm);
 		if (ret == -EBUSY)
 			continue;
