@@ -14,6 +14,7 @@ from hmmbench.schedule import (
     AIMED,
     EVENTS,
     EXCLUSIVE,
+    IDLE,
     SCHEDULES,
     SHARE,
     WAITS_US,
@@ -127,7 +128,7 @@ def test_a_point_that_is_passed_seldom_waits_each_time() -> None:
 @pytest.mark.parametrize("what", ["random", "pairs"])
 def test_no_point_stands_still_for_longer_than_a_program_may(what: str) -> None:
     """A MADV_PAGEOUT passed exclusive_before_revoke 2000 times (kernel latest, seed 609)."""
-    schedule = SCHEDULES[what](POINTS)
+    schedule = SCHEDULES[what](IDLE)
     schedule.share = 1.0
     for n in range(200):
         for line in schedule.delays(random.Random(n), CLOSING):
