@@ -44,6 +44,9 @@ CONTROL_MIN = 200
 #: The same in the sanitised kernel, which takes many times as long.
 CONTROL_MIN_DEBUG = 40
 
+#: And so many times as long it may take there to make a recipe small.
+DEBUG_SHRINK = 3
+
 #: More examples than any limit of time lets through.
 _UNBOUNDED = 10_000_000
 
@@ -148,6 +151,7 @@ def run_one(
     row = Row(mutant.name, mutant.bug_class, declared=bool(mutant.proof))
     seconds = min(limit_s, EQUIVALENT_S) if mutant.proof else limit_s
     silent = EQUIVALENT if mutant.proof else ALIVE
+    shrink_s *= DEBUG_SHRINK if mutant.debug else 1
     _fill(
         row, mutant.request(), mutant.coherent, ui, out, seed, _UNBOUNDED, seconds, shrink_s, silent
     )

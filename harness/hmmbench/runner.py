@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from hmmbench import interrupt
 from hmmbench.coverage import Coverage
 from hmmbench.evidence import Portrait, portrait
-from hmmbench.guest.protocol import Program
+from hmmbench.guest.protocol import POLICY_MIGRATE, OpKind, Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Recipe
@@ -74,8 +74,9 @@ INJECTIONS = (
 )
 
 #: Share of examples in which VRAM is short, and how many pages it has then: what does not fit
-#: stays where it is, or is moved half.
-VRAM_SHORT = 0.08
+#: stays where it is, or is moved half.  More often where the GPU's faults are to move pages, which
+#: then drive one another out.
+VRAM_SHORT, VRAM_SHORT_AT_FAULTS = 0.08, 0.3
 VRAM_PAGES = (0, 1, 1, 2, 3, 16, 200)
 
 
@@ -278,7 +279,9 @@ class Campaign:
         inject: tuple[str, ...] = ()
         if self.injections and rng.random() < 0.15:
             inject = (rng.choice(self.injections),)
-        vram = rng.choice(VRAM_PAGES) if rng.random() < VRAM_SHORT else None
+        at_faults = any(o.op == OpKind.POLICY and o.arg & POLICY_MIGRATE for o in p.ops)
+        short = rng.random() < (VRAM_SHORT_AT_FAULTS if at_faults else VRAM_SHORT)
+        vram = rng.choice(VRAM_PAGES) if short else None
         return Environment(delays, inject, self.audit, index % REBIND_EACH == REBIND_FIRST, vram)
 
     def _one(self, data: bytes) -> None:

@@ -42,9 +42,14 @@ LEAK_MS = 500
 #: The delay that is tried then (microseconds), and the rate that is good enough.
 WIDE_US = 8000
 ENOUGH = 0.4
+#: Two failures that took longer than this (seconds) are taken for more.
+SLOW_S = 4.0
+#: What gives memory its shape, and jobs theirs.
+SHAPE = frozenset({OpKind.MMAP, OpKind.MUNMAP, OpKind.MREMAP, OpKind.MPROTECT, OpKind.POLICY})
 #: Operations of the processes concerned that bold guesses keep, before the phase that failed.
 GUESSES = (
     frozenset({OpKind.MMAP, OpKind.POLICY}),
+    SHAPE,
     frozenset({OpKind.MMAP, OpKind.POLICY, OpKind.MIGRATE, OpKind.GPU_ACCESS}),
 )
 #: Executions after which what a program uses up has run out (there are 256 address spaces), or a
@@ -260,6 +265,7 @@ class Shrinker:
         return next((v for v in outcome.violations if v.oracle == self.violation.oracle), None)
 
     def _rate(self, program: Program, environment: Environment, times: int) -> float:
+        begun = time.monotonic()
         hits = runs = 0
         for _ in range(times):
             found = self._same(self._execute(program, environment))
@@ -267,7 +273,8 @@ class Shrinker:
             if found is not None:
                 hits += 1
                 self.violation = found
-                if hits >= 4 and hits == runs:
+                slow = time.monotonic() - begun > SLOW_S
+                if hits >= (2 if slow else 4) and hits == runs:
                     break
             if self._late() and runs >= 3:
                 break
@@ -333,16 +340,21 @@ class Shrinker:
             start -= 1
         before, end = ops[:start], ops[start:]
         procs = {o.proc for o in end}
-        births = []
+        births, near = set(), set()
+        # What it names, and what that was before it was moved.
+        named = [pages for o in end for pages in _pages(o)]
         for o in reversed(before):
             if o.op in (OpKind.FORK, OpKind.SPAWN) and o.arg in procs:
-                births.append(id(o))
+                births.add(id(o))
                 procs.add(o.proc)
+            elif o.op in SHAPE and o.proc in procs and _sets(o, named):
+                near.add(id(o))
+                named += _pages(o)
         return any(
-            self._fails(
-                [o for o in before if id(o) in births or (o.proc in procs and o.op in kept)] + end
+            self._fails([o for o in before if id(o) in births | kept] + end)
+            for kept in (
+                near, *({id(o) for o in before if o.proc in procs and o.op in g} for g in GUESSES)
             )
-            for kept in GUESSES
         )
 
     def _near(self) -> bool:
@@ -477,9 +489,18 @@ def _pages(o: Op) -> Iterator[tuple[int, int]]:
             yield gp_of(region, off), gp_of(region, off + length - 1) + 1
 
 
+def _sets(o: Op, named: list[tuple[int, int]]) -> bool:
+    """Whether it is a policy, or shapes some of these pages."""
+    return o.op == OpKind.POLICY or any(_meets(o, *pages) for pages in named)
+
+
+def _meets(o: Op, first: int, end: int) -> bool:
+    return any(a < end and first < b for a, b in _pages(o))
+
+
 def _touching(ops: list[Op], first: int, end: int) -> list[Op]:
     """The phases in which something is done to pages [first, end), and what sets the stage."""
-    phases = {o.phase for o in ops if any(a < end and first < b for a, b in _pages(o))}
+    phases = {o.phase for o in ops if _meets(o, first, end)}
     stage = (OpKind.POLICY, OpKind.FORK, OpKind.SPAWN)
     return [o for o in ops if o.phase in phases or o.op in stage]
 

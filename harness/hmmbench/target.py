@@ -303,7 +303,7 @@ class VmTarget:
             if environment.delays:
                 done.points = self._points(vm)
             if environment.rebind and not done.tainted:
-                self._rebind(vm, done)
+                self._rebind(vm, done, program.settle_ms / 1000)
             splats = splat.scan(vm.console.take())
         except AgentTimeout as error:
             done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
@@ -325,10 +325,10 @@ class VmTarget:
         self._last_tainted = done.tainted
         return done
 
-    def _rebind(self, vm: Machine, done: Execution) -> None:
+    def _rebind(self, vm: Machine, done: Execution, settle_s: float) -> None:
         # Driver and device count from zero afterwards.
         self._count(vm)
-        left = unload.check(vm)
+        left = unload.check(vm, settle_s)
         # The limit is the driver's, and ended with its hold of the device.
         self._set = replace(self._set, vram=None)
         if left is None:

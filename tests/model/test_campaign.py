@@ -354,6 +354,47 @@ def test_what_hangs_is_guessed_with_few_executions(tmp_path: Path) -> None:
     assert small.executions < 40
 
 
+class SlowToFail(FakeTarget):
+    """A copy between two pages of a process fails, after what each failure costs: seconds, as the
+    clock of the test has it."""
+
+    def __init__(self, seconds: list[float]) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        at = next((i for i, o in enumerate(program.ops) if o.op == OpKind.GPU_COPY), None)
+        if at is not None and done.result is not None and not done.result.ops[at].status:
+            self.seconds[0] += 6
+            done.violations.append(Violation("progress", "it hangs", at))
+        return done
+
+
+def test_what_fails_slowly_on_memory_that_was_moved_has_a_small_recipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not mapped as it was mapped first; and a minute is ten failures."""
+    ops = [
+        *(Op(OpKind.MMAP, region=3, off=n * PAGE, len=PAGE, a=PROT_RW) for n in range(30)),
+        Op(OpKind.MMAP, len=2 * PAGE, a=PROT_RW),
+        Op(OpKind.MREMAP, len=2 * PAGE, arg=1, a=8 * PAGE, b=2 * PAGE),
+        Op(OpKind.MMAP, len=PAGE, a=PROT_RW),
+        *(Op(OpKind.CPU_ACCESS, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(30)),
+        Op(OpKind.GPU_COPY, region=1, off=9 * PAGE, len=PAGE, arg=0, a=0),
+    ]
+    for n, o in enumerate(ops):
+        o.phase = n
+    seconds = [0.0]
+    monkeypatch.setattr("hmmbench.shrink.time.monotonic", lambda: seconds[0])
+    target = SlowToFail(seconds)
+    program = Program(ops, (24, 600, 0, 0))
+    violation = target.execute(program, Environment()).violations[0]
+    small = Shrinker(target, program, Environment(), violation, 60.0).run()
+    assert small.rate == 1
+    assert len(small.program.ops) <= 4
+
+
 class SlowHost(FakeTarget):
     """Operations take a third of a second each; a query never ends."""
 

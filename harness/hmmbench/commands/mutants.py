@@ -41,7 +41,7 @@ def main(
     ] = 300.0,
     shrink: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="For making each recipe small.")
-    ] = 60.0,
+    ] = 100.0,
     control: Annotated[
         bool, typer.Option(help="Run the sound driver as well: it has to stay silent.")
     ] = True,

@@ -476,7 +476,17 @@ POLICIES = (
 
 
 def _policy(g: Generator, proc: Process) -> list[Op]:
-    return [Op(OpKind.POLICY, proc.number, arg=g.rng.choice(POLICIES))]
+    rng = g.rng
+    policy = rng.choice(POLICIES)
+    private = _writable(proc)
+    if policy & POLICY_MIGRATE and private and rng.random() < 0.4:
+        # Where VRAM is short, the two ends of a copy may drive one another out.
+        src, dst = (g.page_of(rng.choice(private)) for _ in range(2))
+        g.after = [g.ranged(
+            OpKind.GPU_COPY, proc, src, src + 1, arg=dst >> REGION_SHIFT,
+            a=(dst & (REGION_PAGES - 1)) * PAGE,
+        )]  # fmt: skip
+    return [Op(OpKind.POLICY, proc.number, arg=policy)]
 
 
 def _evict(g: Generator, proc: Process) -> list[Op]:
@@ -704,8 +714,9 @@ def _race(g: Generator, proc: Process) -> list[Op]:
     r = rng.random()
     if r < 0.1 and _writable(proc):
         return _stampede(g, proc)
-    if r > 0.9 and _huge(proc):
-        return _tear(g, proc, rng.choice(_huge(proc)))
+    huge = _huge(proc) if r > 0.9 else []
+    if huge:
+        return _tear(g, proc, rng.choice(huge))
     usable = [v for v in proc.vmas if v.prot == PROT_RW] or _usable(proc)
     vma = rng.choice(usable)
     pages = [g.page_of(vma) for _ in range(rng.choice((1, 1, 2, 3)))]
