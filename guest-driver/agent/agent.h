@@ -6,6 +6,7 @@
  *	chan.c		frames over the channel
  *	exec.c		EXEC, START, KILL, READ_FILE, WRITE_FILE
  *	pipe.c		OPEN, PIPE
+ *	klog.c		PRINTED
  *	hello.c		HELLO
  *	program.c	PROGRAM: check, prepare, supervise, answer
  *	proc.c		the processes of a program: actors, phases, dispatch
@@ -81,6 +82,12 @@ void serve_pipe(const struct message *m);
 void pipe_ended(pid_t pid, int status);
 /* Gives up the pipes to a program; false if there are none. */
 bool pipe_forget(pid_t pid);
+
+/* ---- klog.c ---- */
+
+/* From here on what the kernel prints is new.  HMMBENCH_KMSG names another file than /dev/kmsg. */
+void klog_init(void);
+void serve_printed(const struct message *m);
 
 /* ---- hello.c, bench.c ---- */
 void serve_hello(const struct message *m);

@@ -105,6 +105,7 @@ static void serve(const struct message *m)
 	case HB_MSG_KILL: serve_kill(m); break;
 	case HB_MSG_OPEN: serve_open(m); break;
 	case HB_MSG_PIPE: serve_pipe(m); break;
+	case HB_MSG_PRINTED: serve_printed(m); break;
 	case HB_MSG_BENCH: serve_bench(m); break;
 	default:
 		chan_reply_error(m, "request type %u is unknown", m->header.type);
@@ -128,6 +129,7 @@ int main(int argc, char **argv)
 	__asm__ volatile("" :: "r"(stack_area) : "memory");
 	program_init((void *)(((uintptr_t)stack_area + PAGE_SIZE - 1) & ~(PAGE_SIZE - 1)));
 	access_init();
+	klog_init();
 	signal(SIGPIPE, SIG_IGN);
 	/* A core file of a killed example would only cost time. */
 	setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });

@@ -37,8 +37,13 @@ struct hb_header {		/* 16 bytes */
 #define HB_MSG_BENCH		8	/* JSON text naming a measurement (agent/bench.c) -> JSON text */
 #define HB_MSG_OPEN		9	/* as START; the program's standard input and output are for PIPE -> u32 pid (its process group) */
 #define HB_MSG_PIPE		10	/* u32 pid of OPEN, u32 timeout_ms, bytes for its input -> what it then writes: u32 length (not passed on) and so many bytes. ERROR quotes its standard error if it has ended; after a time limit, or another request meanwhile, only KILL is of use */
+#define HB_MSG_PRINTED		11	/* - -> u32 number of the mark that stands in the kernel's log behind all that it printed until now, 0 if it printed nothing since the last */
 #define HB_MSG_REPLY		0x100
 #define HB_MSG_ERROR		0x1ff	/* text */
+
+/* PRINTED: a mark is a line of the console, and ends with this and its number. */
+#define HB_MARK			"hmmbench: mark "
+#define HB_CONSOLE_LEVEL	4	/* messages of this level and below are shown (loglevel=) */
 
 /*
  * PROGRAM: one example.  The agent forks a fresh process 0 and runs the

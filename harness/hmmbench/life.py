@@ -140,6 +140,7 @@ def _run(
         act(vm)
         # gcov keeps the counts of a module that is gone.
         vm.agent.check("rmmod hmm_gpu")
+        vm.catch_up()
         splats = splat.scan(vm.console.text())
         what = splats[0].title if splats else ""
     except VmError as error:

@@ -47,7 +47,7 @@ _BEGUN = re.compile(r"^# +RUN +(\S+) \.\.\.$")
 _ENDED = re.compile(r"^exit (\d+)$")
 
 _COMMAND = (
-    "echo on >/proc/sys/kernel/printk_devkmsg; chmod 755 /tmp/hmm-tests; cd /tmp;"
+    "chmod 755 /tmp/hmm-tests; cd /tmp;"
     " exec 3>/dev/kmsg;"
     ' { ./hmm-tests {args}; echo "exit $?"; } 2>&1 </dev/null |'
     ' while IFS= read -r line; do echo "<4>' + _MARK + '$line" >&3; done'
@@ -134,6 +134,7 @@ def run(
         try:
             if vm.agent.execute(_COMMAND.replace("{args}", args), timeout).status < 0:
                 begun.trouble = f"not at its end after {timeout:g} s"
+            vm.catch_up()
         except AgentTimeout:
             begun.trouble = f"not at its end after {timeout:g} s"
         except VmDied as error:

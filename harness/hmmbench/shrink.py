@@ -89,6 +89,8 @@ class Shrinker:
         self.program = _copy(program)
         self.environment = environment
         self.violation = violation
+        #: How long the recipe waits for what is held to be given back (milliseconds).
+        self.settle_ms = program.settle_ms
         self.deadline = time.monotonic() + seconds
         self.note = note
         self.delays = tuple(delays)
@@ -104,13 +106,12 @@ class Shrinker:
         # Whatever settled before it failed needs no long wait to be seen again.
         hang = self.violation.oracle == "progress"
         self.program.timeout_ms = HANG_MS if hang else 8000
-        settle_ms = self.program.settle_ms
         if self.violation.oracle in ("leak", "progress", *AT_ONCE):
-            self.program.settle_ms = min(settle_ms, LEAK_MS)
+            self.program.settle_ms = min(self.settle_ms, LEAK_MS)
         if self.violation.oracle in (*AT_ONCE, "kernel"):
             self._shorten()
         found = self._smallest(hang)
-        found.program.timeout_ms, found.program.settle_ms = TIMEOUT_MS, settle_ms
+        found.program.timeout_ms, found.program.settle_ms = TIMEOUT_MS, self.settle_ms
         return found
 
     def _smallest(self, hang: bool) -> Shrunk:
@@ -232,11 +233,11 @@ class Shrinker:
         return 0.0
 
     def _lasts(self, program: Program, environment: Environment, rate: float) -> bool:
-        """Whether what did not end by the short limit does not by the long one: else it was slow,
-        and led away."""
-        if self.violation.oracle != "progress":
+        """Whether what did not end by the short limit does not by the long one, and what was left
+        after the short wait is left after the long one: else it was slow, and led away."""
+        if self.violation.oracle not in ("progress", "leak"):
             return True
-        patient = replace(program, timeout_ms=TIMEOUT_MS)
+        patient = replace(program, timeout_ms=TIMEOUT_MS, settle_ms=self.settle_ms)
         tries = 4 if rate >= OFTEN else TRIES
         return any(self._same(self._execute(patient, environment)) for _ in range(tries))
 

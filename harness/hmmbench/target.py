@@ -304,7 +304,7 @@ class VmTarget:
                 done.points = self._points(vm)
             if environment.rebind and not done.tainted:
                 self._rebind(vm, done, program.settle_ms / 1000)
-            splats = splat.scan(vm.console.take())
+            splats = splat.scan(vm.printed())
         except AgentTimeout as error:
             done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
             done.tainted = True

@@ -297,7 +297,7 @@ def _oracles(vm: Machine, outcome: Outcome) -> None:
     wrong = mirror.check(seen)
     said = [wrong.message] if wrong is not None else []
     said += [v.message for v in protocol.check(seen.protocol)]
-    said += [s.title for s in splat.scan(vm.console.take())]
+    said += [s.title for s in splat.scan(vm.printed())]
     if left:
         said.append(f"the driver still holds {left} after the program's end")
     _oracle(outcome, said)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
@@ -20,8 +21,15 @@ class HostAgent:
     def __init__(self, binary: Path, folder: Path) -> None:
         self.path = folder / "agent.sock"
         self.log = folder / "agent.log"
+        # Stands for the kernel's log, which is this machine's and no business of a test.
+        self.kernel_log = folder / "kmsg"
+        os.mkfifo(self.kernel_log)
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen([str(binary), str(self.path)], stderr=log)
+            self.process = subprocess.Popen(
+                [str(binary), str(self.path)],
+                stderr=log,
+                env={**os.environ, "HMMBENCH_KMSG": str(self.kernel_log)},
+            )
         self._channels: list[Channel] = []
 
     def raw(self) -> socket.socket:

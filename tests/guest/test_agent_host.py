@@ -119,6 +119,23 @@ def test_files(agent: Agent, tmp_path: Path) -> None:
     assert agent.read_file(str(fifo)) == b""
 
 
+def test_a_mark_stands_behind_what_the_console_shows(agent: Agent, host_agent: HostAgent) -> None:
+    def print_(record: str) -> None:
+        host_agent.kernel_log.write_text(record + "\n")
+
+    assert agent.printed() == 0
+    print_("6,1,100,-;hmm_gpu: level 6 is not shown")
+    assert agent.printed() == 0
+    print_("4,2,200,-;BUG: Bad page state")
+    assert agent.printed() == 1
+    assert agent.printed() == 0, "its own mark is nothing new"
+    print_("28,3,300,-;of another facility, but level 4")
+    assert agent.printed() == 2
+    log = os.open(host_agent.kernel_log, os.O_RDONLY | os.O_NONBLOCK)
+    assert os.read(log, 100) == b"<0>hmmbench: mark 2\n"
+    os.close(log)
+
+
 def test_unknown_and_broken_requests(host_agent: HostAgent) -> None:
     header = struct.Struct("<IHHII")
     sock = host_agent.raw()

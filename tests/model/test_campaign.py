@@ -14,7 +14,17 @@ import pytest
 
 from hmmbench.event import Event
 from hmmbench.export_c import export
-from hmmbench.guest.protocol import F_NOWAIT, PAGE, PROT_RW, Acc, Op, OpKind, Program, Result
+from hmmbench.guest.protocol import (
+    F_NOWAIT,
+    PAGE,
+    PROT_RW,
+    TIMEOUT_MS,
+    Acc,
+    Op,
+    OpKind,
+    Program,
+    Result,
+)
 from hmmbench.model.generate import ENDLESS
 from hmmbench.model.space import gp_of
 from hmmbench.oracle.violation import Violation
@@ -406,8 +416,20 @@ class SlowHost(FakeTarget):
         return done
 
 
-def test_what_is_only_slow_is_no_recipe_for_a_hang() -> None:
-    """By the short limit of shrinking, the program hangs without its query too."""
+class SlowToSettle(FakeTarget):
+    """What operations use takes 100 ms each to be given back; what a query uses never is."""
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        asks = any(o.op == OpKind.QUERY for o in program.ops)
+        if asks or 100 * len(program.ops) > program.settle_ms:
+            done.violations.append(Violation("leak", "all processes are gone, but 1 page is left"))
+        return done
+
+
+@pytest.mark.parametrize("target", [SlowHost(), SlowToSettle()])
+def test_what_is_only_slow_is_no_recipe_for_what_never_ends(target: FakeTarget) -> None:
+    """By the short limit of shrinking, the program fails without its query too."""
     word = (int(Acc.ADD), 0, 0, 0, 1, 0)
     ops = [
         Op(OpKind.MMAP, len=PAGE, a=PROT_RW), Op(OpKind.QUERY, len=PAGE),
@@ -415,11 +437,11 @@ def test_what_is_only_slow_is_no_recipe_for_a_hang() -> None:
     ]  # fmt: skip
     for n, o in enumerate(ops):
         o.phase = n
-    target = SlowHost()
     program = Program(ops, (24, 600, 0, 0))
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert small.rate == 1
+    assert (small.program.timeout_ms, small.program.settle_ms) == (TIMEOUT_MS, program.settle_ms)
     assert OpKind.QUERY in [o.op for o in small.program.ops]
     # What never was more than slow is not called seen again.
     program.ops = [o for o in ops if o.op != OpKind.QUERY]
@@ -552,7 +574,9 @@ def test_a_leak_is_not_waited_for_each_time() -> None:
     ops = [Op(OpKind.MMAP, len=PAGE, a=PROT_RW, phase=n) for n in range(12)]
     program = Program(ops, (24, 600, 0, 0))
     small = Shrinker(target, program, Environment(), Violation("leak", "left"), 30.0).run()
-    settled = {Program.decode(p).settle_ms for p in target.programs}
-    assert max(settled) < program.settle_ms == small.program.settle_ms
+    settled = [Program.decode(p).settle_ms for p in target.programs]
+    assert settled.count(program.settle_ms) == 1, "the recipe, once"
+    assert max(s for s in settled if s != program.settle_ms) < program.settle_ms
+    assert small.program.settle_ms == program.settle_ms
     assert small.program.timeout_ms == program.timeout_ms
     assert len(small.program.ops) == 1

@@ -111,6 +111,20 @@ def test_agent_that_hangs(plain: Machine) -> None:
     assert plain.alive
 
 
+def test_all_that_the_kernel_printed_is_on_the_console(plain: Machine) -> None:
+    assert not plain.catch_up()
+    lines = plain.console.take().count("\n")
+    plain.agent.check("echo '<6>not shown' >/dev/kmsg")
+    assert not plain.catch_up()
+    plain.agent.check("for n in $(seq 300); do echo \"<4>line $n\" >/dev/kmsg; done")
+    text = plain.printed()
+    assert [line.rpartition("] ")[2] for line in text.splitlines()] == [
+        f"line {n}" for n in range(1, 301)
+    ]
+    assert plain.printed() == ""
+    assert plain.console.text().count("\n") == lines + 301, "and one mark"
+
+
 def test_late_answer_does_not_disturb(plain: Machine) -> None:
     with pytest.raises(AgentTimeout):
         plain.channel.request(3, b"\xff\xff\0\0sleep 1; echo late", timeout=0.2)

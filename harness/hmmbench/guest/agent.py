@@ -126,6 +126,17 @@ class Agent:
         payload = struct.pack("<II", pid, int(timeout * 1000)) + data
         return self._ask(protocol().HB_MSG_PIPE, payload, timeout + GRACE)
 
+    def printed(self, timeout: float = 30.0) -> int:
+        """Number of the mark that stands behind all that the kernel printed, see agent/klog.c.
+
+        0 if it has printed nothing since the last call, or since the agent's start.
+        Machine.catch_up() waits for the mark.
+        """
+        body = self._ask(protocol().HB_MSG_PRINTED, b"", timeout)
+        if len(body) != 4:
+            raise ProtocolError("the agent's answer to PRINTED is no number")
+        return int(struct.unpack("<I", body)[0])
+
     def bench(self, request: dict[str, Any], timeout: float = 120.0) -> dict[str, Any]:
         """Run one measurement of agent/bench.c in the guest."""
         return _json(self._ask(protocol().HB_MSG_BENCH, json.dumps(request).encode(), timeout))

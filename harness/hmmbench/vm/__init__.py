@@ -3,7 +3,7 @@
 
     with Machine(spec) as vm:            # boots; or Snapshots().machine(spec) to restore
         vm.agent.execute("uname -a")
-        print(vm.console.take())
+        print(vm.printed())
 
 One process drives one VM at a time (and keeps at most one spare); everything of a VM lies
 in one temporary folder that goes away with it, unless it is kept as evidence.

@@ -33,13 +33,19 @@ from hmmbench.oracle import splat
 from hmmbench.vm import process
 from hmmbench.vm.channel import Channel
 from hmmbench.vm.console import Console
-from hmmbench.vm.errors import QmpFailure, VmDied, VmError, disk_full, guard_disk
+from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError, disk_full, guard_disk
 from hmmbench.vm.qmp import Event, Qmp
 from hmmbench.vm.spec import GPU_BUS, GPU_ID, GPU_PATH, MachineSpec, Wiring, arguments
 
 #: Seconds. A boot takes 3 s on an idle host; a loaded CI machine may need far longer.
 BOOT_TIMEOUT = 400.0
 RESTORE_TIMEOUT = 60.0
+
+#: HB_MARK of agent/protocol.h.
+MARK = "hmmbench: mark "
+#: Seconds between looks whether a report of the kernel goes on, and the longest it is waited for.
+REPORT_STEP_S = 0.01
+REPORT_S = 2.0
 
 
 class Machine:
@@ -243,6 +249,39 @@ class Machine:
         """QMP events so far, all or of one name."""
         with self._changed:
             return [e for e in self._events if not name or e.get("event") == name]
+
+    def catch_up(self, timeout: float = 60.0) -> bool:
+        """Wait until the console has all that the kernel printed; whether that was anything.
+
+        A kernel may write its console later than it prints, from a thread of its own.
+        Raises what Agent.printed() raises; AgentTimeout also if the mark does not come, since a
+        guest that prints no more in so long a time hangs.
+        """
+        mark = self.agent.printed()
+        if not mark:
+            return False
+        line = f"{MARK}{mark}\n"
+        end = time.monotonic() + timeout
+        while line not in self.console.text():
+            self.check()
+            if time.monotonic() > end:
+                raise AgentTimeout(f"the console is {timeout:g} s behind what the kernel printed")
+            time.sleep(0.002)
+        return True
+
+    def printed(self) -> str:
+        """What the console got since it was last taken, with all that the kernel printed by now.
+
+        A report that is still being printed by another processor is waited for.
+        """
+        more = self.catch_up()
+        text = self.console.take()
+        end = time.monotonic() + REPORT_S
+        while more and splat.scan(text) and time.monotonic() < end:
+            time.sleep(REPORT_STEP_S)
+            more = self.catch_up()
+            text += self.console.take()
+        return "".join(line for line in text.splitlines(keepends=True) if MARK not in line)
 
     # -- QEMU
 

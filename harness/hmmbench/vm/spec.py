@@ -27,6 +27,8 @@ _CMDLINE = (
     "earlycon=uart8250,io,0x3f8",
     # Warnings and worse go to the console, which costs an exit a character under emulation.
     "loglevel=5",
+    # Also those that a program of the guest puts there, whatever their number.
+    "printk.devkmsg=on",
     # An oops ends the guest at once, and a panic ends QEMU (-action reboot=shutdown).
     "oops=panic",
     "panic=-1",
