@@ -159,6 +159,11 @@ CLOSING = Program([Op(OpKind.CLOSE_GPU), Op(OpKind.MADVISE, actor=1)])
         ([Op(OpKind.MIGRATE), Op(OpKind.CPU_ACCESS, actor=1)], {"copy"}),
         ([Op(OpKind.MIGRATE), Op(OpKind.CPU_ACCESS, proc=1)], {"copy"}),
         ([Op(OpKind.MIGRATE, arg=1), Op(OpKind.CPU_ACCESS, phase=1)], set()),
+        ([Op(OpKind.MPROTECT, region=2, a=1), Op(OpKind.GPU_COPY, phase=1, arg=2)], {"refusal"}),
+        # written to another region; read from it; what may be written
+        ([Op(OpKind.MPROTECT, region=2, a=1), Op(OpKind.GPU_COPY, phase=1, arg=3)], set()),
+        ([Op(OpKind.MPROTECT, region=2, a=1), Op(OpKind.GPU_COPY, region=2, phase=1)], set()),
+        ([Op(OpKind.MPROTECT, region=2, a=3), Op(OpKind.GPU_COPY, phase=1, arg=2)], set()),
     ],
 )
 def test_a_programs_races(ops: list[Op], found: set[str]) -> None:

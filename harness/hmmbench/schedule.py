@@ -18,13 +18,20 @@ pairs  -- a point waits until another thread passes a second point, or until the
 
 from __future__ import annotations
 
+import itertools
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hmmbench.guest.protocol import MIGRATE_DEVICE, POLICY_EXCLUSIVE, OpKind, Program
+from hmmbench.guest.protocol import (
+    MIGRATE_DEVICE,
+    POLICY_EXCLUSIVE,
+    PROT_READ,
+    OpKind,
+    Program,
+)
 
 #: Share of examples that are disturbed.
 SHARE = 0.3
@@ -118,6 +125,7 @@ AIMED = {
     "copy": Aim(("ce_before_run",), 0.06, ((500, 1000), (2000, 300))),
     "claim": Aim(("exclusive_before_map",), 0.3, ((1000, 1000), (3000, 1000))),
     "move": Aim(("vram_after_free",), 0.06, ((500, 500), (2000, 200))),
+    "refusal": Aim(("fault_before_cancel",), 0.4, RARE_DELAYS),
     "stampede": Aim(("to_ram_entry",), 0.25, ((3000, 1000), (8000, 1000))),
 }
 
@@ -131,6 +139,11 @@ def races(program: Program) -> set[str]:
     touching = {(o.phase, o.proc, o.actor) for o in program.ops if o.op == OpKind.CPU_ACCESS}
     if max(Counter((phase, proc) for phase, proc, _ in touching).values(), default=0) >= CROWD:
         found.add("stampede")
+    for before, o in itertools.pairwise(program.ops):
+        # A copy to what was just made read-only, which the next job may have, or read.
+        protects = before.op == OpKind.MPROTECT and before.a == PROT_READ
+        if protects and o.op == OpKind.GPU_COPY and (o.proc, o.arg) == (before.proc, before.region):
+            found.add("refusal")
     for o in program.ops:
         if o.op == OpKind.MIGRATE and at_once[o.phase] > 1:
             found.add("copy")

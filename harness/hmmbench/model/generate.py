@@ -312,7 +312,7 @@ def _wide(g: Generator, proc: Process) -> list[Op]:
 
 
 def _regain(g: Generator, proc: Process) -> list[Op]:
-    """A copy is refused at both ends; what it was not to write is then given to the next job."""
+    """A copy is refused at both ends; what it was not to write the next job is given, or reads."""
     rng = g.rng
     # A driver serves what has the lower address first: there the hole is, at a region's end.
     private = [v for v in _writable(proc) if v.start >> REGION_SHIFT]
@@ -328,8 +328,9 @@ def _regain(g: Generator, proc: Process) -> list[Op]:
         OpKind.GPU_COPY, proc, hole, hole + 1, arg=start >> REGION_SHIFT,
         a=(start & (REGION_PAGES - 1)) * PAGE,
     )])  # fmt: skip
-    g.first([g.ranged(OpKind.MPROTECT, proc, start, end, a=PROT_RW)])
-    kind = rng.choice((Acc.WRITE, Acc.ADD))
+    kind = rng.choice((Acc.WRITE, Acc.ADD, Acc.READ))
+    if kind != Acc.READ:
+        g.first([g.ranged(OpKind.MPROTECT, proc, start, end, a=PROT_RW)])
     return [Op(OpKind.GPU_ACCESS, proc.number, acc=[
         g.access(vma, start, lane, word, kind) for lane, word in enumerate(_WORDS)
     ])]  # fmt: skip
