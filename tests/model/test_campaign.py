@@ -449,6 +449,40 @@ def test_what_is_only_slow_is_no_recipe_for_what_never_ends(target: FakeTarget) 
     assert small.rate == 0
 
 
+class Spoiled(FakeTarget):
+    """Of each program since the last with a query the device complains, until the machine ends."""
+
+    spoiled = False
+
+    def renew(self) -> None:
+        super().renew()
+        self.spoiled = False
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        self.spoiled |= any(o.op == OpKind.QUERY for o in program.ops)
+        if self.spoiled:
+            done.violations.append(Violation("protocol", "vram-free-used: page 0x1000"))
+        return done
+
+
+def test_what_a_candidate_before_spoiled_is_no_recipe() -> None:
+    ops = [
+        Op(OpKind.MMAP, len=PAGE, a=PROT_RW),
+        *(Op(OpKind.CPU_ACCESS, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(30)),
+    ]
+    ops.insert(20, Op(OpKind.QUERY, len=PAGE))
+    for n, o in enumerate(ops):
+        o.phase = n
+    target = Spoiled()
+    program = Program(ops, (24, 600, 0, 0))
+    violation = target.execute(program, Environment()).violations[0]
+    small = Shrinker(target, program, Environment(), violation, 60.0).run()
+    assert small.rate == 1
+    assert OpKind.QUERY in [o.op for o in small.program.ops]
+    assert len(small.program.ops) <= 2
+
+
 class Leaky(FakeTarget):
     """Each program with a GPU access takes an address space and gives none back."""
 
