@@ -67,7 +67,8 @@ INJECTIONS = (
     "irq prob=0.3 duplicate",
     "copy prob=0.3 delay=200000",
     # One copy home fails: driver copies go to bus addresses, those of programs to virtual ones.
-    "copy match=20000000/ffffff0020000000 count=1 error",
+    # It is not every page that is looked at afterwards.
+    *("copy match=20000000/ffffff0020000000 count=1 error",) * 3,
     "fence prob=0.3 delay=200000",
     "launch prob=0.3 delay=100000",
     "walk prob=0.1 delay=1000000",
