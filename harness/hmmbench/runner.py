@@ -74,11 +74,14 @@ INJECTIONS = (
     "walk prob=0.1 delay=1000000",
 )
 
+#: Share of examples in which the device misbehaves by one of these.
+INJECTED = 0.3
+
 #: Share of examples in which VRAM is short, and how many pages it has then: what does not fit
 #: stays where it is, or is moved half.  More often where the GPU's faults are to move pages, which
-#: then drive one another out.
-VRAM_SHORT, VRAM_SHORT_AT_FAULTS = 0.08, 0.3
-VRAM_PAGES = (0, 1, 1, 2, 3, 16, 200)
+#: then drive one another out, best if there is one.
+VRAM_SHORT, VRAM_SHORT_AT_FAULTS = 0.08, 0.4
+VRAM_PAGES, VRAM_PAGES_AT_FAULTS = (0, 1, 1, 2, 3, 16, 200), (1, 1, 1, 2, 3, 16)
 
 
 @dataclass
@@ -278,11 +281,11 @@ class Campaign:
         rng = random.Random(self.seed << 32 | index)
         delays = self.schedule.delays(rng, p)
         inject: tuple[str, ...] = ()
-        if self.injections and rng.random() < 0.15:
+        if self.injections and rng.random() < INJECTED:
             inject = (rng.choice(self.injections),)
         at_faults = any(o.op == OpKind.POLICY and o.arg & POLICY_MIGRATE for o in p.ops)
         short = rng.random() < (VRAM_SHORT_AT_FAULTS if at_faults else VRAM_SHORT)
-        vram = rng.choice(VRAM_PAGES) if short else None
+        vram = rng.choice(VRAM_PAGES_AT_FAULTS if at_faults else VRAM_PAGES) if short else None
         return Environment(delays, inject, self.audit, index % REBIND_EACH == REBIND_FIRST, vram)
 
     def _one(self, data: bytes) -> None:
