@@ -61,7 +61,7 @@ INJECTIONS = (
     "tlb_invalidate prob=0.3 delay=40000000",
     "tlb_invalidate prob=0.3 delay=3000000",
     "fault prob=0.2 duplicate",
-    "fault prob=0.3 delay_valid=50000",
+    "fault prob=0.3 delay_valid=500000",
     "replay prob=0.3 delay=200000",
     "irq prob=0.3 delay=200000",
     "irq prob=0.3 duplicate",
