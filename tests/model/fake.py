@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -80,6 +81,8 @@ class Fake:
         program = Program.decode(payload)
         self.procs: dict[int, Proc] = {0: Proc()}
         self.files: list[dict[int, Frame]] = [{} for _ in range(4)]
+        #: What the fault buffer still has of jobs that may have ended.
+        self.late: list[tuple[Proc, int]] = []
         results = [
             OpResult(acc=[(0, 0, 0)] * len(o.acc)) for o in program.ops
         ]
@@ -162,6 +165,8 @@ class Fake:
     def _gpu_pte(self, p: Proc, gp: int, write: bool) -> Frame:
         pte = p.gpu.get(gp)
         if pte is None or (write and not pte[1]):
+            if write and self.rng.random() < 0.3:
+                self.late.append((p, gp))
             if self.bug == "cow_shared" and write and gp in p.cpu and p.vma[gp].prot & 2:
                 f = p.cpu[gp][0]
                 pte = (f, True)
@@ -203,6 +208,15 @@ class Fake:
                     del p.cpu[gp]
                     self._invalidate(p, gp, "never")
 
+    def _serve_late(self) -> None:
+        """Faults are served also when nobody waits any more."""
+        for entry in list(self.late):
+            if self.rng.random() < 0.3:
+                self.late.remove(entry)
+                if entry[0] in self.procs.values():
+                    with suppress(Fault):
+                        self._fault(*entry, True)
+
     # -- operations --
 
     def _op(self, o: Op, r: OpResult) -> Iterator[None]:
@@ -210,6 +224,7 @@ class Fake:
         start = o.region << SHIFT | o.off // P.PAGE
         end = start + o.len // P.PAGE
         self._drop_lazy()
+        self._serve_late()
         if o.op == OpKind.CPU_ACCESS:
             for k, a in enumerate(o.acc):
                 yield
@@ -335,16 +350,21 @@ class Fake:
                 yield
             sgp = o.region << SHIFT | (o.off + at) >> 12
             dgp = to_region << SHIFT | (to + at) >> 12
-            where = sgp
-            try:
-                v = o.a
-                if not fill:
-                    v = self._gpu_pte(p, sgp, False).get((o.off + at) >> 3 & 511)
-                where = dgp
-                f = self._gpu_pte(p, dgp, True)
-            except Fault:
-                self._fail(r, where)
+            ends = [(dgp, True)] if fill else [(sgp, False), (dgp, True)]
+            # Both ends fault at once: one may be served before the other is refused.
+            self.rng.shuffle(ends)
+            frames: dict[bool, Frame] = {}
+            for gp, write in ends:
+                try:
+                    frames[write] = self._gpu_pte(p, gp, write)
+                except Fault:
+                    self._fail(r, gp)
+                    self.late.append((p, dgp))
+                    break
+            if len(frames) < len(ends):
                 return
+            f = frames[True]
+            v = o.a if fill else frames[False].get((o.off + at) >> 3 & 511)
             f.lazy = False
             f.words[(to + at) >> 3 & 511] = v
 

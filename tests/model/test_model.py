@@ -15,10 +15,12 @@ from hmmbench.guest.protocol import (
     F_NOWAIT,
     HUGE,
     PAGE,
+    PROT_NONE,
     PROT_RW,
     Acc,
     Advice,
     Ast,
+    MapKind,
     Op,
     OpKind,
     Program,
@@ -297,3 +299,54 @@ def test_narrow_races_are_generated() -> None:
     assert len(seen) == 8
     assert min(seen[what] for what in ("close", "query", "revoke", "tear")) > 16, seen
     assert min(seen.values()) > 8, seen
+
+
+@pytest.mark.parametrize("target", ["new", "read before", "dropped after", "replaced"])
+@pytest.mark.parametrize("source", ["hole", "half a hole", "no access"])
+@pytest.mark.parametrize("then", [Acc.READ, Acc.CAS, Acc.WRITE])
+def test_after_a_refused_copy_the_target_may_be_a_copy_of_any_moment(
+    then: Acc, source: str, target: str
+) -> None:
+    """Both ends fault.  Where the source's is refused, the target's is served before or after
+    that, or not at all: a page of a private file mapping follows the file, or is a copy from
+    before or after what is written to the file meanwhile (`run --seed 853`, example 1041)."""
+    length = {"hole": 0, "half a hole": PAGE, "no access": 2 * PAGE}[source]
+    file_word = (int(Acc.WRITE), 2, 0, 8, 0xBE, 0)
+    look = (int(Acc.READ), 1, 0, 8, 0, 0)
+    other = [
+        Op(OpKind.MUNMAP, region=1, len=PAGE),
+        Op(OpKind.MMAP, region=3, len=PAGE, arg=MapKind.FILE_PRIVATE, a=PROT_RW),
+        Op(OpKind.CPU_ACCESS, acc=[(int(Acc.READ), 3, 0, 8, 0, 0)]),
+        Op(OpKind.MREMAP, region=3, len=PAGE, arg=1, a=0, b=PAGE),
+    ]
+    ops = [
+        Op(OpKind.MMAP, region=0, len=length, a=PROT_RW if source != "no access" else PROT_NONE),
+        Op(OpKind.MMAP, region=1, len=PAGE, arg=MapKind.FILE_PRIVATE, a=PROT_RW),
+        Op(OpKind.MMAP, region=2, len=PAGE, arg=MapKind.FILE_SHARED, a=PROT_RW),
+        Op(OpKind.CPU_ACCESS, acc=[look] if target == "read before" else []),
+        Op(OpKind.GPU_COPY, region=0, off=PAGE - 512, len=1024, arg=1, a=0),
+        Op(OpKind.MADVISE, region=1, len=PAGE * (target == "dropped after"), a=Advice.DONTNEED),
+        *(other if target == "replaced" else []),
+        Op(OpKind.CPU_ACCESS, acc=[file_word]),
+        Op(OpKind.FORK, arg=1),
+        Op(OpKind.CPU_ACCESS, proc=1, acc=[look]),
+        Op(OpKind.CPU_ACCESS, acc=[(int(Acc.WRITE), 2, 0, 8, 0xEF, 0)]),
+        *(Op(OpKind.CPU_ACCESS, proc=p, acc=[(int(then), 1, 0, 8, 7, 0)]) for p in (1, 0)),
+        *(Op(OpKind.CPU_ACCESS, proc=p, acc=[look]) for p in (0, 1)),
+    ]
+    ops = [o for o in ops if o.len or o.acc or o.op == OpKind.FORK]
+    for n, o in enumerate(ops):
+        o.phase = n
+    p = Program(normalise(ops, FILE_PAGES), FILE_PAGES)
+    assert len(p.ops) == len(ops)
+    seen = set()
+    for seed in range(100):
+        machine = fake.Fake(seed=seed)
+        assert not judge(machine, p), f"seed {seed}"
+        r = Result.decode(machine.run(p.encode()), p)
+        seen.add(r.ops[-3].acc[0][0])
+    if then == Acc.WRITE:  # reports nothing
+        return
+    # What comes before the hole is copied, for sure.
+    certain = source == "half a hole" and target in ("new", "read before")
+    assert seen == ({0} if certain else {0, 0xBE, 0xEF})

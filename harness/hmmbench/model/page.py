@@ -8,7 +8,8 @@ Most words of memory have exactly one legal value.  Three things make it more:
 * MADV_FREE lets the kernel drop the page at any moment until it is written: old content
   or zeros, but for the whole page at once.  These are *worlds*: each is one consistent
   content of the page.  A read drops the worlds that cannot explain it.
-* A private file page follows the file until its first write copies it.
+* A private file page follows the file until its first write copies it.  After a write fault of
+  the GPU that nobody waits for it is not known whether, and of which moment, it is a copy.
 
 A page with no world left has been read in a way that nothing explains.
 """
@@ -241,11 +242,25 @@ class Page:
             out += w.owned()
         self.worlds = _distinct(out)
 
+    @property
+    def follows(self) -> bool:
+        """Perhaps no copy yet?"""
+        return any(w.follow is not None for w in self.worlds)
+
+    def loosen(self) -> None:
+        """If it follows a file: it may have been copied at any moment, and may be copied later."""
+        if self.follows:
+            self.worlds = [World(follow=UNKNOWN)]
+
     def free(self) -> None:
         """MADV_FREE."""
         for w in self.worlds:
             if w.follow is None and (w.vals or w.base != 0):
                 w.lazy = True
+
+
+#: What a page follows that may follow its file or be a copy of any moment; nobody writes it.
+UNKNOWN: Final = Page([World(base=ANY)])
 
 
 def _distinct(worlds: list[World]) -> list[World]:

@@ -100,10 +100,15 @@ class Process:
     `unsettled` holds private pages whose content depends on more than one word's history
     (MADV_FREE, a copy that may or may not have happened): only one thread a phase may touch
     such a page.
+    `late` holds pages for which the fault buffer may still have a write fault of the GPU: it is
+    served after its job has ended, too, and then makes a private copy of a file's page that
+    nobody asks for any more.
     `exclusive`: whether its GPU has to have a page for itself for atomics (None: not known).
     """
 
-    __slots__ = ("alive", "exclusive", "number", "private", "starts", "unsettled", "vmas")
+    __slots__ = (
+        "alive", "exclusive", "late", "number", "private", "starts", "unsettled", "vmas",
+    )  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -113,6 +118,7 @@ class Process:
         self.starts: list[int] = []
         self.private: dict[int, Page] = {}
         self.unsettled: set[int] = set()
+        self.late: set[int] = set()
 
     def fork(self, number: int) -> Process:
         child = Process(number)
@@ -120,6 +126,8 @@ class Process:
         child.starts = list(self.starts)
         child.private = {gp: p.copy() for gp, p in self.private.items()}
         child.unsettled = set(self.unsettled)
+        # What was copied before the fork, at whatever moment, is the child's as well.
+        child.late = set(self.late)
         return child
 
     def find(self, gp: int) -> Vma | None:
@@ -205,10 +213,19 @@ class Process:
             if vma.kind == MapKind.FILE_PRIVATE:
                 assert vma.obj is not None
                 p = Page.following(vma.obj.page(gp + vma.delta))
+                if gp in self.late:
+                    p.loosen()
             else:
                 p = Page()
             self.private[gp] = p
         return p
+
+    def write_faulted(self, pages: set[int], failed: bool) -> None:
+        """A GPU job that was to write the pages has ended; `failed`: perhaps without doing so."""
+        self.late |= pages
+        if failed:
+            for gp in pages & self.private.keys():
+                self.private[gp].loosen()
 
 
 class Space:
@@ -275,6 +292,7 @@ def _mremap(space: Space, p: Process, op: Op) -> None:
     shift = to - start
     contents = {gp + shift: pg for gp, pg in p.private.items() if start <= gp < start + move}
     marks = {gp + shift for gp in p.unsettled if start <= gp < start + move}
+    late = {gp + shift for gp in p.late if start <= gp < start + move}
     kind, prot, obj, delta, large = old.kind, old.prot, old.obj, old.delta, old.large
     if op.c:
         p.drop_pages(start, end)
@@ -283,6 +301,9 @@ def _mremap(space: Space, p: Process, op: Op) -> None:
     p.add(Vma(to, to + count, kind, prot, obj, delta - shift, large))
     p.private.update(contents)
     p.unsettled |= marks
+    p.late |= late
+    for gp in contents.keys() & p.late:
+        p.private[gp].loosen()
 
 
 def _madvise(space: Space, p: Process, op: Op) -> None:

@@ -13,7 +13,7 @@ from hmmbench.guest.protocol import F_NOWAIT, Acc, Advice, Op, OpKind, Program
 from hmmbench.model.page import ANY, AnyValue, Page, Val, join, new_value, observed
 from hmmbench.model.space import REGION_SHIFT, Space
 from hmmbench.oracle.history import Event, Undecided, final_values, settle
-from hmmbench.oracle.values import READS, bad_pages, copy_range
+from hmmbench.oracle.values import READS, bad_pages, copy_range, gpu_ended
 
 #: More values than a reproducer can list are as good as any.
 LIMIT = 16
@@ -60,7 +60,8 @@ class Predictor:
                 self._copy(i, o)
         for (key, word), events in words.items():
             self._word(pages[key], word, events, moving)
-        for _, o in items:
+        for i, o in items:
+            gpu_ended(self.space, o, self.fails[i] >= 0)
             self.space.apply(o)
 
     def _accesses(
@@ -109,6 +110,10 @@ class Predictor:
             (e.actor, e.op, e.lane) == (first.actor, first.op, first.lane) for _, _, e in events
         )
         changes = any(e.kind not in READS for _, _, e in events)
+        if changes and first.optional:
+            page.loosen()
+            if page.follows:
+                return
         if moving:
             if changes or not single:
                 _smash(page, word)

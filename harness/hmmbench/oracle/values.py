@@ -120,6 +120,7 @@ class Checker:
             dying = bool(o.flags & F_NOWAIT) and admit.broken_off(self.program.ops, i)
             meeting.gpu(i, o, r, 0, dying)
             meeting.finish()
+            gpu_ended(self.space, o, dying or r.status != 0)
         elif kind == OpKind.GPU_COPY or kind == OpKind.GPU_FILL:
             self._copy(i, o, r)
         else:
@@ -186,6 +187,7 @@ class Checker:
             bad |= bad_pages(self.space, o.proc, o.region, o.off, o.len, 1)
         self._job_end(i, o, r, bad)
         copy_range(proc, o, r.status != 0)
+        gpu_ended(self.space, o, r.status != 0)
 
     def _job_end(self, i: int, o: Op, r: OpResult, bad: set[int], must: bool = True) -> None:
         """How a GPU job may end: well, or (`must`: has to) with a fault in one of `bad`."""
@@ -238,6 +240,8 @@ class Checker:
                     raise Contradiction(i, bad)
                 structural.append(o)
         meeting.finish()
+        for _, o, r in items:
+            gpu_ended(self.space, o, r.status != 0)
         policies = [o.proc for o in structural if o.op == OpKind.POLICY]
         for o in structural:
             if not (o.op == OpKind.MADVISE and o.a == Advice.DONTNEED):
@@ -612,6 +616,21 @@ class Meeting:
 
     def _op_of(self, events: list[Event]) -> int:
         return max((e.source[0] for e in events if e.source[0] >= 0), default=self.first_op)
+
+
+def gpu_ended(space: Space, o: Op, failed: bool) -> None:
+    """What the end of a GPU job (nothing, if `o` is none) leaves in the fault buffer."""
+    pages: set[int] = set()
+    if o.op == OpKind.GPU_ACCESS:
+        pages = {
+            gp_of(region, off)
+            for kind, region, _, off, _, _ in o.acc
+            if kind not in READS and kind != Acc.DELAY
+        }
+    elif o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):
+        region, off = (o.region, o.off) if o.op == OpKind.GPU_FILL else (o.arg, o.a)
+        pages = set(range(gp_of(region, off), gp_of(region, off + o.len - 1) + 1))
+    space.procs[o.proc].write_faulted(pages, failed)
 
 
 def copy_range(proc: Process, o: Op, failed: bool) -> None:
