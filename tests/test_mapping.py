@@ -9,7 +9,7 @@ import pytest
 
 from hmmbench.guest import protocol as p
 from hmmbench.guest.protocol import MapKind, Op, OpKind, OpResult, Program, Result
-from hmmbench.model.space import Space
+from hmmbench.model.space import HUGETLB, SHARED, Space
 from hmmbench.oracle import mapping
 from hmmbench.oracle.values import Checker
 
@@ -36,14 +36,30 @@ def asked(q: int, *before: Op) -> str:
     return mapping.check(space, Op(OpKind.QUERY, len=p.PAGE), result)
 
 
-def test_a_page_taken_along_with_its_large_folio() -> None:
-    """Its entry of the CPU's is exclusive too, and looks like none; so only there, and only so."""
-    assert asked(GPU, mmap(512), policy(EXCLUSIVE)) == ""
-    assert "the CPU may only read" in asked(GPU, mmap(), policy(EXCLUSIVE))
-    assert "the CPU may only read" in asked(GPU, mmap(512))
-    assert "the CPU may only read" in asked(GPU, mmap(512), policy(EXCLUSIVE), policy(MAP))
-    assert "the CPU may only read" in asked(GPU | p.Q_CPU_READ, mmap(512), policy(EXCLUSIVE))
-    assert asked(GPU | p.Q_GPU_VRAM, mmap(512), policy(EXCLUSIVE))
+@pytest.mark.parametrize("kind", list(MapKind))
+def test_a_page_that_is_being_taken(kind: MapKind) -> None:
+    """Its entry of the CPU's is exclusive and looks like none, and the GPU's has no atomics yet.
+
+    The kernel takes what is anonymous: also the GPU's copy of a private file's page.
+    """
+    shared = kind in SHARED | HUGETLB
+    wrong = "the CPU may only read"
+    page = mmap(512, kind)
+    taken = asked(GPU, page, policy(EXCLUSIVE))
+    assert (wrong in taken) if shared else taken == ""
+    assert wrong in asked(GPU, page)
+    assert wrong in asked(GPU, page, policy(EXCLUSIVE), Op(OpKind.CLOSE_GPU))
+    assert wrong in asked(GPU, page, policy(EXCLUSIVE), Op(OpKind.CLOSE_GPU), policy(MAP))
+    assert wrong in asked(GPU | p.Q_CPU_READ, page, policy(EXCLUSIVE))
+    assert asked(GPU | p.Q_GPU_VRAM, page, policy(EXCLUSIVE))
+
+
+def test_a_page_that_is_taken_when_the_policy_has_ended() -> None:
+    """The fault was being served: it takes its page with atomics, and keeps it until asked."""
+    late = GPU | p.Q_GPU_ATOMIC
+    assert asked(late, mmap(), policy(EXCLUSIVE), policy(MAP)) == ""
+    assert asked(late, mmap(), policy(EXCLUSIVE), policy(MAP), policy(MAP)) == ""
+    assert "the CPU may only read" in asked(late, mmap(), policy(MAP))
 
 
 @pytest.mark.parametrize("mode", [EXCLUSIVE, p.POLICY_MIGRATE | p.POLICY_EXCLUSIVE])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,8 @@ from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, 
 
 from hmmbench.guest import protocol as p
 from hmmbench.guest.protocol import Acc, Advice, MapKind, Op, OpKind
-from hmmbench.oracle import splat
+from hmmbench.model.space import Space
+from hmmbench.oracle import mapping, splat
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
@@ -64,6 +66,31 @@ def test_an_atomic_takes_the_page_and_the_cpu_takes_it_back(vm: Machine) -> None
     assert not any(q & (Q_EXCLUSIVE | p.Q_GPU_VALID) for q in flags(result, 12))
     assert values(result, 11) == [v + 100 + (i == 2) for i, v in enumerate(start)]
     assert work.driver_counters(vm)["maps_exclusive"] >= before + n
+
+
+def test_a_look_at_a_page_that_is_being_taken(vm: Machine) -> None:
+    """Between the CPU's entry and the GPU's, QUERY shows a page the GPU alone may write.
+
+    Also when nothing else runs: a fault may be served after its job has ended.  An oracle that
+    took this for a bug once killed a driver that has none.
+    """
+    space = Space((0, 0, 0, 0))
+    setup = [mmap(1), Op(OpKind.POLICY, arg=EXCLUSIVE)]
+    for o in setup:
+        space.apply(o)
+    looks: list[Op] = []
+    for _ in range(60):
+        looks += [Op(OpKind.SLEEP, a=20000, phase=1, actor=1), query(phase=1, actor=1)]
+    work.set_delays(vm, "exclusive_before_map 1000000")
+    try:
+        result = run_ops(vm, [*setup, gpu(acc(Acc.ADD, 0, 1), phase=1), *looks, query(phase=2)])
+    finally:
+        work.set_delays(vm)
+    seen = [(o, r) for o, r in zip(looks, result.ops[3:-1], strict=True) if o.op == OpKind.QUERY]
+    between = p.Q_GPU_VALID | p.Q_GPU_WRITE
+    assert between in [struct.unpack("<I", r.data)[0] for _, r in seen]
+    assert [mapping.check(space, o, r) for o, r in seen] == [""] * len(seen)
+    assert flags(result, len(result.ops) - 1)[0] & Q_EXCLUSIVE
 
 
 def test_without_the_policy_no_page_is_exclusive(vm: Machine) -> None:

@@ -340,7 +340,11 @@ def _end(p: Process) -> None:
 
 
 def _policy(space: Space, p: Process, op: Op) -> None:
-    p.exclusive = bool(op.arg & POLICY_EXCLUSIVE)
+    if op.arg & POLICY_EXCLUSIVE:
+        p.exclusive = True
+    elif p.exclusive:
+        # A fault that is being served meanwhile may take its page after that.
+        p.exclusive = None
 
 
 def _close(space: Space, p: Process, op: Op) -> None:

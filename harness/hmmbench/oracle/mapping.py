@@ -24,7 +24,7 @@ from hmmbench.guest.protocol import (
     Op,
     OpResult,
 )
-from hmmbench.model.space import SHARED, Process, Space, Vma, gp_of, place
+from hmmbench.model.space import HUGETLB, SHARED, Process, Space, Vma, gp_of, place
 
 
 def _answers(o: Op, r: OpResult) -> Iterator[tuple[int, int]]:
@@ -82,7 +82,7 @@ def check(space: Space, o: Op, r: OpResult) -> str:
                 problem = "the GPU maps a PROT_NONE page"
             elif q & Q_GPU_WRITE and not prot & 2:
                 problem = "the GPU may write a page of a read-only mapping"
-            elif q & Q_GPU_WRITE and not q & Q_CPU_WRITE and not _taken_along(proc, vma, q):
+            elif q & Q_GPU_WRITE and not q & Q_CPU_WRITE and not _taken(proc, vma, q):
                 problem = "the GPU may write a page that the CPU may only read"
             elif elsewhere := _elsewhere(q):
                 problem = elsewhere
@@ -95,15 +95,18 @@ def check(space: Space, o: Op, r: OpResult) -> str:
     return ""
 
 
-def _taken_along(proc: Process, vma: Vma, q: int) -> bool:
-    """Up to 6.14 the kernel takes every page of a large folio from the CPU if one is asked for.
-    What the GPU had mapped of the others it may keep, and QUERY shows such a page of the CPU's as
-    nothing.  The mirror audit, which reads the entry itself, judges that mapping.
+def _taken(proc: Process, vma: Vma, q: int) -> bool:
+    """The page may be exclusively the GPU's, and mapped there without atomics.
+
+    QUERY shows such a page of the CPU's as nothing.  What the GPU had mapped before it may keep
+    when the CPU's entry is taken, and so it is seen until the GPU's has atomics too: at any
+    moment, for what is in the fault buffer is served also after its job has ended.  Up to 6.14
+    the kernel also takes every page of a large folio if one is asked for.  The mirror audit,
+    which reads the entry itself, judges that mapping.
     """
     return (
         proc.exclusive is not False
-        and vma.kind == MapKind.ANON_PRIVATE
-        and vma.large
+        and vma.kind not in SHARED | HUGETLB
         and not q & (Q_CPU_READ | Q_GPU_VRAM)
     )
 
