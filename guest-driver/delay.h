@@ -26,6 +26,7 @@
 	X(to_ram_after_setup)	\
 	X(to_ram_after_copy)	\
 	X(to_ram_before_finalize)	\
+	X(to_ram_moved)	\
 	X(evict_after_setup)	\
 	X(fault_after_drain)	\
 	X(fault_before_cancel)	\

@@ -135,6 +135,8 @@ struct hg_stats {
  * @used: pages in use
  * @pinned: of these, pages of buffers
  * @map: bit set: page in use; a part of hg_vram.map
+ * @left: bit set: what was in the page has moved to system memory, and only
+ *	references that are about to go keep it; see hg_vram_leave()
  *
  * All fields under hg_vram.lock.
  */
@@ -143,6 +145,7 @@ struct hg_chunk {
 	unsigned int used;
 	unsigned int pinned;
 	unsigned long *map;
+	DECLARE_BITMAP(left, HG_CHUNK_PAGES);
 };
 
 /**
@@ -657,6 +660,9 @@ struct page *hg_vram_alloc_huge(struct hg_device *hdev);
 void hg_vram_reserve(struct hg_device *hdev, unsigned long n);
 bool hg_vram_short(struct hg_device *hdev, unsigned long n);
 unsigned long hg_vram_evict(struct hg_device *hdev, unsigned long n);
+struct hg_migrate_buf;
+void hg_vram_leave(struct hg_device *hdev, const struct hg_migrate_buf *buf, unsigned long n);
+void hg_vram_skip_left(struct hg_device *hdev, struct hg_migrate_buf *buf, unsigned long n);
 bool hg_vram_pin(struct hg_device *hdev, unsigned long n, u32 *frames);
 void hg_vram_unpin(struct hg_device *hdev, unsigned long n, const u32 *frames);
 

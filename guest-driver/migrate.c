@@ -164,6 +164,8 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 			hg_copy_to_system(hdev, vma, start, buf, args.npages, ULONG_MAX);
 		migrate_vma_pages(&args);
 		moved = hg_migrate_buf_moved(buf, args.npages, &nhuge);
+		if (!to_device)
+			hg_vram_leave(hdev, buf, args.npages);
 		hg_delay(migrate_before_finalize);
 	} else if (huge) {
 		drop_page(huge);

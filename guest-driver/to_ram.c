@@ -168,7 +168,7 @@ vm_fault_t hg_migrate_to_ram(struct vm_fault *vmf)
 	};
 	unsigned long base, index, moved, nhuge;
 	struct hg_migrate_buf *buf;
-	bool done;
+	bool done = false;
 	int ret;
 
 	hg_inc(hdev, cpu_faults);
@@ -217,6 +217,7 @@ vm_fault_t hg_migrate_to_ram(struct vm_fault *vmf)
 	hg_delay(to_ram_after_copy);
 	migrate_vma_pages(&args);
 	moved = hg_migrate_buf_moved(buf, args.npages, &nhuge);
+	hg_vram_leave(hdev, buf, args.npages);
 	done = moved && (nhuge || buf->src[index] & MIGRATE_PFN_MIGRATE);
 	hg_delay(to_ram_before_finalize);
 	migrate_vma_finalize(&args);
@@ -234,6 +235,12 @@ out:
 	hg_migrate_buf_free(buf);
 out_homing:
 	end_homing(hdev, vmf->page);
+	/*
+	 * Up to 6.14 only the fault's reference still keeps the page.  Without "done"
+	 * the CPU comes again, and if all of them waited here none would get it.
+	 */
+	if (done)
+		hg_delay(to_ram_moved);
 	if (ret == -ENOMEM)
 		return VM_FAULT_OOM;
 	return ret ? VM_FAULT_SIGBUS : 0;
@@ -256,10 +263,12 @@ unsigned long hg_evict_range(struct hg_device *hdev, unsigned long pfn,
 	if (!buf)
 		return 0;
 	migrate_device_range(buf->src, pfn, npages);
+	hg_vram_skip_left(hdev, buf, npages);
 	hg_delay(evict_after_setup);
 	hg_copy_to_system(hdev, NULL, 0, buf, npages, ULONG_MAX);
 	migrate_device_pages(buf->src, buf->dst, npages);
 	moved = hg_migrate_buf_moved(buf, npages, &nhuge);
+	hg_vram_leave(hdev, buf, npages);
 	migrate_device_finalize(buf->src, buf->dst, npages);
 	hg_migrate_buf_free(buf);
 	hg_add(hdev, pages_to_system, moved);

@@ -26,6 +26,7 @@ static void vram_free_page(struct page *page, unsigned int order)
 
 	spin_lock_irqsave(&vram->lock, flags);
 	bitmap_clear(chunk->map, frame % HG_CHUNK_PAGES, 1U << order);
+	bitmap_clear(chunk->left, frame % HG_CHUNK_PAGES, 1U << order);
 	chunk->used -= 1U << order;
 	vram->used -= 1U << order;
 	spin_unlock_irqrestore(&vram->lock, flags);
@@ -233,6 +234,67 @@ void hg_vram_unpin(struct hg_device *hdev, unsigned long n, const u32 *frames)
 	}
 	hg_live_add(hdev, vram_pages, -(long)n);
 	hg_live_add(hdev, buffer_pages, -(long)n);
+}
+
+/* The bit of a page, or of a folio's first one; with the lock held. */
+static unsigned long *left_bit(struct hg_vram *vram, struct page *page, unsigned int *bit)
+{
+	unsigned long frame = page_to_pfn(page) - vram->base_pfn;
+
+	*bit = frame % HG_CHUNK_PAGES;
+	return vram->chunks[frame / HG_CHUNK_PAGES].left;
+}
+
+/**
+ * hg_vram_leave() - remember which pages a migration has moved out of VRAM
+ * @hdev: device
+ * @buf: after migrate_vma_pages() or migrate_device_pages() and before the end of
+ *	that migration: the pages are still locked
+ * @n: entries
+ *
+ * A CPU fault gives the lock of its page back before its reference.  In between,
+ * an eviction gets both, and cannot see that nobody has the page any more: it would
+ * move it a second time, to a page that no memory cgroup is charged for.  The bit is
+ * set under the page's lock, read under it by hg_vram_skip_left(), and goes with the
+ * last reference.
+ */
+void hg_vram_leave(struct hg_device *hdev, const struct hg_migrate_buf *buf, unsigned long n)
+{
+	struct hg_vram *vram = &hdev->vram;
+	unsigned long i, *left;
+	unsigned int bit;
+
+	spin_lock_irq(&vram->lock);
+	for (i = 0; i < n; i++) {
+		if (!(buf->src[i] & MIGRATE_PFN_MIGRATE))
+			continue;
+		left = left_bit(vram, migrate_pfn_to_page(buf->src[i]), &bit);
+		__set_bit(bit, left);
+	}
+	spin_unlock_irq(&vram->lock);
+}
+
+/**
+ * hg_vram_skip_left() - leave alone what has left VRAM already
+ * @hdev: device
+ * @buf: its src is what migrate_device_range() left: locked pages of VRAM
+ * @n: entries
+ */
+void hg_vram_skip_left(struct hg_device *hdev, struct hg_migrate_buf *buf, unsigned long n)
+{
+	struct hg_vram *vram = &hdev->vram;
+	unsigned long i, *left;
+	unsigned int bit;
+
+	spin_lock_irq(&vram->lock);
+	for (i = 0; i < n; i++) {
+		if (!(buf->src[i] & MIGRATE_PFN_MIGRATE))
+			continue;
+		left = left_bit(vram, migrate_pfn_to_page(buf->src[i]), &bit);
+		if (test_bit(bit, left))
+			buf->src[i] &= ~MIGRATE_PFN_MIGRATE;
+	}
+	spin_unlock_irq(&vram->lock);
 }
 
 /* The chunk whose last allocation is the oldest, of those not tried yet. */

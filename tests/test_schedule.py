@@ -159,6 +159,9 @@ CLOSING = Program([Op(OpKind.CLOSE_GPU), Op(OpKind.MADVISE, actor=1)])
         ([Op(OpKind.MIGRATE), Op(OpKind.CPU_ACCESS, actor=1)], {"copy"}),
         ([Op(OpKind.MIGRATE), Op(OpKind.CPU_ACCESS, proc=1)], {"copy"}),
         ([Op(OpKind.MIGRATE, arg=1), Op(OpKind.CPU_ACCESS, phase=1)], set()),
+        # VRAM is everybody's
+        ([Op(OpKind.EVICT), Op(OpKind.CPU_ACCESS, proc=1)], {"evict"}),
+        ([Op(OpKind.EVICT), Op(OpKind.CPU_ACCESS, phase=1)], set()),
         ([Op(OpKind.MPROTECT, region=2, a=1), Op(OpKind.GPU_COPY, phase=1, arg=2)], {"refusal"}),
         # written to another region; read from it; what may be written
         ([Op(OpKind.MPROTECT, region=2, a=1), Op(OpKind.GPU_COPY, phase=1, arg=3)], set()),

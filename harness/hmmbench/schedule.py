@@ -127,6 +127,7 @@ AIMED = {
     "move": Aim(("vram_after_free",), 0.06, ((500, 500), (2000, 200))),
     "refusal": Aim(("fault_before_cancel",), 0.4, RARE_DELAYS),
     "stampede": Aim(("to_ram_entry",), 0.25, ((3000, 1000), (8000, 1000))),
+    "evict": Aim(("to_ram_moved",), 0.3, ((1000, 1000), (3000, 500))),
 }
 
 
@@ -147,6 +148,8 @@ def races(program: Program) -> set[str]:
     for o in program.ops:
         if o.op == OpKind.MIGRATE and at_once[o.phase] > 1:
             found.add("copy")
+        if o.op == OpKind.EVICT and at_once[o.phase] > 1:
+            found.add("evict")
         if o.op == OpKind.POLICY and o.arg & POLICY_EXCLUSIVE:
             found.add("exclusive")
         elif o.op in CHANGES and beside[o.phase, o.proc] > 1:

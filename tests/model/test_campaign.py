@@ -184,7 +184,10 @@ def test_a_failure_on_one_of_several_machines(tmp_path: Path, broken: int) -> No
     """It is made small on the machine that failed."""
     targets = [FakeTarget("stale_tlb" if n == broken else "") for n in range(3)]
     tally = Campaign(targets, tmp_path, seed=1, examples=100, shrink_s=40).run()
-    (finding,) = tally.findings
+    # Which examples that machine gets is a matter of time, and some fail there but now and then:
+    # after a failure that is not seen again another is looked for.
+    finding = tally.finding
+    assert finding is not None
     assert finding.operations <= 10
     # On another machine it would not have been seen again.
     assert finding.rate > 0
