@@ -7,6 +7,13 @@
  * cancelled, which ends the job that asked.  What could not be served now (the
  * address space changed all the time) is left alone: the replay brings it back.
  *
+ * A cancel hits who waits.  An entry that was in the ring when the last replay was
+ * sent is old: its access was sent again, waits no more and may fault a second
+ * time, and a cancel for it may find nobody.  If another replay followed, it could
+ * meet that second fault, whose entry then is old when its turn comes, and so on:
+ * an access that is refused would go round for ever.  So a batch of old entries
+ * alone is not followed by a replay; whoever still waits has a newer entry.
+ *
  * The worker takes the mmap lock for reading and nothing that migrate_to_ram()
  * or an MMU notifier waits for.
  */
@@ -74,15 +81,16 @@ static bool entry_valid(__le32 *e)
 
 /*
  * Takes up to @max faults out of the ring.  Returns the number, or -1 if the
- * ring was empty (0: only an overflow, which needs a replay).
+ * ring was empty (0: only an overflow).  @replay: somebody may wait for one.
  */
-static int drain(struct hg_device *hdev, unsigned int max)
+static int drain(struct hg_device *hdev, unsigned int max, bool *replay)
 {
 	struct hg_fault_unit *fu = &hdev->fault;
 	u32 put, end, get;
 	unsigned int n = 0;
 	u64 num;
 
+	*replay = false;
 	down_read(&hdev->hw_sem);
 	if (!READ_ONCE(hdev->hw_live)) {
 		up_read(&hdev->hw_sem);
@@ -116,6 +124,7 @@ static int drain(struct hg_device *hdev, unsigned int max)
 					    le32_to_cpu(e[HG_FE_INFO]));
 		} else {
 			/* lost; the replay makes the access fault again */
+			*replay = true;
 			hg_inc(hdev, device_errors);
 			dev_err_ratelimited(hdev->drm.dev, "fault entry %u never became valid\n",
 					    get);
@@ -129,8 +138,27 @@ static int drain(struct hg_device *hdev, unsigned int max)
 	spin_unlock(&fu->lock);
 	if (put & HG_FAULT_OVERFLOW)
 		hg_inc(hdev, fault_overflows);
+	*replay |= num > fu->replayed || put & HG_FAULT_OVERFLOW;
 	hg_write(hdev, HG_REG_FAULT + HG_FAULT_GET, get | (put & HG_FAULT_OVERFLOW));
 	up_read(&hdev->hw_sem);
+	return n;
+}
+
+/* The number of the next entry that the device writes; hw_sem is held for reading. */
+static u64 next_entry(struct hg_device *hdev)
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+	u64 n;
+	u32 put;
+
+	spin_lock(&fu->lock);
+	n = fu->taken;
+	/* under the lock: the worker must not get past what is read here */
+	put = READ_ONCE(hdev->hw_live) ? hg_read(hdev, HG_REG_FAULT + HG_FAULT_PUT) : fu->get;
+	put &= HG_FAULT_INDEX_MASK;
+	if (put < HG_FAULT_RING)
+		n += (put + HG_FAULT_RING - fu->get) % HG_FAULT_RING;
+	spin_unlock(&fu->lock);
 	return n;
 }
 
@@ -150,19 +178,10 @@ static int drain(struct hg_device *hdev, unsigned int max)
  */
 u64 hg_fault_count(struct hg_device *hdev)
 {
-	struct hg_fault_unit *fu = &hdev->fault;
 	u64 n;
-	u32 put;
 
 	down_read(&hdev->hw_sem);
-	spin_lock(&fu->lock);
-	n = fu->taken;
-	/* under the lock: the worker must not get past what is read here */
-	put = READ_ONCE(hdev->hw_live) ? hg_read(hdev, HG_REG_FAULT + HG_FAULT_PUT) : fu->get;
-	put &= HG_FAULT_INDEX_MASK;
-	if (put < HG_FAULT_RING)
-		n += (put + HG_FAULT_RING - fu->get) % HG_FAULT_RING;
-	spin_unlock(&fu->lock);
+	n = next_entry(hdev);
 	up_read(&hdev->hw_sem);
 	return n;
 }
@@ -483,15 +502,30 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 	hg_svm_put(svm);
 }
 
+/* Whoever waits tries again; what is in the ring by now is old. */
+static void replay(struct hg_device *hdev)
+{
+	hg_delay(fault_before_replay);
+	down_read(&hdev->hw_sem);
+	if (READ_ONCE(hdev->hw_live)) {
+		/* before the replay: what comes in between is taken for new, which costs a replay */
+		hdev->fault.replayed = next_entry(hdev);
+		hg_write(hdev, HG_REG_REPLAY, HG_REPLAY_START);
+	}
+	up_read(&hdev->hw_sem);
+	hg_inc(hdev, replays);
+}
+
 static void hg_fault_work(struct work_struct *work)
 {
 	struct hg_fault_unit *fu = container_of(work, struct hg_fault_unit, work);
 	struct hg_device *hdev = container_of(fu, struct hg_device, fault);
 	unsigned int max = clamp(READ_ONCE(hg_fault_batch), 1U, (unsigned int)HG_FAULT_BATCH_MAX);
 	unsigned int i, j, m;
+	bool again;
 	int n;
 
-	while ((n = drain(hdev, max)) >= 0) {
+	while ((n = drain(hdev, max, &again)) >= 0) {
 		hg_inc(hdev, fault_batches);
 		hg_add(hdev, faults, n);
 		if (++fu->batches % HG_THRASH_BATCHES == 0)
@@ -505,12 +539,8 @@ static void hg_fault_work(struct work_struct *work)
 			serve_asid(hdev, fu->batch + i, j - i);
 		}
 		trace_hmm_gpu_batch(n, m);
-		hg_delay(fault_before_replay);
-		down_read(&hdev->hw_sem);
-		if (READ_ONCE(hdev->hw_live))
-			hg_write(hdev, HG_REG_REPLAY, HG_REPLAY_START);
-		up_read(&hdev->hw_sem);
-		hg_inc(hdev, replays);
+		if (again)
+			replay(hdev);
 		cond_resched();
 	}
 }

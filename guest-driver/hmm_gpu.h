@@ -265,6 +265,7 @@ struct hg_fault {
  * @get, @nrget: software's index
  * @taken: entries taken out of the ring since the start, or lost with a reset
  * @lock: @get and @taken, of which others read the sum
+ * @replayed: number of the first entry that was not in the ring at the last replay
  * @batch: HG_FAULT_BATCH_MAX entries
  * @want, @pfns: a window's requests and answers
  * @batches: since the start
@@ -282,6 +283,7 @@ struct hg_fault_unit {
 	u32 nrget;
 	u64 taken;
 	spinlock_t lock;
+	u64 replayed;
 	struct hg_fault *batch;
 	unsigned long *want;
 	unsigned long *pfns;

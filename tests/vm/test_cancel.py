@@ -2,7 +2,8 @@
 """A fault is cancelled only if what it asks for is refused when the cancel is written.
 
 A cancel names an address and ends whoever waits there.  A copy that is refused at both ends
-needs one only; when the second comes, a job of after the first may wait at that address.
+needs one only; when the second comes, a job of after the first may wait at that address.  And who
+was sent again by a replay does not wait, so his fault of before is no use to cancel him.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ from pathlib import Path
 from work import acc, gpu, mmap, no_violation, run_ops, set_delays, statuses
 
 from hmmbench.build import Artifacts, BuildRequest, ensure
-from hmmbench.guest.protocol import PAGE, PROT_READ, PROT_RW, Acc, Op, OpKind
+from hmmbench.guest.protocol import F_CTX1, PAGE, PROT_READ, PROT_RW, Acc, Op, OpKind, Program
+from hmmbench.oracle.violation import Violation
+from hmmbench.recipe import Environment
+from hmmbench.target import VmTarget, judge
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
+from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
 
 PATCH = Path(__file__).parent.parent / "mutants" / "cancel-unchecked.patch"
+REPLAYS_OLD = Path(__file__).with_name("replays-old-faults.patch")
 ROUNDS = 5
 
 
@@ -52,3 +58,41 @@ def test_the_job_would_end_if_the_driver_did_not_look_again(artifacts: Artifacts
     )
     with Opener(broken) as opener:
         assert -EFAULT in jobs_after_a_refused_copy(opener())
+
+
+def refused_beside_others(spec: MachineSpec, times: int) -> list[Violation]:
+    """What is wrong with a job that is refused while another's faults are served.
+
+    The replay after those is 20 ms late, so it also meets the fault that is refused.  The job's
+    walk takes 5 ms from then on: longer than the driver to cancel it, and less than a replay.
+    """
+    pages = 6
+    ops = [
+        mmap(pages), mmap(2, region=1),
+        # The walk is only slow where there is a table to look into.
+        gpu(acc(Acc.WRITE, 0, 5, region=1), acc(Acc.WRITE, 1, 5, region=1)),
+        Op(OpKind.MPROTECT, region=1, len=PAGE),
+        gpu(*(acc(Acc.ADD, page, 1) for page in range(pages)), phase=1),
+        Op(OpKind.SLEEP, a=30_000, actor=1, phase=1),
+        gpu(acc(Acc.WRITE, 0, 6, region=1), flags=F_CTX1, actor=1, phase=1),
+    ]  # fmt: skip
+    slow = Environment(("fault_before_replay 20000 1000 1",), ("walk delay=5000000",))
+    found = []
+    with Opener(spec) as opener, VmTarget(opener) as target:
+        for _ in range(times):
+            done = target.execute(Program(ops, timeout_ms=3000), slow)
+            found += judge(done).violations
+            assert found or statuses(done.result) == [0] * 6 + [-EFAULT]
+    return found
+
+
+def test_what_is_refused_does_not_go_round(spec: MachineSpec) -> None:
+    assert refused_beside_others(spec, 5) == []
+
+
+def test_it_goes_round_if_old_faults_are_replayed(artifacts: Artifacts) -> None:
+    broken, _ = best_spec(
+        ensure(BuildRequest(kernel_build=artifacts.kernel_build_dir, driver_patches=(REPLAYS_OLD,)))
+    )
+    found = refused_beside_others(broken, 3)
+    assert {violation.oracle for violation in found} == {"progress"}
