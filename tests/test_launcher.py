@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,30 @@ def test_root_and_apt_fails(bin_dir: Path) -> None:
     assert done.returncode == 3
     assert "Temporary failure" in done.stderr
     assert "Mend apt" in done.stderr
+
+
+def test_two_first_starts_install_once(bin_dir: Path, tmp_path: Path) -> None:
+    """As on a bare machine: the second waits for the first, and finds its packages there."""
+    packages = " ".join(wanted_packages((LAUNCHER.parent / "ci/packages.txt").read_text()))
+    calls, installed = tmp_path / "calls", tmp_path / "installed"
+    fake(bin_dir, "id", "echo 0")
+    (bin_dir / "sleep").symlink_to(shutil.which("sleep") or "/bin/sleep")
+    fake(
+        bin_dir,
+        "apt-get",
+        f"echo $1 >>{calls}; case $1 in install) : >{installed};; *) sleep 0.5;; esac",
+    )
+    fake(
+        bin_dir,
+        "dpkg-query",
+        f'[ -e {installed} ] && for p in {packages}; do echo "ii $p"; done',
+    )
+    fake(bin_dir, "python3", "exit 1")
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda _: launch(bin_dir, "run", HMMBENCH_PYTHON="python3"), (1, 2)))
+    for each in done:
+        assert "no usable Python" in each.stderr, "past the packages"
+    assert calls.read_text().split() == ["update", "install"]
 
 
 def test_foreign_host_is_told_its_choices(bin_dir: Path) -> None:
