@@ -7,10 +7,13 @@ the model, so that agreeing with it means something.  `bug` breaks it in one way
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
+
+import pytest
 
 from hmmbench.guest import protocol as P
 from hmmbench.guest.protocol import Acc, Advice, MapKind, Op, OpKind, OpResult, Program, Result
@@ -67,6 +70,40 @@ class Fault(Exception):
     pass
 
 
+class Clock:
+    """Time as executions pass it: each takes so long, and nothing else takes any.
+
+    How far a limit in seconds reaches is then a matter of executions, not of the host's speed.
+    Machines of a campaign run in threads of their own: `now` is changed under the lock, and read
+    by the campaign's thread without it, when it may be one execution behind.
+    """
+
+    EXECUTION_S = 0.005
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.lock = threading.Lock()
+
+    def spend(self, seconds: float) -> None:
+        with self.lock:
+            self.now += seconds
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+CLOCK = Clock()
+
+
+@contextmanager
+def own_time() -> Iterator[None]:
+    """Campaigns and their shrinking go by CLOCK meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hmmbench.runner.time", CLOCK)
+        patch.setattr("hmmbench.shrink.time", CLOCK)
+        yield
+
+
 class Fake:
     """Executor.run() of the fake machine; `calls` counts programs."""
 
@@ -78,6 +115,7 @@ class Fake:
 
     def run(self, payload: bytes) -> bytes:
         self.calls += 1
+        CLOCK.spend(CLOCK.EXECUTION_S)
         program = Program.decode(payload)
         self.procs: dict[int, Proc] = {0: Proc()}
         self.files: list[dict[int, Frame]] = [{} for _ in range(4)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -34,6 +35,12 @@ from hmmbench.report import Report
 from hmmbench.runner import Campaign, Tally, repeats
 from hmmbench.shrink import Shrinker
 from hmmbench.target import Execution
+
+
+@pytest.fixture(autouse=True)
+def own_time() -> Iterator[None]:
+    with fake.own_time():
+        yield
 
 
 class FakeTarget:
@@ -368,25 +375,18 @@ def test_what_hangs_is_guessed_with_few_executions(tmp_path: Path) -> None:
 
 
 class SlowToFail(FakeTarget):
-    """A copy between two pages of a process fails, after what each failure costs: seconds, as the
-    clock of the test has it."""
-
-    def __init__(self, seconds: list[float]) -> None:
-        super().__init__()
-        self.seconds = seconds
+    """A copy between two pages of a process fails, after what each failure costs: seconds."""
 
     def execute(self, program: Program, environment: Environment) -> Execution:
         done = super().execute(program, environment)
         at = next((i for i, o in enumerate(program.ops) if o.op == OpKind.GPU_COPY), None)
         if at is not None and done.result is not None and not done.result.ops[at].status:
-            self.seconds[0] += 6
+            fake.CLOCK.spend(6)
             done.violations.append(Violation("progress", "it hangs", at))
         return done
 
 
-def test_what_fails_slowly_on_memory_that_was_moved_has_a_small_recipe(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_fails_slowly_on_memory_that_was_moved_has_a_small_recipe() -> None:
     """Not mapped as it was mapped first; and a minute is ten failures."""
     ops = [
         *(Op(OpKind.MMAP, region=3, off=n * PAGE, len=PAGE, a=PROT_RW) for n in range(30)),
@@ -398,9 +398,7 @@ def test_what_fails_slowly_on_memory_that_was_moved_has_a_small_recipe(
     ]
     for n, o in enumerate(ops):
         o.phase = n
-    seconds = [0.0]
-    monkeypatch.setattr("hmmbench.shrink.time.monotonic", lambda: seconds[0])
-    target = SlowToFail(seconds)
+    target = SlowToFail()
     program = Program(ops, (24, 600, 0, 0))
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
