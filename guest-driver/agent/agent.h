@@ -3,7 +3,9 @@
  * The guest agent, inside.
  *
  *	main.c		start, request loop
- *	chan.c		frames over the channel
+ *	chan.c		the channel: requests and answers
+ *	chan_stream.c	... over a virtio-serial port, a socket, standard input and output
+ *	chan_mailbox.c	... through the memory of a device, while the machine stands
  *	exec.c		EXEC, START, KILL, READ_FILE, WRITE_FILE
  *	pipe.c		OPEN, PIPE
  *	klog.c		PRINTED
@@ -46,8 +48,9 @@ struct message {
 };
 
 /*
- * path: a character device; "-": standard input and output; else a Unix socket
- * is made there and listened on.  -1 and a message on stderr.
+ * path: a character device; the folder of an hmm-mailbox in sysfs; "-": standard
+ * input and output; else a Unix socket is made there and listened on.  -1 and a
+ * message on stderr.
  */
 int chan_init(const char *path);
 /* The next request, waiting for the other side to connect if need be; -1 = the channel is over. */
@@ -56,7 +59,11 @@ int chan_recv(struct message *m);
 void chan_reply(const struct message *m, const struct iovec *parts, int nparts);
 void chan_reply_error(const struct message *m, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* For poll(): readable while a request is served if the other side did not wait for its answer. */
+/* Whether chan_stand() does anything. */
+bool chan_stands(void);
+/* The machine stands, HM_STAND_* being why, until the host lets it go on. */
+void chan_stand(uint32_t why);
+/* For poll(), or -1: readable while a request is served if the other side did not wait for its answer. */
 int chan_fd(void);
 /* In a child: gives up its copy of the channel. */
 void chan_forget(void);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Messages between the bench and the guest agent, over the virtio-serial port
- * "org.hmmbench.agent".  Little endian; Python (hmmbench.guest.protocol) reads
+ * "org.hmmbench.agent", or through the memory of an hmm-mailbox
+ * (hmm_mailbox_hw.h).  Little endian; Python (hmmbench.guest.protocol) reads
  * the "#define NAME number-expression" lines of this file and mirrors the
  * structs with a size check at HELLO.
  *

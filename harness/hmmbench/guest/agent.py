@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hmmbench.vm.channel import Channel, ProtocolError, protocol
+from hmmbench.vm.channel import ProtocolError, Requests, protocol
 from hmmbench.vm.errors import VmError
 
 #: How much longer than the guest's own limit the bench waits for an answer (seconds). The
@@ -33,7 +33,7 @@ class ExecResult:
 class Agent:
     """Requests to the agent. Each raises AgentError, AgentTimeout, VmDied or ProtocolError."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Requests) -> None:
         self._channel = channel
 
     def _ask(
