@@ -41,10 +41,11 @@ def artifacts() -> Artifacts:
     data = json.loads(Path(given).read_text())
     for name in (
         "qemu", "kernel_image", "kernel_build_dir", "module_dir", "agent", "initramfs", "ssh_key",
-        "kernel_source_dir",
+        "kernel_source_dir", "system_map",
     ):  # fmt: skip
         data[name] = Path(data[name]) if data[name] else None
-    data["qemu_data_dirs"] = tuple(Path(folder) for folder in data["qemu_data_dirs"])
+    for name in ("qemu_data_dirs", "kernel_modules"):
+        data[name] = tuple(Path(path) for path in data[name])
     return Artifacts(**data)
 
 

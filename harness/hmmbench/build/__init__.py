@@ -61,6 +61,10 @@ class Artifacts:
     kernel_build_dir: Path
     kernel_source_dir: Path | None
     kernel_release: str
+    #: where the image's symbols are
+    system_map: Path | None
+    #: the kernel's own modules that the guest loads before the driver
+    kernel_modules: tuple[Path, ...]
     #: folder with hmm_gpu.ko
     module_dir: Path
     agent: Path
@@ -119,6 +123,8 @@ def ensure(request: BuildRequest | None = None, ui: Ui | None = None) -> Artifac
         kernel_build_dir=built.build_dir,
         kernel_source_dir=built.source_dir,
         kernel_release=built.release,
+        system_map=built.system_map,
+        kernel_modules=built.modules,
         module_dir=module_dir,
         agent=agent_dir / agent.PROGRAM,
         initramfs=archive,

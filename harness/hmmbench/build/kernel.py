@@ -83,6 +83,8 @@ class Kernel:
     test_hmm: Path | None
     #: modules the guest needs before the driver, in order of loading
     modules: tuple[Path, ...]
+    #: where the image's symbols are; a user's build may have lost it
+    system_map: Path | None
 
 
 def build(ctx: Context, which: str, debug: bool, coverage: bool = False) -> Kernel:
@@ -317,6 +319,7 @@ def describe(build_dir: Path, origin: str, source: Path | None) -> Kernel:
         raise EnvironmentFailure(f"the kernel build in {build_dir} is not whole")
     config = read_config(build_dir / ".config")
     test_hmm = build_dir / "lib/test_hmm.ko"
+    system_map = build_dir / "System.map"
     # The image's bytes change with every relink; the symbols are what modules depend on.
     key = cache.digest(
         str(build_dir),
@@ -332,6 +335,7 @@ def describe(build_dir: Path, origin: str, source: Path | None) -> Kernel:
         source_dir=source or _source_of(build_dir),
         test_hmm=test_hmm if test_hmm.is_file() else None,
         modules=needed_modules(build_dir, config),
+        system_map=system_map if system_map.is_file() else None,
     )
 
 

@@ -25,6 +25,9 @@ from hmmbench.errors import EnvironmentFailure, UsageError
 #: In the copy: what it was copied from, and the patched files that are in it.
 _STAMP = ".hmmbench-patched.json"
 
+#: What is kept of a patched kernel: the image, and where the image's symbols are.
+_RESULTS = ("arch/x86/boot/bzImage", "System.map")
+
 _FILE = re.compile(r"^\+\+\+ b/(\S+)", re.MULTILINE)
 
 
@@ -46,7 +49,7 @@ def files(patch: Path) -> list[str]:
 
 def build(ctx: Context, base: Kernel, patches: Sequence[Path]) -> Kernel:
     """`base` with the patches.  Its build folder stays that of `base`, for modules."""
-    key = cache.digest(base.key, *(patch.read_bytes() for patch in patches))
+    key = cache.digest(base.key, *_RESULTS, *(patch.read_bytes() for patch in patches))
     names = ", ".join(patch.stem for patch in patches)
     image = cache.find("kernel", key)
     if image is None:
@@ -63,8 +66,9 @@ def build(ctx: Context, base: Kernel, patches: Sequence[Path]) -> Kernel:
                 ctx, base, base.source_dir, work, touched, patches, key, names
             )
     return replace(
-        base, key=key, image=image / "bzImage", origin=f"{base.origin} with {names}"
-    )
+        base, key=key, image=image / "bzImage", system_map=image / "System.map",
+        origin=f"{base.origin} with {names}",
+    )  # fmt: skip
 
 
 def _make(
@@ -124,10 +128,7 @@ def _make(
             raise EnvironmentFailure(
                 f"{names} changes nothing in the kernel's image", f"The whole log: {log}"
             )
-        return cache.publish(
-            "kernel", key,
-            lambda folder: _copy(image, folder / "bzImage"),
-        )  # fmt: skip
+        return cache.publish("kernel", key, lambda folder: _fill(work, folder))
 
 
 def _move(old: Path, new: Path) -> None:
@@ -144,5 +145,6 @@ def _move(old: Path, new: Path) -> None:
                 note.write_bytes(data.replace(was, now))
 
 
-def _copy(source: Path, target: Path) -> None:
-    shutil.copyfile(source, target)
+def _fill(work: Path, folder: Path) -> None:
+    for name in _RESULTS:
+        shutil.copyfile(work / name, folder / Path(name).name)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from hmmbench import paths
 from hmmbench.build.cache import lock
+from hmmbench.symbols import sections
 from hmmbench.vm.accel import host_id
 from hmmbench.vm.errors import VmError, guard_disk
 from hmmbench.vm.machine import Machine
@@ -27,6 +28,10 @@ from hmmbench.vm.spec import MachineSpec
 
 #: Bytes on disk of all snapshots together. One takes 50 to 150 MB.
 LIMIT = 3 << 30
+
+#: What a folder holds; one of another number is not used.
+_FORMAT = 2
+_SECTIONS = "sections.json"
 
 # The machine is saved when nothing of its start is going on any more: what still runs would run
 # again in every restored copy.
@@ -81,6 +86,11 @@ class Snapshots:
         self._trim(keep=folder)
         return folder
 
+    def sections(self, spec: MachineSpec) -> dict[str, dict[str, int]]:
+        """Where the modules lie in every copy of this machine: module -> section -> address."""
+        found: dict[str, dict[str, int]] = json.loads((self.ensure(spec) / _SECTIONS).read_text())
+        return found
+
     def remove(self, spec: MachineSpec) -> None:
         """Forget the snapshot of `spec`, if there is one."""
         key = self._key(spec)
@@ -88,7 +98,7 @@ class Snapshots:
             shutil.rmtree(self.root / key, ignore_errors=True)
 
     def _key(self, spec: MachineSpec) -> str:
-        return spec.fingerprint(host_id() if spec.accel == "kvm" else "")
+        return f"{spec.fingerprint(host_id() if spec.accel == 'kvm' else '')}-{_FORMAT}"
 
     def _make(self, spec: MachineSpec, key: str, folder: Path) -> None:
         """Caller holds the lock of `key`."""
@@ -100,9 +110,12 @@ class Snapshots:
         try:
             with Machine(spec) as machine:
                 machine.agent.check(_SETTLE)
+                # Here, once: asked in a restored copy it would change what that executes.
+                places = sections(machine.agent)
                 machine.save(work / "state")
                 with guard_disk(work):
                     (work / "console.log").write_text(machine.console.text())
+                    (work / _SECTIONS).write_text(json.dumps(places, indent=1))
                     (work / "meta.json").write_text(
                         json.dumps({"boot_s": machine.ready_s, "hello": machine.hello}, indent=1)
                     )

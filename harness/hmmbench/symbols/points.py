@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where a schedule may hold a CPU, for any driver: found from symbols and relocations.
+
+- functions(): every function of a module
+- kernel_functions(): what HMM drivers call in the kernel, and what the kernel calls them back by
+- call_sites(): calls of a module to locks, waits, wake-ups, memory management and DMA
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hmmbench.symbols import elf
+from hmmbench.symbols.table import Symbol, SymbolTable, is_init, plain
+
+
+class Kind(StrEnum):
+    """What a called function does."""
+
+    LOCK = "lock"
+    UNLOCK = "unlock"
+    WAIT = "wait"
+    WAKE = "wake"
+    MM = "mm"
+    DMA = "dma"
+
+
+#: By the callee's name; the first that matches decides.
+_KINDS = (
+    (Kind.LOCK, re.compile(
+        r"(mutex|ww_mutex|rt_mutex|_raw_spin|_raw_read|_raw_write|queued_\w+|folio|page|__folio)"
+        r"_(try)?lock(_(?!unlock)\w+)?|lock_page\w*|down(_(?!grade)\w+)?|(percpu_)?down_\w+"
+        r"|__mutex_lock\w*|__srcu_read_lock|__rcu_read_lock|rtnl_lock|dma_resv_lock\w*"
+        r"|drm_modeset_lock\w*|drm_dev_enter"
+    )),
+    (Kind.UNLOCK, re.compile(
+        r"(mutex|ww_mutex|rt_mutex|_raw_spin|_raw_read|_raw_write|queued_\w+|folio|page|__folio)"
+        r"_unlock\w*|unlock_page|up|(percpu_)?up_(read|write)\w*|downgrade_write"
+        r"|__srcu_read_unlock|__rcu_read_unlock|rtnl_unlock|drm_modeset_unlock\w*|drm_dev_exit"
+    )),
+    (Kind.WAKE, re.compile(
+        r"__wake_up\w*|wake_up_\w+|try_to_wake_up|swake_up\w*|complete(_all)?|kick_\w+"
+        r"|(mod_|queue_|__queue_)(delayed_|rcu_)?work(_\w+)?|kthread_(mod_|queue_)\w+"
+        r"|(mod_timer|add_timer|hrtimer_start)\w*|dma_fence_signal\w*|call_rcu\w*|call_srcu"
+        r"|__tasklet_(hi_)?schedule|enable_irq|irq_wake_thread|drm_sched_wakeup\w*|eventfd_signal\w*"
+    )),
+    (Kind.WAIT, re.compile(
+        r"schedule(_\w+)?|io_schedule\w*|wait_\w+|__wait_\w+|prepare_to_(s)?wait\w*|finish_(s)?wait"
+        r"|(__)?folio_wait_\w+|flush_\w*work\w*|__flush_workqueue|flush_delayed_work|drain_workqueue"
+        r"|(cancel|disable)_(delayed_)?work_sync|destroy_workqueue|synchronize_\w+|rcu_barrier"
+        r"|srcu_barrier|kthread_(stop|flush_\w+|cancel_\w+)|m?sleep(_\w+)?|usleep_range\w*"
+        r"|(del_timer|timer_delete|timer_shutdown)_sync|hrtimer_cancel|dma_fence_(default_)?wait\w*"
+        r"|disable_irq|free_irq|pci_free_irq|tasklet_kill|dma_resv_wait\w*|out_of_line_wait_\w+"
+    )),
+    (Kind.DMA, re.compile(
+        r"dma_(un)?map_\w+|dma_(alloc|free)_\w+|dma_pool_(alloc|free)|dma_sync_\w+|dma_iova_\w+"
+        r"|__dma_sync_\w+|(iommu|hmm_dma)_(un)?map\w*|dma_vmap\w*|p2pdma_\w+|pci_p2pdma_\w+"
+    )),
+    (Kind.MM, re.compile(
+        r"hmm_\w+|migrate_\w+|(__)?mmu_(interval_)?notifier_\w+|mmu_interval_read_begin"
+        r"|make_device_exclusive\w*|(get|pin|unpin)_user_pages?\w*|fixup_user_fault"
+        r"|handle_mm_fault|(lock_mm_and_)?find_vma\w*|mm(get|put|drop)\w*|__mmdrop|get_task_mm"
+        r"|zone_device_\w+|mem(re|un)map_pages|(__)?alloc_(pages|folio)\w*|folio_alloc\w*"
+        r"|vma_alloc_folio\w*|(__)?free_pages\w*|__folio_put|folio_(mark|set|add|isolate)_\w+"
+        r"|set_page_dirty\w*|mark_page_accessed|vm_(insert|map)_\w+|vmf_insert_\w+|remap_pfn_range"
+        r"|unmap_mapping_\w+|zap_\w+|do_mmap|vm_mmap|vm_munmap|follow_pfn\w*|walk_page_\w+"
+        r"|drm_gpusvm_\w+|drm_pagemap_\w+|kthread_(un)?use_mm|madvise_\w+|lru_add_drain\w*"
+    )),
+)  # fmt: skip
+
+#: Kernel functions that HMM drivers call, or that call their notifiers; those that a kernel lacks
+#: are left out, and names differ from version to version (make_device_exclusive_range until 6.14,
+#: dma_map_phys since 6.18).
+_KERNEL = re.compile(
+    r"hmm_range_fault\w*|migrate_(vma_(setup|pages|finalize)|device_(range|pfns|pages|finalize))"
+    r"|make_device_exclusive\w*|mmu_interval_(read_begin|notifier_(insert|insert_locked|remove))"
+    r"|__mmu_notifier_invalidate_range_(start|end)"
+    r"|__mmu_notifier_arch_invalidate_secondary_tlbs|__mmu_notifier_release"
+    r"|zone_device_(page|folio)_init|dma_(un)?map_(page_attrs|phys)|hmm_dma_(un)?map_pfn"
+)
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """A call in a module.
+
+    address  -- of the call instruction
+    returns  -- of the instruction after it; None for a jump out of the function's end
+    place    -- "function+0x12 [module]", that is `address` by name
+    """
+
+    address: int
+    returns: int | None
+    callee: str
+    kind: Kind
+    place: str
+
+
+def kind_of(callee: str) -> Kind | None:
+    """What the function of this name does, if it is of interest."""
+    return next((kind for kind, pattern in _KINDS if pattern.fullmatch(callee)), None)
+
+
+def functions(table: SymbolTable, module: str) -> list[Symbol]:
+    """All functions of a module ("": of the kernel), each once, in order of address.
+
+    The halves that the compiler put aside as seldom executed are no functions of their own.
+    """
+    found: dict[int, Symbol] = {}
+    for symbol in table:
+        if symbol.module == module and symbol.function and ".cold" not in symbol.name:
+            found.setdefault(symbol.address, symbol)
+    return list(found.values())
+
+
+def kernel_functions(table: SymbolTable) -> list[Symbol]:
+    """The functions of the kernel at which drivers for HMM meet it, as far as it has them."""
+    return [s for s in functions(table, "") if _KERNEL.fullmatch(plain(s.name))]
+
+
+def call_sites(
+    table: SymbolTable, module: str, file: elf.Elf, sections: Mapping[str, int]
+) -> list[CallSite]:
+    """Of the functions that kind_of() knows, in order of address.
+
+    From the module's relocations, so a call through a pointer is not among them, nor what the
+    compiler put inline.
+    """
+    return sorted(_calls(table, module, file, sections), key=lambda call: call.address)
+
+
+def _calls(
+    table: SymbolTable, module: str, file: elf.Elf, sections: Mapping[str, int]
+) -> Iterator[CallSite]:
+    symbols = file.symbols()
+    for section, relocations in file.relocations():
+        base = sections.get(section.name)
+        if base is None or is_init(section.name) or not section.flags & elf.SHF_EXECINSTR:
+            continue
+        code = file.content(section)
+        for r in relocations:
+            # Older assemblers write PC32 for a call, too: the instruction decides.
+            if r.kind not in (elf.R_X86_64_PLT32, elf.R_X86_64_PC32) or not r.offset:
+                continue
+            opcode = code[r.offset - 1]
+            callee = symbols[r.symbol].name
+            kind = kind_of(callee)
+            if kind is None or opcode not in (_CALL, _JMP) or r.addend != -4:
+                continue
+            address = base + r.offset - 1
+            yield CallSite(
+                address, address + 5 if opcode == _CALL else None, callee, kind,
+                table.name(address),
+            )  # fmt: skip
+
+
+_CALL, _JMP = 0xE8, 0xE9
