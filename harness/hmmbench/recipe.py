@@ -49,7 +49,8 @@ class Environment:
     `delays`: lines for the driver's debugfs file ("NAME [at N | until OTHER] USEC [PERMILLE
     [SEED [TIMES]]]"); `inject`: rules of the device (docs/device.md); `audit`: the device's mirror
     audit (docs/audit.md); `rebind`: after the program the driver is unbound and bound again;
-    `vram`: pages of VRAM that the driver may use (None: all).
+    `vram`: pages of VRAM that the driver may use (None: all); `schedule`: of an exact machine
+    (exact_schedule.py), "": as it comes.
     """
 
     delays: tuple[str, ...] = ()
@@ -57,6 +58,7 @@ class Environment:
     audit: str = "off"
     rebind: bool = False
     vram: int | None = None
+    schedule: str = ""
 
     @property
     def counted(self) -> bool:

@@ -42,6 +42,7 @@ from hmmbench.oracle import splat
 from hmmbench.vm import process
 from hmmbench.vm.channel import Channel, Requests
 from hmmbench.vm.console import Console
+from hmmbench.vm.exact import Exact
 from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError, disk_full, guard_disk
 from hmmbench.vm.mailbox import Mailbox, MailboxChannel
 from hmmbench.vm.qmp import Event, Qmp
@@ -65,6 +66,8 @@ _STOPPED = "QEMU stopped the guest (internal error)"
 MARK = "hmmbench: mark "
 #: Seconds between looks whether a report of the kernel goes on, and the longest it is waited for.
 REPORT_STEP_S = 0.01
+#: Virtual time in which an exact machine brings its console up to date, in steps.
+CONSOLE_STEP_S = 0.01
 REPORT_S = 2.0
 
 
@@ -200,6 +203,8 @@ class Machine:
             self._stack.callback(process.stop, self._process)
         self.agent = Agent(self._requests)
         self._qmp = Qmp(qmp, self._on_event, self._on_closed, self._death)
+        #: the schedule of an exact machine
+        self.exact = Exact(self._qmp)
         self._stack.callback(self._qmp.close)
         self._qmp.connect()
 
@@ -299,16 +304,31 @@ class Machine:
         guest that prints no more in so long a time hangs.
         """
         mark = self.agent.printed()
-        if not mark:
-            return False
+        if mark:
+            self.wait_mark(mark, timeout)
+        return bool(mark)
+
+    def wait_mark(self, mark: int, timeout: float = 60.0) -> None:
+        """Wait until the console shows this mark; an exact machine goes on for so long.
+
+        Raises as catch_up().
+        """
         line = f"{MARK}{mark}\n"
-        end = time.monotonic() + timeout
+        begun = time.monotonic()
+        waited = 0.0
         while line not in self.console.text():
             self.check()
-            if time.monotonic() > end:
+            if waited > timeout:
                 raise AgentTimeout(f"the console is {timeout:g} s behind what the kernel printed")
-            time.sleep(0.002)
-        return True
+            waited = self._nap(waited, begun, CONSOLE_STEP_S if self.spec.exact else 0.002)
+
+    def _nap(self, waited: float, begun: float, seconds: float) -> float:
+        """Some time for the guest: its own for an exact machine, else the host's; all of it."""
+        if self.spec.exact:
+            self.go_for(int(seconds * 1e9))
+            return waited + seconds
+        time.sleep(seconds)
+        return time.monotonic() - begun
 
     def printed(self) -> str:
         """What the console got since it was last taken, with all that the kernel printed by now.
@@ -317,9 +337,19 @@ class Machine:
         """
         more = self.catch_up()
         text = self.console.take()
-        end = time.monotonic() + REPORT_S
-        while more and splat.scan(text) and time.monotonic() < end:
-            time.sleep(REPORT_STEP_S)
+        return self._whole_reports(text, more)
+
+    def printed_to(self, mark: int) -> str:
+        """As printed(), with the mark that the guest has put behind it already; 0: nothing."""
+        if mark:
+            self.wait_mark(mark)
+        return self._whole_reports(self.console.take(), bool(mark))
+
+    def _whole_reports(self, text: str, more: bool) -> str:
+        begun = time.monotonic()
+        waited = 0.0
+        while more and splat.scan(text) and waited < REPORT_S:
+            waited = self._nap(waited, begun, REPORT_STEP_S)
             more = self.catch_up()
             text += self.console.take()
         return "".join(line for line in text.splitlines(keepends=True) if MARK not in line)
@@ -374,11 +404,12 @@ class Machine:
         self._must_stand()
         return self.mailbox.take()
 
-    def go(self, timeout: float = 60.0) -> int:
+    def go(self, timeout: float = 60.0, limit_s: float | None = None) -> int:
         """Let the machine go on until it stands again: why, HM_STAND_*.
 
         Raises AgentTimeout after so many seconds of the host; it runs then, and go() waits again.
-        Raises VmDied if the guest or QEMU is gone.
+        Raises AgentTimeout after `limit_s` seconds of virtual time, too; it stands then, and
+        that repeats.  Raises VmDied if the guest or QEMU is gone.
         """
         self.check()
         with self._changed:
@@ -390,10 +421,34 @@ class Machine:
                 self._stops_before = self._stops
                 self._stands_before = self.mailbox.stands
                 self._pausing = False
+            if limit_s is not None:
+                self.exact.stand_after(int(limit_s * 1e9))
             self.qmp("cont")
         self._wait_stop(timeout)
+        if limit_s is not None:
+            if self.mailbox.stands == self._stands_before and self.exact.state()["stands"]:
+                self._stands_by_us()
+                raise AgentTimeout(f"the guest did not answer within {limit_s:g} s of its own time")
+            self.exact.stand_after(-1)
         self._must_have_stood()
         return self.mailbox.why
+
+    def go_for(self, ns: int, timeout: float = 60.0) -> None:
+        """Let an exact machine that stands go on for so many nanoseconds of virtual time."""
+        self._must_stand()
+        self.exact.stand_after(ns)
+        with self._changed:
+            self._stops_before = self._stops
+            self._stands_before = self.mailbox.stands
+            self._pausing = False
+        self.qmp("cont")
+        self._wait_stop(timeout)
+        self._stands_by_us()
+
+    def _stands_by_us(self) -> None:
+        """It stands because we said so: go() expects no word of the guest's for that."""
+        with self._changed:
+            self._pausing = True
 
     def _must_have_stood(self) -> None:
         """Raise VmDied if the guest was stopped by somebody else."""
