@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * hmm-exact: the object, "-object hmm-exact,id=exact0", and its properties (qom-set,
- * qom-get; to be written while the machine stands):
+ * hmm-exact: the object, "-device hmm-exact,id=exact0", and its properties (qom-set,
+ * qom-get; to be written while the machine stands).  It is a device without a bus
+ * and without anything that a guest can see: an "-object" would have to be known to
+ * QEMU's own schema.
+ *
  *
  *   schedule     string (hmm-exact-plan.c); writing begins it from its start
  *   points       string: all addresses (hexadecimal, ',' between) that a schedule
@@ -17,14 +20,14 @@
 #include "qapi/visitor.h"
 #include "qemu/cutils.h"
 #include "qemu/module.h"
-#include "qom/object_interfaces.h"
+#include "hw/qdev-core.h"
 #include "hmm-exact.h"
 
 #define TYPE_HMM_EXACT "hmm-exact"
 OBJECT_DECLARE_SIMPLE_TYPE(HmmExact, HMM_EXACT)
 
 struct HmmExact {
-    Object parent;
+    DeviceState parent;
     char *points;
 };
 
@@ -130,24 +133,27 @@ static void set_stand(Object *obj, Visitor *v, const char *name, void *opaque,
     }
 }
 
-static void complete(UserCreatable *uc, Error **errp)
+static void realize(DeviceState *dev, Error **errp)
 {
     if (hmm_exact_begin(errp)) {
-        set_schedule(OBJECT(uc), "", errp);
+        set_schedule(OBJECT(dev), "", errp);
     }
 }
 
-static bool can_be_deleted(UserCreatable *uc)
+static void finalize(Object *obj)
 {
-    return false;
+    g_free(HMM_EXACT(obj)->points);
 }
 
 static void class_init(ObjectClass *oc, void *data)
 {
-    UserCreatableClass *ucc = USER_CREATABLE_CLASS(oc);
+    DeviceClass *dc = DEVICE_CLASS(oc);
 
-    ucc->complete = complete;
-    ucc->can_be_deleted = can_be_deleted;
+    dc->realize = realize;
+    dc->hotpluggable = false;
+    dc->user_creatable = true;
+    dc->desc = "Schedule of an exact machine";
+    set_bit(DEVICE_CATEGORY_MISC, dc->categories);
     object_class_property_add_str(oc, "schedule", get_schedule, set_schedule);
     object_class_property_add_str(oc, "points", get_points, set_points);
     object_class_property_add_str(oc, "write-log", get_nothing, write_log);
@@ -163,13 +169,10 @@ static void class_init(ObjectClass *oc, void *data)
 static const TypeInfo types[] = {
     {
         .name = TYPE_HMM_EXACT,
-        .parent = TYPE_OBJECT,
+        .parent = TYPE_DEVICE,
         .instance_size = sizeof(HmmExact),
+        .instance_finalize = finalize,
         .class_init = class_init,
-        .interfaces = (InterfaceInfo[]) {
-            { TYPE_USER_CREATABLE },
-            { },
-        },
     },
 };
 

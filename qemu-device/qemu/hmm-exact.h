@@ -3,7 +3,7 @@
  * hmm-exact: the schedule of a whole machine as an input.
  *
  * Under "-accel tcg,thread=single -icount shift=N,sleep=off" one thread runs all
- * virtual CPUs.  An object "hmm-exact" decides who of them runs next and how far,
+ * virtual CPUs.  A device "hmm-exact" decides who of them runs next and how far,
  * who is held, when the devices' engines step and when their interrupts arrive.
  * It takes all of that from its schedule, so that snapshot, request and schedule
  * make one execution, to the instruction (docs/exact.md).

@@ -31,8 +31,8 @@ MAILBOX = "mailbox"
 EXACT_ICOUNT = "shift=1,sleep=off"
 _EXACT = ("-rtc", "base=2026-01-01,clock=vm", "-seed", "1")
 #: QOM path of the object that decides who runs, and its argument.
-EXACT_PATH = "/objects/exact0"
-SCHEDULER = ("-object", "hmm-exact,id=exact0")
+EXACT_PATH = "/machine/peripheral/exact0"
+SCHEDULER = ("-device", "hmm-exact,id=exact0")
 
 #: Every word is here for a reason: the boot under emulation is on the path of every command.
 _CMDLINE = (
