@@ -473,11 +473,12 @@ static uint32_t kill_grace_ms(void)
 	return ms < MIN_KILL_GRACE_MS ? MIN_KILL_GRACE_MS : ms < KILL_GRACE_MS ? ms : KILL_GRACE_MS;
 }
 
-/* Whether all operations have ended and every thread of a living process waits to be let go. */
+/*
+ * Of living processes, of which there is one: whether every thread waits to be
+ * let go, which it does when all operations have ended.
+ */
 static bool all_rest(void)
 {
-	if (atomic_load(&sh->first) < sh->prog.nops)
-		return false;
 	for (unsigned p = 0; p < HB_MAX_PROCS; p++)
 		if (atomic_load(&sh->slot[p].state) == SLOT_ALIVE &&
 		    atomic_load(&sh->slot[p].held) < process_threads(p))

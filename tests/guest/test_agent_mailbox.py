@@ -12,6 +12,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -214,22 +215,6 @@ def finish(box: HostMailbox, program: Program) -> Result:
     return Answer.decode(answered(PROTO.HB_MSG_EXAMPLE, kind, body), program).result
 
 
-def living(box: HostMailbox) -> list[int]:
-    """The program's processes that are neither dead nor about to be."""
-
-    def state(pid: int) -> str:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-    # All of them are in the group of the first; forked ones are children of their parents.
-    pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
-    found = []
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/exe").resolve() == box.binary.resolve() and state(pid) != "Z":
-                found.append(pid)
-    return [pid for pid in found if pid != box.process.pid]
-
-
 def peek(pid: int, address: int) -> int:
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         memory.seek(address)
@@ -250,7 +235,7 @@ def test_at_the_first_stand_all_has_ended_and_all_live(box: HostMailbox) -> None
         Op(OpKind.NOP, actor=2, phase=2), Op(OpKind.SLEEP, a=50_000, proc=1, actor=3, phase=3),
     ])  # fmt: skip
     assert why == HM.HM_STAND_ENDED
-    pids = living(box)
+    pids = box.living()
     assert len(pids) == 3
     seen = []
     for pid in pids:
@@ -263,7 +248,7 @@ def test_at_the_first_stand_all_has_ended_and_all_live(box: HostMailbox) -> None
     result = finish(box, program)
     assert [o.status for o in result.ops] == [0] * 7
     assert (result.died, result.timeout) == (0, 0)
-    assert living(box) == []
+    assert box.living() == []
 
 
 def test_who_was_to_end_has_ended(box: HostMailbox) -> None:
@@ -272,16 +257,28 @@ def test_who_was_to_end_has_ended(box: HostMailbox) -> None:
         Op(OpKind.EXIT, proc=1, phase=1), Op(OpKind.KILL, arg=2, phase=1), Op(OpKind.NOP, phase=2),
     ])  # fmt: skip
     assert why == HM.HM_STAND_ENDED
-    assert len(living(box)) == 2
+    assert len(box.living()) == 2
     result = finish(box, program)
     assert [o.status for o in result.ops] == [0] * 6
     assert result.died == 0
 
 
+def test_who_outlives_the_first_is_waited_for(box: HostMailbox) -> None:
+    program, why = begin(box, [
+        Op(OpKind.SPAWN, arg=1), Op(OpKind.EXIT, phase=1),
+        replace(MAP, proc=1, phase=2), Op(OpKind.SLEEP, a=100_000, proc=1, phase=2),
+        write_op(6, proc=1, phase=3),
+    ])  # fmt: skip
+    assert why == HM.HM_STAND_ENDED
+    (pid,) = box.living()
+    assert peek(pid, p.REGION_BASE) == 6
+    assert [o.status for o in finish(box, program).ops] == [0] * 5
+
+
 def test_when_nobody_is_left_it_stands_too(box: HostMailbox) -> None:
     program, why = begin(box, [Op(OpKind.EXIT)])
     assert why == HM.HM_STAND_ENDED
-    assert living(box) == []
+    assert box.living() == []
     assert [o.status for o in finish(box, program).ops] == [0]
 
 
@@ -291,7 +288,7 @@ def test_at_the_time_limit_it_stands_before_anybody_is_killed(box: HostMailbox) 
         Op(OpKind.SLEEP, a=60_000_000, proc=1, phase=2), Op(OpKind.NOP, phase=3),
     ], timeout_ms=300)  # fmt: skip
     assert why == HM.HM_STAND_ENDED
-    pids = living(box)
+    pids = box.living()
     assert len(pids) == 2
     assert peek(pids[0], p.REGION_BASE) == 5
     result = finish(box, program)
@@ -305,13 +302,13 @@ def test_a_death_that_nobody_asked_for_does_not_hold_the_others(box: HostMailbox
     box.mailbox.post(PROTO.HB_MSG_EXAMPLE, Example(program, stand=True).encode())
     box.process.send_signal(signal.SIGCONT)
     end = time.monotonic() + 10
-    while len(pids := living(box)) < 2:
+    while len(pids := box.living()) < 2:
         assert time.monotonic() < end
         time.sleep(0.01)
     time.sleep(0.05)
     os.kill(max(pids), signal.SIGABRT)
     assert box.wait() == HM.HM_STAND_ENDED
-    assert len(living(box)) == 1
+    assert len(box.living()) == 1
     result = finish(box, program)
     assert (result.died, result.died_signal) == (2, signal.SIGABRT)
 
