@@ -11,6 +11,7 @@
  *	klog.c		PRINTED
  *	hello.c		HELLO
  *	program.c	PROGRAM: check, prepare, supervise, answer
+ *	example.c	EXAMPLE: a program and what surrounds it
  *	proc.c		the processes of a program: actors, phases, dispatch
  *	mm_ops.c	operations on memory by system call
  *	gpu_ops.c	operations on the GPU
@@ -94,6 +95,8 @@ bool pipe_forget(pid_t pid);
 
 /* From here on what the kernel prints is new.  HMMBENCH_KMSG names another file than /dev/kmsg. */
 void klog_init(void);
+/* PRINTED's answer; -errno if the log cannot be used. */
+int klog_mark(uint32_t *mark);
 void serve_printed(const struct message *m);
 
 /* ---- hello.c, bench.c ---- */
@@ -103,11 +106,13 @@ void serve_bench(const struct message *m);
 /* ---- program.c ---- */
 void program_init(void *stack_area);	/* HB_STACK_PAGES pages inside main()'s frame */
 void serve_program(const struct message *m);
+void serve_example(const struct message *m);
 
 /* ---- debugfs.c ---- */
 
 /* The driver's debugfs directory, or NULL while there is none. */
 const char *debugfs_dir(void);
+#define COUNTERS_SIZE	65536	/* enough for any of the driver's texts */
 /* A file in it, as text with a 0 byte; its length, or -errno. */
 ssize_t debugfs_read(const char *file, char *buf, size_t size);
 int debugfs_write(const char *file, const char *text);

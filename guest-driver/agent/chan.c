@@ -13,7 +13,7 @@
 
 #include "chan.h"
 
-#define MAX_PARTS	8
+#define MAX_PARTS	16
 
 static const struct carrier *carrier;
 static uint8_t *buf;		/* HB_MAX_PAYLOAD + 1, memory is used as far as written */

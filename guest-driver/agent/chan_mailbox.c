@@ -27,8 +27,7 @@
 static struct {
 	volatile uint32_t *regs;
 	struct hm_head *head;
-	uint8_t *frame;		/* behind the head */
-	uint32_t room;		/* for a frame */
+	uint8_t *frame;		/* behind the head; holds the longest, mailbox_open() has seen to that */
 	uint32_t taken;		/* number of the latest request that was taken */
 	bool answered;		/* and not told yet */
 	bool play;		/* no device is there */
@@ -67,7 +66,7 @@ static int mailbox_recv(struct message *m, uint8_t *to)
 		}
 		box.taken = head->request;
 		memcpy(&m->header, box.frame, sizeof(m->header));
-		if (head->request_len > box.room || m->header.magic != HB_MAGIC ||
+		if (m->header.magic != HB_MAGIC ||
 		    head->request_len != sizeof(m->header) + (uint64_t)m->header.len) {
 			chan_reply_error(m, "request %u is no frame: %u bytes, magic 0x%x, payload of %u",
 					 head->request, head->request_len, m->header.magic,
@@ -88,7 +87,7 @@ static void mailbox_send(const struct iovec *parts, int nparts)
 {
 	size_t at = 0;
 
-	/* At most HB_MAX_PAYLOAD and a header; mailbox_open() has seen that it has room. */
+	/* At most HB_MAX_PAYLOAD and a header, which has room. */
 	for (int i = 0; i < nparts; i++) {
 		if (parts[i].iov_len)
 			memcpy(box.frame + at, parts[i].iov_base, parts[i].iov_len);
@@ -167,7 +166,6 @@ const struct carrier *mailbox_open(const char *path, bool *failed)
 		return NULL;
 	}
 	box.frame = (uint8_t *)box.head + HM_FRAME;
-	box.room = size - HM_FRAME;
 	/* What was asked of an agent that died is not done by the next one. */
 	box.taken = box.head->request;
 	*failed = false;

@@ -108,6 +108,7 @@ static void serve(const struct message *m)
 	case HB_MSG_PIPE: serve_pipe(m); break;
 	case HB_MSG_PRINTED: serve_printed(m); break;
 	case HB_MSG_BENCH: serve_bench(m); break;
+	case HB_MSG_EXAMPLE: serve_example(m); break;
 	default:
 		chan_reply_error(m, "request type %u is unknown", m->header.type);
 	}

@@ -7,6 +7,7 @@ itself, and SIGCONT lets it go on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import struct
@@ -38,6 +39,8 @@ class HostMailbox:
         # Stands for the kernel's log, which is this machine's and no business of a test.
         self.kernel_log = folder / "kmsg"
         os.mkfifo(self.kernel_log)
+        #: Seconds until it has to stand.
+        self.patience = 30.0
         self.agent = Agent(MailboxChannel(self.mailbox, self.go))
         self.start()
 
@@ -49,8 +52,9 @@ class HostMailbox:
                 env={**os.environ, "HMMBENCH_KMSG": str(self.kernel_log)},
             )
 
-    def wait(self, timeout: float = 30.0) -> int:
+    def wait(self, timeout: float = 60.0) -> int:
         """Until it stands: why. AssertionError if it ends."""
+        timeout = min(timeout, self.patience)
         end = time.monotonic() + timeout
         while True:
             seen = os.waitid(
@@ -70,7 +74,7 @@ class HostMailbox:
     def registers(self) -> bytes:
         return (self.device / "resource0").read_bytes()
 
-    def go(self, timeout: float = 30.0) -> int:
+    def go(self, timeout: float = 60.0) -> int:
         self.process.send_signal(signal.SIGCONT)
         return self.wait(timeout)
 
@@ -88,7 +92,21 @@ class HostMailbox:
         text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return [int(word) for word in text.split()]
 
+    def living(self) -> list[int]:
+        """Processes of the agent's program, but for those that are dead."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+                if (folder / "exe").resolve() == self.binary.resolve() and state != "Z":
+                    found.append(int(folder.name))
+        return [pid for pid in found if pid != self.process.pid]
+
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
+        # A broken agent lets nobody go.
+        for pid in self.living():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.mailbox.close()

@@ -129,6 +129,16 @@ def test_it_stands_as_often_as_it_is_told(box: Shared) -> None:
     eventually("STOP", lambda: box.stops() == stops + 1)
 
 
+def test_only_an_aligned_write_of_four_bytes_counts(box: Shared) -> None:
+    for offset in range(hm.HM_REG_STAND - 8, hm.HM_REG_STAND + 8):
+        for width in (1, 2, 4, 8):
+            if (offset, width) != (hm.HM_REG_STAND, 4):
+                box.machine.store(REGS + offset, 1, width)
+                assert box.running, (offset, width)
+    box.stand()
+    assert not box.running
+
+
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

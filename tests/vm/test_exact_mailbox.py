@@ -13,13 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from work import mixed, run
+from work import counts, delay_points, mixed, mmap, no_violation, run, set_delays, statuses
 
-from hmmbench.guest.agent import AgentError
+from hmmbench import schedule
+from hmmbench.guest.agent import AgentError, answered
+from hmmbench.guest.example import Answer, Example
+from hmmbench.guest.protocol import RES_KILLED, TIMEOUT_STILL, Acc, Op, OpKind, Program
 from hmmbench.oracle import splat
 from hmmbench.vm.channel import ProtocolError, protocol
 from hmmbench.vm.errors import AgentTimeout, VmDied
-from hmmbench.vm.machine import Machine
+from hmmbench.vm.machine import MARK, Machine
 from hmmbench.vm.mailbox import layout
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
@@ -69,6 +72,98 @@ def test_no_virtual_time_passes_between_requests(exact: Machine) -> None:
     first = uptime()
     time.sleep(2.0)
     assert uptime() - first < 1.0
+
+
+def driver_file(machine: Machine, name: str) -> str:
+    return machine.agent.read_file(f"/sys/kernel/debug/dri/0/{name}").decode()
+
+
+def test_an_example_stands_twice(exact: Machine) -> None:
+    """First with all of it in place, then with nothing left."""
+    exact.set_audit("fill")
+    idle = exact.counters()["active_ctxs"]  # the driver's own
+    point = delay_points(exact)[0].name
+    work = mixed(7, pages=16, lanes=32)
+    work.program.settle_ms = 2000
+    example = Example(
+        work.program, delays=f"clear\n{point} 50\n", vram=200, points=True, stand=True
+    )
+    for _ in range(2):
+        exact.post(PROTO.HB_MSG_EXAMPLE, example.encode())
+        assert exact.go() == HM.HM_STAND_ENDED
+        assert exact.counters()["active_ctxs"] > idle
+        # It can be asked of a machine that stands, and finds all mirrors as they should be.
+        assert exact.audit_full() > 0
+        no_violation(exact)
+        with pytest.raises(ProtocolError, match="has not answered"):
+            exact.take()
+        assert exact.go() == HM.HM_STAND_ANSWER
+        assert exact.counters()["active_ctxs"] == idle
+        assert exact.audit_full() == 0
+        kind, _, body = exact.take()
+        answer = Answer.decode(answered(PROTO.HB_MSG_EXAMPLE, kind, body), work.program)
+        work.check(answer.result)
+        assert answer.result.counters_after == ""
+        seen = counts(answer.counters)
+        assert seen["dev_faults"] > 0
+        assert [n for n, value in seen.items() if n.startswith("live_") and value] == []
+        assert point in [one.name for one in schedule.parse(answer.points)]
+        assert answer.mark == 0
+    assert driver_file(exact, "vram_limit") == "200\n"
+    assert f"{point} 50 1000" in driver_file(exact, "delays")
+    assert exact.printed() == ""
+
+
+def test_an_example_leaves_alone_what_it_does_not_name(exact: Machine) -> None:
+    exact.agent.write_file("/sys/kernel/debug/dri/0/vram_limit", b"123", mode=0)
+    point = delay_points(exact)[0].name
+    set_delays(exact, f"{point} 70")
+    work = mixed(1, pages=4, lanes=8)
+    body = exact.agent.example(Example(work.program).encode(), 60)
+    answer = Answer.decode(body, work.program)
+    work.check(answer.result)
+    assert answer.points == ""
+    assert driver_file(exact, "vram_limit") == "123\n"
+    assert f"{point} 70 1000" in driver_file(exact, "delays")
+    with pytest.raises(AgentError, match="EXAMPLE: delays: Invalid argument"):
+        exact.agent.example(Example(work.program, delays="no_such_point 5\n").encode(), 60)
+
+
+def test_the_mark_of_what_an_example_printed(exact: Machine) -> None:
+    exact.agent.check("echo '<4>hmm_gpu: of no importance' >/dev/kmsg")
+    work = mixed(1, pages=4, lanes=8)
+    answer = Answer.decode(exact.agent.example(Example(work.program).encode(), 60), work.program)
+    assert answer.mark > 0
+    assert f"{MARK}{answer.mark}\n" in exact.console.text()
+
+
+def test_a_hang_stands_before_anything_is_killed(exact: Machine) -> None:
+    """Virtual time: what has to wait ten seconds costs none."""
+    program = Program(
+        [mmap(2), Op(OpKind.GPU_ACCESS, phase=1, acc=[(int(Acc.WRITE), 0, 0, 0, 5, 0)]),
+         Op(OpKind.SLEEP, a=60_000_000, phase=2)],
+        timeout_ms=10_000,
+    )  # fmt: skip
+    idle = exact.counters()["active_ctxs"]
+    exact.post(PROTO.HB_MSG_EXAMPLE, Example(program, stand=True).encode())
+    assert exact.go() == HM.HM_STAND_ENDED
+    assert exact.counters()["active_ctxs"] > idle
+    assert exact.go() == HM.HM_STAND_ANSWER
+    kind, _, body = exact.take()
+    result = Answer.decode(answered(PROTO.HB_MSG_EXAMPLE, kind, body), program).result
+    assert result.timeout == TIMEOUT_STILL
+    assert statuses(result) == [0, 0, RES_KILLED]
+    assert not result.live_nonzero
+
+
+def test_an_example_over_a_channel_does_not_stand(vm: Machine) -> None:
+    work = mixed(3, pages=8, lanes=32)
+    example = Example(work.program, delays="clear\n", vram=100, points=True, stand=True)
+    answer = Answer.decode(vm.agent.example(example.encode(), 120), work.program)
+    work.check(answer.result)
+    assert counts(answer.counters)["dev_faults"] > 0
+    assert schedule.parse(answer.points) == delay_points(vm)
+    assert driver_file(vm, "vram_limit") == "100\n"
 
 
 def test_the_three_steps_of_a_request(exact: Machine) -> None:
