@@ -32,14 +32,15 @@ def size(examples: int) -> int:
 def fleet(
     spec: MachineSpec, number: int, out: Path, say: Callable[[str], None],
     leaving: Callable[[Machine], None] = lambda vm: None, snapshots: Snapshots | None = None,
+    explain: Callable[[str], str] = lambda text: text,
 ) -> Iterator[list[VmTarget]]:  # fmt: skip
     """So many targets of one kind, each with a machine of its own that starts when it is needed.
 
     out      -- where the evidence of a machine goes whose QEMU ended
     say      -- told of that, and of a machine that had to be booted again
-    leaving  -- see VmTarget
+    leaving, explain -- see VmTarget
 
-    `say` and `leaving` may be called by each target's thread.
+    `say`, `leaving` and `explain` may be called by each target's thread.
     """
     losses = itertools.count(1)
 
@@ -51,7 +52,7 @@ def fleet(
     with ExitStack() as stack:
         yield [
             stack.enter_context(
-                VmTarget(stack.enter_context(Opener(spec, snapshots, say)), lost, leaving)
+                VmTarget(stack.enter_context(Opener(spec, snapshots, say)), lost, leaving, explain)
             )
             for _ in range(number)
         ]

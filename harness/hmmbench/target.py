@@ -184,6 +184,7 @@ class VmTarget:
     opener  -- gives entered machines (restored from a snapshot); close() ends the last one
     lost    -- called with a machine whose QEMU ended, and how, before it is replaced
     leaving -- called with a machine before it is ended, unless an example is in it
+    explain -- what a report of the kernel's goes through before people see it
     """
 
     def __init__(
@@ -191,10 +192,12 @@ class VmTarget:
         opener: Callable[[], Machine],
         lost: Callable[[Machine, str], None] = lambda vm, summary: None,
         leaving: Callable[[Machine], None] = lambda vm: None,
+        explain: Callable[[str], str] = lambda text: text,
     ) -> None:
         self._opener = opener
         self._lost = lost
         self._leaving = leaving
+        self._explain = explain
         self._vm: Machine | None = None
         self._set = Environment()
         self._last_tainted = False
@@ -320,7 +323,7 @@ class VmTarget:
         finally:
             self._busy = False
         for s in splats:
-            done.violations.insert(0, Violation("kernel", s.title, details=s.text))
+            done.violations.insert(0, Violation("kernel", s.title, details=self._explain(s.text)))
             done.tainted = True
         self._last_tainted = done.tainted
         return done

@@ -41,7 +41,7 @@ def artifacts() -> Artifacts:
     data = json.loads(Path(given).read_text())
     for name in (
         "qemu", "kernel_image", "kernel_build_dir", "module_dir", "agent", "initramfs", "ssh_key",
-        "kernel_source_dir", "system_map",
+        "kernel_source_dir", "system_map", "debug_vmlinux", "debug_module_dir",
     ):  # fmt: skip
         data[name] = Path(data[name]) if data[name] else None
     for name in ("qemu_data_dirs", "kernel_modules"):

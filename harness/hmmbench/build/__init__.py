@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench import __version__
-from hmmbench.build import agent, cache, driver, initramfs, kernel, kernel_patch, qemu_build, ssh
+from hmmbench.build import (
+    agent,
+    cache,
+    debuginfo,
+    driver,
+    initramfs,
+    kernel,
+    kernel_patch,
+    qemu_build,
+    ssh,
+)
 from hmmbench.build.context import Context
 from hmmbench.errors import Cancelled, HmmbenchError, UsageError
 from hmmbench.interrupt import interruptible
@@ -43,6 +53,8 @@ class BuildRequest:
     kernel_patches: tuple[Path, ...] = ()
     #: the kernel that counts executed lines (GCOV_KERNEL), and the driver in it
     coverage: bool = False
+    #: debug information of kernel and driver, beside what runs (debuginfo.py)
+    debuginfo: bool = False
     #: ask the archive for newer versions
     update: bool = False
     jobs: int | None = None
@@ -72,6 +84,9 @@ class Artifacts:
     initramfs: Path
     #: private key for SSH into the guest, or None where the host has no dropbear
     ssh_key: Path | None
+    #: the kernel with debug information and the folder with the driver's: if asked for, or there
+    debug_vmlinux: Path | None
+    debug_module_dir: Path | None
     #: for the report: what of which version
     versions: dict[str, str]
     #: seconds by stage, of this call
@@ -111,6 +126,7 @@ def ensure(request: BuildRequest | None = None, ui: Ui | None = None) -> Artifac
             qemu_future.result(),
             guest_future.result(),
         )
+        debug = _debuginfo(ctx, request, built, module_dir)
     stages = {
         name: round(seconds - before.get(name, 0.0), 3)
         for name, seconds in ctx.ui.seconds.items()
@@ -129,6 +145,8 @@ def ensure(request: BuildRequest | None = None, ui: Ui | None = None) -> Artifac
         agent=agent_dir / agent.PROGRAM,
         initramfs=archive,
         ssh_key=keys.client if keys else None,
+        debug_vmlinux=debug.vmlinux if debug else None,
+        debug_module_dir=debug.modules if debug else None,
         versions={
             "hmmbench": __version__,
             "qemu": f"{qemu.version} from {qemu.origin}",
@@ -233,6 +251,15 @@ def _guest(
         # Last: everything that is built for the kernel fits the patched one too.
         built = kernel_patch.build(ctx, built, request.kernel_patches)
     return built, module_dir, agent_dir, archive, keys
+
+
+def _debuginfo(
+    ctx: Context, request: BuildRequest, built: kernel.Kernel, module_dir: Path
+) -> debuginfo.DebugInfo | None:
+    source, patches = request.driver_source, request.driver_patches
+    if request.debuginfo:
+        return debuginfo.build(ctx, built, source, patches, module_dir)
+    return debuginfo.find(built, source, patches)
 
 
 def _wait(futures: list[Future[Any]]) -> None:

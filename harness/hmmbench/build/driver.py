@@ -14,26 +14,32 @@ from hmmbench.build.kernel import Kernel, enabled
 
 MODULE = "hmm_gpu.ko"
 
+_DEBUGINFO = "debuginfo-driver"
+
 #: Parts of guest-driver/ that are not the module.
 NOT_MODULE = ("guest-driver/agent", "guest-driver/lib", "guest-driver/kernels")
 
 
-def build(ctx: Context, kernel: Kernel, source: Path | None, patches: Sequence[Path]) -> Path:
+def build(
+    ctx: Context, kernel: Kernel, source: Path | None, patches: Sequence[Path],
+    debuginfo: bool = False,
+) -> Path:  # fmt: skip
     """The folder with the module.
 
     `patches` (-p1 from the root of the checkout) go onto the copy: this is how the tests make
-    drivers with one bug each.
+    drivers with one bug each.  `debuginfo`: the same module once more, for debuggers.
     """
-    files = guest_tree.only(guest_tree.read(source), "", without=NOT_MODULE)
-    patched = cache.digest(*(patch.read_bytes() for patch in patches)) if patches else "plain"
-    key = cache.digest(kernel.key, cache.sources_digest(files), patched)
-    found = cache.find("driver", key)
+    kind = _DEBUGINFO if debuginfo else "driver"
+    files, patched, key = _inputs(kernel, source, patches)
+    found = cache.find(kind, key)
     if found is not None:
         return found
     # One work folder for each kernel and variant, so that make compiles what changed and no more.
     work = paths.cache_dir("work", f"driver-{cache.digest(kernel.key, str(source), patched)}")
+    if debuginfo:
+        work = paths.cache_dir("work", f"{work.name}-debuginfo")
     with ctx.lock(work.name, "the driver"):
-        log = ctx.log("driver-build")
+        log = ctx.log(f"{kind}-build")
         with ctx.ui.stage(f"driver for {kernel.release}: compiling", log):
             guest_tree.lay_out(ctx, files, work, patches)
             clang = enabled(kernel, "CONFIG_CC_IS_CLANG")
@@ -45,6 +51,8 @@ def build(ctx: Context, kernel: Kernel, source: Path | None, patches: Sequence[P
                     kernel.build_dir,
                     f"M={work / 'guest-driver'}",
                     *(["LLVM=1"] if clang else []),
+                    # Names in it begin with guest-driver/, wherever it was built.
+                    *([f"KCFLAGS=-g -fdebug-prefix-map={work}/="] if debuginfo else []),
                     *(["GCOV_PROFILE=y"] if enabled(kernel, "CONFIG_GCOV_KERNEL") else []),
                     "modules",
                 ],
@@ -52,10 +60,37 @@ def build(ctx: Context, kernel: Kernel, source: Path | None, patches: Sequence[P
                 log=log,
             )
         module = work / "guest-driver" / MODULE
-        return cache.publish("driver", key, lambda folder: _fill(module, folder))
+        fill = _fill_debuginfo if debuginfo else _fill
+        return cache.publish(kind, key, lambda folder: fill(module, folder))
+
+
+def find_debuginfo(
+    kernel: Kernel, source: Path | None, patches: Sequence[Path]
+) -> Path | None:
+    """The module with debug information, if it was built."""
+    return cache.find(_DEBUGINFO, _inputs(kernel, source, patches)[2])
+
+
+def _inputs(
+    kernel: Kernel, source: Path | None, patches: Sequence[Path]
+) -> tuple[cache.Sources, str, str]:
+    """Sources, name of the variant, key."""
+    files = guest_tree.only(guest_tree.read(source), "", without=NOT_MODULE)
+    patched = cache.digest(*(patch.read_bytes() for patch in patches)) if patches else "plain"
+    return files, patched, cache.digest(kernel.key, cache.sources_digest(files), patched)
 
 
 def _fill(module: Path, folder: Path) -> None:
     """The module, and where lines are counted the compiler's notes on them."""
     for path in (module, *module.parent.glob("*.gcno")):
         shutil.copy2(path, folder / path.name)
+
+
+def _fill_debuginfo(module: Path, folder: Path) -> None:
+    """The module and the sources that its debug information names, for a debugger to show."""
+    _fill(module, folder)
+    for path in module.parent.rglob("*.[ch]"):
+        at = folder / path.relative_to(module.parent.parent)
+        if not path.name.endswith(".mod.c"):
+            at.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, at)

@@ -85,6 +85,8 @@ class Kernel:
     modules: tuple[Path, ...]
     #: where the image's symbols are; a user's build may have lost it
     system_map: Path | None
+    #: the image is another than that of the build tree (kernel_patch.py)
+    patched: bool = False
 
 
 def build(ctx: Context, which: str, debug: bool, coverage: bool = False) -> Kernel:

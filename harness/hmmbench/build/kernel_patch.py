@@ -67,7 +67,7 @@ def build(ctx: Context, base: Kernel, patches: Sequence[Path]) -> Kernel:
             )
     return replace(
         base, key=key, image=image / "bzImage", system_map=image / "System.map",
-        origin=f"{base.origin} with {names}",
+        origin=f"{base.origin} with {names}", patched=True,
     )  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def _make(
                     ["cp", "-a", "--reflink=auto", base.build_dir, work],
                     what="copying the kernel's build folder", log=log,
                 )  # fmt: skip
-            _move(base.build_dir, work)
+            move(base.build_dir, work)
             state = {"files": []}
         # Before anything is changed: an interrupted build is cleared up by the next.
         old = set(state["files"])
@@ -131,7 +131,7 @@ def _make(
         return cache.publish("kernel", key, lambda folder: _fill(work, folder))
 
 
-def _move(old: Path, new: Path) -> None:
+def move(old: Path, new: Path) -> None:
     """Let make's notes in a copied build folder name the copy.
 
     The kernel's own have relative paths; those of its tools have not, and a tool that is compiled

@@ -19,6 +19,9 @@ def main(
     kernel_source: options.KernelSource = None,
     kernel_debug: options.KernelDebug = False,
     qemu_source: options.QemuSource = None,
+    debug_info: options.DebugInfo = False,
+    driver_dir: options.DriverDir = None,
+    driver_patch: options.DriverPatch = None,
     update: Annotated[
         bool, typer.Option(help="Ask the archive for newer versions, and build those.")
     ] = False,
@@ -41,6 +44,9 @@ def main(
         kernel_source=kernel_source,
         kernel_debug=kernel_debug,
         qemu_source=qemu_source,
+        debuginfo=debug_info,
+        driver_source=driver_dir,
+        driver_patches=tuple(driver_patch or ()),
         update=update,
         jobs=jobs,
     )
@@ -51,3 +57,5 @@ def main(
     typer.echo(f"{'binary':<10} {artifacts.qemu}")
     typer.echo(f"{'image':<10} {artifacts.kernel_image}")
     typer.echo(f"{'initramfs':<10} {artifacts.initramfs}")
+    if debug_info:
+        typer.echo(f"{'debug info':<10} {artifacts.debug_vmlinux}")

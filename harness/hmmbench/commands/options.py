@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from hmmbench.build import BuildRequest
+
 
 class Audit(StrEnum):
     """Which translations the devices compare with the CPU's: docs/audit.md."""
@@ -30,6 +32,14 @@ KernelSource = Annotated[
 ]
 KernelDebug = Annotated[
     bool, typer.Option(help="The kernel with lockdep, KASAN and kmemleak (slow).")
+]
+DebugInfo = Annotated[
+    bool,
+    typer.Option(
+        "--debug-info",
+        help="Debug information of kernel and driver too, for file and line in the kernel's "
+        "reports and for gdb (the first time for a kernel as long as building it).",
+    ),
 ]
 QemuSource = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Your own QEMU source tree (10.0).")
@@ -54,3 +64,19 @@ JsonFile = Annotated[
 KeepIn = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Keep the console and logs in DIR.")
 ]
+
+
+def same(request: BuildRequest) -> list[str]:
+    """The options with which another command uses the same kernel and driver."""
+    words = [] if request.kernel == "lts" else ["--kernel", request.kernel]
+    if request.kernel_build is not None:
+        words += ["--kernel-build", str(request.kernel_build)]
+    if request.kernel_debug:
+        words.append("--kernel-debug")
+    if request.driver_source is not None:
+        words += ["--driver-dir", str(request.driver_source)]
+    for patch in request.driver_patches:
+        words += ["--driver-patch", str(patch)]
+    for patch in request.kernel_patches:
+        words += ["--kernel-patch", str(patch)]
+    return words

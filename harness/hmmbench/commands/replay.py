@@ -17,6 +17,7 @@ from hmmbench.export_c import export
 from hmmbench.recipe import Recipe
 from hmmbench.replay import replay, sound
 from hmmbench.report import check_writable, write_json
+from hmmbench.symbols.source import explainer
 from hmmbench.target import Execution, VmTarget
 from hmmbench.trace import DEVICE_EVENTS, Tracer, chrome
 from hmmbench.trace import write as write_trace
@@ -65,20 +66,20 @@ def main(
         typer.echo(f"wrote {export_c}; how to build it is said at its top")
         return EXIT_OK
     ui = Ui()
-    artifacts = ensure(
-        BuildRequest(
-            kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug,
-            driver_source=driver_dir, driver_patches=tuple(driver_patch or ()),
-            kernel_patches=tuple(kernel_patch or ()),
-        ), ui,
+    request = BuildRequest(
+        kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug,
+        driver_source=driver_dir, driver_patches=tuple(driver_patch or ()),
+        kernel_patches=tuple(kernel_patch or ()),
     )  # fmt: skip
+    artifacts = ensure(request, ui)
     spec, accel = best_spec(artifacts)
     if recipe.coherent:
         spec = spec.with_gpu(coherent=True)
     if trace is not None:
         spec = dataclasses.replace(spec, trace=DEVICE_EVENTS)
     tracing = _Tracing()
-    with Opener(spec) as opener, VmTarget(opener) as target:
+    explain = explainer(artifacts, options.same(request))
+    with Opener(spec) as opener, VmTarget(opener, explain=explain) as target:
         with ui.stage("replay") as stage:
             result = replay(
                 target, recipe, times, not all_times,
@@ -94,7 +95,10 @@ def main(
         "accel": accel.name,
         "executions": result.executions,
         "failures": result.failures,
-        "violations": [{"oracle": v.oracle, "message": v.message} for v in result.violations[:20]],
+        "violations": [
+            {"oracle": v.oracle, "message": v.message, "details": v.details}
+            for v in result.violations[:20]
+        ],
     })  # fmt: skip
     if not result.found:
         typer.echo(f"no violation in {result.executions} executions")
@@ -104,6 +108,8 @@ def main(
     typer.echo(f"{result.failures} of {result.executions} executions failed")
     for v in result.violations[:3]:
         typer.echo(f"{v.oracle}: {v.message}")
+    if report := next((v.details for v in result.violations if v.oracle == "kernel"), ""):
+        typer.echo(f"\n{report}")
     return EXIT_VIOLATION
 
 

@@ -27,6 +27,7 @@ from hmmbench.errors import (
 from hmmbench.page import write as write_page
 from hmmbench.report import Report, check_writable
 from hmmbench.runner import INJECTIONS, PROFILES, Campaign, Tally
+from hmmbench.symbols.source import explainer
 from hmmbench.target import Totals
 from hmmbench.ui import Stage, Ui
 from hmmbench.vm.opener import Opener
@@ -128,7 +129,7 @@ def main(
     )  # fmt: skip
     ui = Ui()
     report = Report(
-        seed=seed, profile=profile.value, options=_same(request), audit=audit.value,
+        seed=seed, profile=profile.value, options=options.same(request), audit=audit.value,
         schedule=schedule.value,
     )  # fmt: skip
     begun = time.monotonic()
@@ -186,7 +187,8 @@ def _run(
     spec = describe(artifacts, report)
     counted = lines.Collector.of(artifacts) if request.coverage else None
     leaving = counted.take if counted is not None else lambda vm: None
-    with fleet.fleet(spec, jobs, out, ui.say, leaving) as targets:
+    explain = explainer(artifacts, report.options)
+    with fleet.fleet(spec, jobs, out, ui.say, leaving, explain=explain) as targets:
         report.jobs = len(targets)
         with ui.stage("virtual machine"):
             points = targets[0].delay_points() if delays else []
@@ -232,22 +234,6 @@ def _run(
             name: found.to_json() for name, found in counted.groups().items()
         }
     return tally
-
-
-def _same(request: BuildRequest) -> list[str]:
-    """The options with which `replay` uses the same kernel and driver."""
-    words = [] if request.kernel == "lts" else ["--kernel", request.kernel]
-    if request.kernel_build is not None:
-        words += ["--kernel-build", str(request.kernel_build)]
-    if request.kernel_debug:
-        words.append("--kernel-debug")
-    if request.driver_source is not None:
-        words += ["--driver-dir", str(request.driver_source)]
-    for patch in request.driver_patches:
-        words += ["--driver-patch", str(patch)]
-    for patch in request.kernel_patches:
-        words += ["--kernel-patch", str(patch)]
-    return words
 
 
 class _Progress:

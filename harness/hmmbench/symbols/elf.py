@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -73,14 +74,17 @@ class Relocation:
 
 
 class Elf:
-    """One file, read whole."""
+    """One file.  What is asked for is read: debug information alone takes hundreds of MB."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._data = path.read_bytes()
+            with path.open("rb") as file:
+                self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
             raise ElfError(f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise ElfError(f"{path} is empty") from error
         try:
             self.sections = self._sections()
         except (struct.error, IndexError, ValueError) as error:
@@ -103,7 +107,10 @@ class Elf:
         ]  # fmt: skip
 
     def _string(self, at: int) -> str:
-        return self._data[at : self._data.index(0, at)].decode("utf-8", "replace")
+        end = self._data.find(b"\0", at)
+        if end < 0:
+            raise ElfError(f"{self.path} is cut short")
+        return self._data[at:end].decode("utf-8", "replace")
 
     def content(self, section: Section) -> bytes:
         """The bytes in the file; none of a section that has only a size."""
