@@ -16,7 +16,7 @@ from hmmbench.build import Artifacts
 from hmmbench.errors import EnvironmentFailure
 from hmmbench.symbols.guest import Sections, module_name
 from hmmbench.symbols.table import is_init
-from hmmbench.vm.errors import VmError
+from hmmbench.vm.errors import QmpFailure, VmError
 from hmmbench.vm.gdb.server import DebugServer, Method
 from hmmbench.vm.machine import Machine
 
@@ -37,7 +37,7 @@ def attached(
     machine: Machine, artifacts: Artifacts, places: Sections,
     more: Mapping[str, Method] | None = None,
 ) -> Iterator[tuple[list[str], dict[str, str]]]:  # fmt: skip
-    """gdb's command line and environment for a machine, which is stopped for it and stays so.
+    """gdb's command line and environment for a machine, which is stopped for it and after it.
 
     `places` are the sections of its modules.  Raises EnvironmentFailure without debug information.
     """
@@ -67,7 +67,9 @@ def attached(
             yield argv, {**os.environ, SOCKET: str(ours)}
     finally:
         # A machine that is gone has no gdbstub either.
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(VmError, QmpFailure):
+            # gdb lets it go when it leaves.
+            machine.pause()
             machine.monitor("gdbserver none")
         for path in (ours, stub):
             path.unlink(missing_ok=True)
