@@ -7,13 +7,14 @@ import itertools
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hmmbench.build.debuginfo import check, differences
 from hmmbench.errors import EnvironmentFailure
 from hmmbench.symbols.elf import Elf
-from hmmbench.symbols.source import SourceLines
+from hmmbench.symbols.source import SourceLines, explainer
 
 TEXT = 0xFFFFFFFF81000000
 
@@ -136,6 +137,35 @@ def test_what_is_not_known_stays(lines: SourceLines) -> None:
         " large+0x1/0x20 [gone]\nCode: 0f 0b\n"
     )
     assert lines.annotate(text) == text
+
+
+def made(lines: SourceLines) -> SimpleNamespace:
+    """What the build would say of these files."""
+    root = lines.vmlinux.parent
+    return SimpleNamespace(
+        debug_vmlinux=lines.vmlinux, debug_module_dir=root, system_map=lines.system_map,
+        kernel_source_dir=root, kernel_build_dir=root,
+    )  # fmt: skip
+
+
+def test_the_command_where_there_is_none(lines: SourceLines) -> None:
+    without = made(lines)
+    without.debug_vmlinux = None
+    said = explainer(without, ["--kernel", "a b"])("WARNING: x")
+    assert said.splitlines()[0] == "WARNING: x"
+    assert "./hmmbench build --debug-info --kernel 'a b'" in said
+
+
+def test_a_lookup_that_fails_costs_nothing(
+    lines: SourceLines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = returns(lines.modules["toy"])[0]
+    frame = f" large+{called:#x}/{size_of_large(lines):#x}"
+    artifacts = made(lines)
+    assert explainer(artifacts)(frame).endswith(f"mm/toy.c:{line_of('called')}")
+    monkeypatch.setenv("PATH", "/nowhere")
+    said = explainer(artifacts)(frame)
+    assert said.startswith(f"{frame}\n(no file and line: ")
 
 
 def test_debug_information_changes_no_code(tmp_path: Path) -> None:

@@ -239,6 +239,11 @@ class VmTarget:
             self._base = self._counters(self._vm)
         return self._vm
 
+    @property
+    def left(self) -> Machine | None:
+        """The machine as the latest execution left it, tainted or not; None if it has ended."""
+        return self._vm if self._vm is not None and self._vm.stands else None
+
     def renew(self) -> None:
         """Continue in a fresh copy."""
         self.close()

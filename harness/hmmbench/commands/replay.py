@@ -10,19 +10,22 @@ from typing import Annotated
 
 import typer
 
-from hmmbench.build import BuildRequest, ensure
+from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.export_c import export
 from hmmbench.recipe import Recipe
-from hmmbench.replay import replay, sound
+from hmmbench.replay import Replayed, replay, sound
 from hmmbench.report import check_writable, write_json
 from hmmbench.symbols.source import explainer
 from hmmbench.target import Execution, VmTarget
 from hmmbench.trace import DEVICE_EVENTS, Tracer, chrome
 from hmmbench.trace import write as write_trace
 from hmmbench.ui import Ui
+from hmmbench.vm.gdb import session as debugger
 from hmmbench.vm.opener import Opener
+from hmmbench.vm.snapshot import Snapshots
+from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
 
 
@@ -48,6 +51,14 @@ def main(
         Path | None,
         typer.Option(metavar="FILE", help="Write the failing execution as a trace for Perfetto."),
     ] = None,
+    gdb: Annotated[
+        bool,
+        typer.Option(
+            "--gdb",
+            help="Open gdb at the machine of the first execution that fails (docs/debugging.md); "
+            "builds debug information the first time.",
+        ),
+    ] = False,
     json_file: options.JsonFile = None,
     out: options.KeepIn = None,
 ) -> int:
@@ -60,16 +71,20 @@ def main(
         raise UsageError(f"{recipe_file} has no operation that can be judged")
     check_writable(json_file, "--json")
     check_writable(trace, "--trace")
+    if gdb and all_times:
+        raise UsageError("--gdb stops at the first violation, and --all goes on")
     if export_c is not None:
         check_writable(export_c, "--export-c")
         export_c.write_text(export(recipe))
         typer.echo(f"wrote {export_c}; how to build it is said at its top")
         return EXIT_OK
+    if gdb:
+        debugger.check()
     ui = Ui()
     request = BuildRequest(
         kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug,
         driver_source=driver_dir, driver_patches=tuple(driver_patch or ()),
-        kernel_patches=tuple(kernel_patch or ()),
+        kernel_patches=tuple(kernel_patch or ()), debuginfo=gdb,
     )  # fmt: skip
     artifacts = ensure(request, ui)
     spec, accel = best_spec(artifacts)
@@ -86,6 +101,8 @@ def main(
                 lambda done, total: stage.progress(done, total),
                 *((lambda: tracing.start(target), tracing.write_to(trace)) if trace else ()),
             )  # fmt: skip
+        if gdb and result.found:
+            _debug(target, artifacts, spec, result)
         if out is not None and result.found:
             target.keep(out)
     write_json(json_file, {
@@ -111,6 +128,20 @@ def main(
     if report := next((v.details for v in result.violations if v.oracle == "kernel"), ""):
         typer.echo(f"\n{report}")
     return EXIT_VIOLATION
+
+
+def _debug(
+    target: VmTarget, artifacts: Artifacts, spec: MachineSpec, result: Replayed
+) -> None:
+    """gdb at the machine as the last execution left it."""
+    vm = target.left
+    if vm is None:
+        typer.echo("the machine has ended with the execution: there is nothing to debug")
+        return
+    for v in result.violations[:3]:
+        typer.echo(f"{v.oracle}: {v.message}")
+    typer.echo("the machine stands after the execution that failed; `help hmm` in gdb")
+    debugger.interactive(vm, artifacts, Snapshots().sections(spec))
 
 
 class _Tracing:

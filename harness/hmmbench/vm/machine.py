@@ -285,6 +285,11 @@ class Machine:
         """The guest can be worked with: QEMU runs, and neither panic nor power-off was seen."""
         return not self._closing and not self._gone and self._process.poll() is None
 
+    @property
+    def stands(self) -> bool:
+        """QEMU runs and can be asked, also of a guest that panicked."""
+        return not self._closing and self._process.poll() is None
+
     def check(self) -> None:
         """Raise VmDied if the machine is gone, VmError if its disk is full."""
         if not self.alive:
