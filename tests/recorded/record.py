@@ -23,6 +23,7 @@ import recording
 from hmmbench import mutants
 from hmmbench.build import BuildRequest, ensure
 from hmmbench.errors import HmmbenchError
+from hmmbench.interrupt import interruptible
 from hmmbench.runner import Campaign
 from hmmbench.target import VmTarget
 from hmmbench.ui import Ui
@@ -32,6 +33,9 @@ from hmmbench.vm.standard import best_spec
 #: Answers of one mutant at most, and the examples that are spent on them: those in which it
 #: fails are kept, then others.
 EACH, TRIED = 12, 40
+
+#: Of those that use up a machine, which take longest, so many are enough.
+HUNG = 3
 
 #: Seconds after which no further mutant is taken.
 LIMIT_S = 3600.0
@@ -107,7 +111,7 @@ def executed(
     enough: int, whatever: bool = False,
 ) -> Iterator[answers.Answer]:  # fmt: skip
     """Answers to `tried` programs, until `enough` of them fail, or there are `enough` of any."""
-    found = 0
+    found = hung = 0
     for _, number in zip(range(tried), numbers, strict=False):
         program = answers.generate(recording.block(number), number)
         env = replace(campaign.environment(number, program), audit="off", rebind=False)
@@ -119,7 +123,8 @@ def executed(
         if driver == answers.SOUND and answer.verdict.violations:
             print(f"the sound driver, program {number}: {done.violations}", flush=True)
         found += whatever or bool(answer.verdict.violations)
-        if found >= enough:
+        hung += bool(done.tainted)
+        if found >= enough or (hung >= HUNG and not whatever):
             return
 
 
@@ -147,7 +152,8 @@ def main() -> None:
     one = commands.add_parser("verdicts", help="of the answers that are recorded")
     one.set_defaults(run=lambda _: verdicts())
     words = parser.parse_args()
-    words.run(words)
+    with interruptible():
+        words.run(words)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,14 @@ from typing import Annotated
 
 import typer
 
+from hmmbench import depends
 from hmmbench.build import BuildRequest, ensure
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.export_c import export
 from hmmbench.recipe import Recipe
 from hmmbench.replay import replay, sound
-from hmmbench.report import check_writable, write_json
+from hmmbench.report import check_writable, write_result
 from hmmbench.target import Execution, VmTarget
 from hmmbench.trace import DEVICE_EVENTS, Tracer, chrome
 from hmmbench.trace import write as write_trace
@@ -65,13 +66,13 @@ def main(
         typer.echo(f"wrote {export_c}; how to build it is said at its top")
         return EXIT_OK
     ui = Ui()
-    artifacts = ensure(
-        BuildRequest(
-            kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug,
-            driver_source=driver_dir, driver_patches=tuple(driver_patch or ()),
-            kernel_patches=tuple(kernel_patch or ()),
-        ), ui,
+    request = BuildRequest(
+        kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug,
+        driver_source=driver_dir, driver_patches=tuple(driver_patch or ()),
+        kernel_patches=tuple(kernel_patch or ()),
     )  # fmt: skip
+    artifacts = ensure(request, ui)
+    on = depends.built(request, artifacts)
     spec, accel = best_spec(artifacts)
     if recipe.coherent:
         spec = spec.with_gpu(coherent=True)
@@ -87,7 +88,7 @@ def main(
             )  # fmt: skip
         if out is not None and result.found:
             target.keep(out)
-    write_json(json_file, {
+    write_result(json_file, "replay", {
         "verdict": "fail" if result.found else "pass",
         "recipe": str(recipe_file),
         "kernel": artifacts.kernel_release,
@@ -95,7 +96,7 @@ def main(
         "executions": result.executions,
         "failures": result.failures,
         "violations": [{"oracle": v.oracle, "message": v.message} for v in result.violations[:20]],
-    })  # fmt: skip
+    }, on)  # fmt: skip
     if not result.found:
         typer.echo(f"no violation in {result.executions} executions")
         return EXIT_OK

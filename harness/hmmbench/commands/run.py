@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import fleet, life, lines
+from hmmbench import depends, fleet, life, lines
 from hmmbench.build import Artifacts, BuildRequest, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.commands import options
@@ -129,7 +129,7 @@ def main(
     ui = Ui()
     report = Report(
         seed=seed, profile=profile.value, options=_same(request), audit=audit.value,
-        schedule=schedule.value,
+        schedule=schedule.value, depends=depends.of(request),
     )  # fmt: skip
     begun = time.monotonic()
     count = examples or PROFILES[profile.value]
@@ -183,6 +183,7 @@ def _run(
     done: list[tuple[Tally, Counter[str]]],
 ) -> Tally:
     artifacts = ensure(request, ui)
+    report.depends["kernel"] = depends.kernel(request, artifacts)
     spec = describe(artifacts, report)
     counted = lines.Collector.of(artifacts) if request.coverage else None
     leaving = counted.take if counted is not None else lambda vm: None
