@@ -90,9 +90,8 @@ def device() -> str:
 
 
 def module(request: BuildRequest) -> str:
-    files = guest_tree.only(
-        guest_tree.read(request.driver_source), "", without=driver.NOT_MODULE
-    )
+    folder = request.driver_source and request.driver_source.expanduser()
+    files = guest_tree.only(guest_tree.read(folder), "", without=driver.NOT_MODULE)
     plain = cache.sources_digest(files)
     patches = [patch.read_bytes() for patch in request.driver_patches if patch.is_file()]
     return cache.digest(plain, *patches) if patches else plain
@@ -109,7 +108,7 @@ def kernel(request: BuildRequest, artifacts: Artifacts) -> dict[str, str]:
 def kernel_name(request: BuildRequest) -> str:
     """As a user would ask for it: "lts", "latest debug", a folder."""
     tree = request.kernel_build or request.kernel_source
-    words = [str(tree) if tree is not None else request.kernel]
+    words = [str(tree.expanduser().resolve()) if tree is not None else request.kernel]
     words += ["debug"] if request.kernel_debug else []
     words += ["coverage"] if request.coverage else []
     return " ".join([*words, *(f"+{patch.stem}" for patch in request.kernel_patches)])

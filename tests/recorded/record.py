@@ -32,7 +32,7 @@ from hmmbench.vm.standard import best_spec
 
 #: Answers of one mutant at most, and the examples that are spent on them: those in which it
 #: fails are kept, then others.
-EACH, TRIED = 12, 40
+EACH, TRIED = 24, 48
 
 #: Of those that use up a machine, which take longest, so many are enough.
 HUNG = 3

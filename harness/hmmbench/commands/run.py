@@ -129,7 +129,7 @@ def main(
     ui = Ui()
     report = Report(
         seed=seed, profile=profile.value, options=_same(request), audit=audit.value,
-        schedule=schedule.value, depends=depends.of(request),
+        schedule=schedule.value,
     )  # fmt: skip
     begun = time.monotonic()
     count = examples or PROFILES[profile.value]
@@ -182,6 +182,7 @@ def _run(
     delays: bool,
     done: list[tuple[Tally, Counter[str]]],
 ) -> Tally:
+    report.depends = depends.of(request)
     artifacts = ensure(request, ui)
     report.depends["kernel"] = depends.kernel(request, artifacts)
     spec = describe(artifacts, report)
