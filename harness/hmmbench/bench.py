@@ -87,9 +87,14 @@ MEASUREMENTS = (
 )  # fmt: skip
 
 
-def drivers(spec: MachineSpec, snapshots: Snapshots, ui: Ui) -> dict[str, float]:
-    """Every measurement in the guest. Figures are named NAME_us, NAME_test_hmm_us, NAME_ratio."""
-    figures: dict[str, float] = {}
+def drivers(
+    spec: MachineSpec, snapshots: Snapshots, ui: Ui, figures: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Every measurement in the guest. Figures are named NAME_us, NAME_test_hmm_us, NAME_ratio.
+
+    figures -- filled and returned, so that what was measured survives an interrupt
+    """
+    figures = {} if figures is None else figures
     with ui.stage("drivers") as stage, snapshots.open(_with_test_hmm(spec)) as vm:
         if vm.agent.execute("test -c /dev/hmm_dmirror0").status != 0:
             raise EnvironmentFailure(
@@ -297,7 +302,7 @@ def everything(
             "qemu": subject.artifacts.versions.get("qemu", ""),
             "accel": subject.accel.name,
         }
-    measure = _measurements(subject, qemu_riscv64, ui)
+    measure = _measurements(subject, qemu_riscv64, ui, report)
     for name in list(report["missing"]):
         report |= measure[Part(name)]()
         report["missing"].remove(name)
@@ -308,17 +313,17 @@ def everything(
 
 
 def _measurements(
-    subject: Subject | None, qemu_riscv64: Path | None, ui: Ui
+    subject: Subject | None, qemu_riscv64: Path | None, ui: Ui, report: dict[str, Any]
 ) -> dict[Part, Callable[[], dict[str, Any]]]:
-    """How each part is measured."""
+    """How each part is measured; those of many measurements fill the report with each."""
     measure: dict[Part, Callable[[], dict[str, Any]]] = {
-        Part.simt: lambda: simt_bench.simt(ui, qemu_riscv64)
+        Part.simt: lambda: simt_bench.simt(ui, qemu_riscv64, figures=report)
     }
     if subject is None:
         return measure
     snapshots, spec = Snapshots(), subject.spec
     return measure | {
-        Part.drivers: lambda: drivers(spec, snapshots, ui),
+        Part.drivers: lambda: drivers(spec, snapshots, ui, report),
         Part.boot: lambda: boot(spec, ui),
         Part.restore: lambda: restore(spec, snapshots, ui),
         Part.operations: lambda: operations(spec, snapshots, ui),

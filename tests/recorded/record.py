@@ -46,20 +46,28 @@ def programs() -> None:
     recording.PROGRAMS.write_bytes(b"".join(map(recording.digest, range(recording.COUNT))))
 
 
-def collect(kernel: str, count: int, skip: int, each: int, limit_s: float) -> None:
-    """Answers of the sound driver, at most three quarters of `count`, and of mutants.
+def collect(
+    kernel: str, count: int, skip: int, each: int, limit_s: float, resume: bool
+) -> None:  # fmt: skip
+    """Answers of the sound driver, at least half of `count`, and of mutants.
 
     The device behaves or not, and races are widened, as in a campaign; its audit is off, because
     what it sees is no matter of the answer.
 
     skip, each -- mutants are taken from this one on, and every `each`th (so that the two kernels
                   get different ones)
+    resume     -- the answers that are there stay, as far as there is room for them
     """
     first = 0 if kernel == "lts" else recording.COUNT // 2
-    numbers = iter(range(first, recording.COUNT))
-    broken: list[answers.Answer] = []
+    there = list(answers.read(answers.FILES[kernel])) if resume else []
+    broken = [one for one in there if one.driver != answers.SOUND]
+    sound = [one for one in there if one.driver == answers.SOUND]
+    drivers = {one.driver for one in broken}
+    numbers = iter(range(max((one.number + 1 for one in there), default=first), recording.COUNT))
     begun = time.monotonic()
     for mutant in mutants.load()[skip::each]:
+        if mutant.name in drivers:
+            continue
         if mutant.debug or mutant.coherent or mutant.proof or mutant.kernel not in ("lts", kernel):
             continue
         if len(broken) >= count // 2 or time.monotonic() - begun > limit_s:
@@ -77,13 +85,14 @@ def collect(kernel: str, count: int, skip: int, each: int, limit_s: float) -> No
         kept = [*failing, *passing[: EACH - len(failing)]]
         broken += kept
         print(f"{mutant.name}: {len(failing)} of {len(seen)} fail, {len(kept)} kept", flush=True)
-        save(kernel, broken)
-    with machine(BuildRequest(kernel=kernel)) as (target, campaign):
-        missing = count - len(broken)
-        sound = list(
-            executed(target, campaign, numbers, answers.SOUND, 2 * missing, missing, True)
-        )
-    save(kernel, [*broken, *sound])
+        save(kernel, [*broken, *sound])
+    missing = count - len(broken) - len(sound)
+    if missing > 0:
+        with machine(BuildRequest(kernel=kernel)) as (target, campaign):
+            sound += executed(
+                target, campaign, numbers, answers.SOUND, 2 * missing, missing, True
+            )
+    save(kernel, [*broken, *sound[: count - len(broken)]])
 
 
 def save(kernel: str, found: list[answers.Answer]) -> None:
@@ -148,7 +157,10 @@ def main() -> None:
     one.add_argument("--skip", type=int, default=0, help="mutants before the first one taken")
     one.add_argument("--each", type=int, default=2, help="take every so many-th mutant")
     one.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for the mutants")
-    one.set_defaults(run=lambda w: collect(w.kernel, w.count, w.skip, w.each, w.limit))
+    one.add_argument("--resume", action="store_true", help="keep the answers that are there")
+    one.set_defaults(
+        run=lambda w: collect(w.kernel, w.count, w.skip, w.each, w.limit, w.resume)
+    )
     one = commands.add_parser("verdicts", help="of the answers that are recorded")
     one.set_defaults(run=lambda _: verdicts())
     words = parser.parse_args()

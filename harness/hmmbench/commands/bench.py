@@ -158,6 +158,8 @@ def _against(
         warm = ["run", "--examples", "1", "--no-inject", "--no-delays", *kernel]
 
     def keep() -> None:
+        if measured.pairs:
+            on["kernel"] = measured.pairs[0]["this"].get("depends", {}).get("kernel", {})
         write_result(json_file, "bench", measured.to_json(), on)
 
     try:
