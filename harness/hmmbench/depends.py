@@ -99,10 +99,16 @@ def module(request: BuildRequest) -> str:
 
 def kernel(request: BuildRequest, artifacts: Artifacts) -> dict[str, str]:
     """{name: what it is}; the name is that of `kernel_name`."""
-    config = read_config(artifacts.kernel_build_dir / ".config")
-    settings = cache.digest(*(f"{name}={value}" for name, value in sorted(config.items())))
     patches = [cache.file_digest(patch) for patch in request.kernel_patches]
-    return {kernel_name(request): " ".join([artifacts.kernel_release, settings, *patches])}
+    what = describe(artifacts.kernel_release, artifacts.kernel_build_dir)
+    return {kernel_name(request): " ".join([what, *patches])}
+
+
+def describe(release: str, build_dir: Path) -> str:
+    """A built kernel: its release, and a hash of its configuration, without the comments."""
+    config = read_config(build_dir / ".config")
+    settings = cache.digest(*(f"{name}={value}" for name, value in sorted(config.items())))
+    return f"{release} {settings}"
 
 
 def kernel_name(request: BuildRequest) -> str:

@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench import depends, kernel_bugs, mutants
-from hmmbench.build import BuildRequest, peek
 from hmmbench.build import cache as files
+from hmmbench.build import kernel
+from hmmbench.build.context import Context
 from hmmbench.errors import HmmbenchError, UsageError
 from hmmbench.mutation import ALIVE, ERROR, KILLED, Row
+from hmmbench.ui import Ui
 
 #: Which parts of the house decide a result of each kind, besides the kernel.
 NEEDED = {
@@ -232,12 +234,13 @@ def _rows(part: Part, key: str) -> list[Row]:
     return [Row.from_json(row) for row in part.data[key]]
 
 
-def read(path: Path, now: Callable[[], Mapping[str, Any]], kernel: Callable[[str], str | None]
-         ) -> Part:  # fmt: skip
+def read(
+    path: Path, now: Callable[[], Mapping[str, Any]], kernel_now: Callable[[str], str | None]
+) -> Part:
     """A file, held against this checkout.
 
-    now    -- what depends.of() says of it
-    kernel -- what a kernel of this name is here; None if that is not known
+    now        -- what depends.of() says of it
+    kernel_now -- what a kernel of this name is here; None if that is not known
 
     Raises UsageError if it is no result that can be added.
     """
@@ -260,7 +263,7 @@ def read(path: Path, now: Callable[[], Mapping[str, Any]], kernel: Callable[[str
     stale = [name for name, what in part.needed.items() if here[name] != what]
     unknown = []
     for name, what in part.kernels.items():
-        found = kernel(name)
+        found = kernel_now(name)
         if found is None:
             unknown.append(f"kernel {name}, which is not built here")
         elif found != what:
@@ -315,11 +318,12 @@ def kernel_here(name: str) -> str | None:
     which, *words = name.split()
     if which not in ("lts", "latest") or not set(words) <= {"debug", "coverage"}:
         return None
-    request = BuildRequest(
-        kernel=which, kernel_debug="debug" in words, coverage="coverage" in words
-    )
     try:
-        return depends.kernel(request, peek(request))[name]
+        # By itself: the driver beside it may be one that was not built yet.
+        found = kernel.find(
+            Context(Ui(quiet=True)), which, "debug" in words, "coverage" in words
+        )
+        return None if found is None else depends.describe(found.release, found.build_dir)
     except HmmbenchError:
         return None
 
