@@ -108,6 +108,67 @@ def reseeded(schedule: str, seed: int) -> str:
     return " ".join([f"seed={seed}", *words])
 
 
+def _without(*names: str) -> Callable[[str], str]:
+    return lambda schedule: " ".join(
+        word for word in schedule.split() if word.partition("=")[0] not in names
+    )
+
+
+def _with(name: str, value: str) -> Callable[[str], str]:
+    """The word set, if the schedule has it."""
+
+    def change(schedule: str) -> str:
+        words = [
+            f"{name}={value}" if word.partition("=")[0] == name else word
+            for word in schedule.split()
+        ]
+        return " ".join(words)
+
+    return change
+
+
+def _times(name: str, divisor: int) -> Callable[[str], str]:
+    """So many times fewer holds, one at least."""
+
+    def change(schedule: str) -> str:
+        out = []
+        for word in schedule.split():
+            key, _, value = word.partition("=")
+            if key == name:
+                number, _, rest = value.partition(":")
+                word = f"{key}={max(1, int(number) // divisor)}:{rest}"
+            out.append(word)
+        return " ".join(out)
+
+    return change
+
+
+def _fewer_points(half: int) -> Callable[[str], str]:
+    def change(schedule: str) -> str:
+        at = addresses(schedule)
+        if len(at) < 2:
+            return schedule
+        kept = at[: len(at) // 2] if half == 0 else at[len(at) // 2 :]
+        return _with("at", ",".join(f"{address:x}" for address in kept))(schedule)
+
+    return change
+
+
+def plainer(schedule: str) -> Sequence[Callable[[str], str]]:
+    """Steps that each take something out of a schedule, the boldest first."""
+    return (
+        _without("hold", "span", "point", "at", "odds", "irq"),
+        _without("point", "at", "odds"),
+        _without("hold", "span"),
+        _without("irq"),
+        _with("slice", LONG_SLICES),
+        _with("odds", "1"),
+        _fewer_points(0), _fewer_points(1), _fewer_points(0), _fewer_points(1),
+        *(_times(name, n) for name in ("hold", "point") for n in (8, 4, 2, 2, 2)),
+        _without("step"),
+    )  # fmt: skip
+
+
 def addresses(schedule: str) -> Sequence[int]:
     """The points that it names."""
     for word in schedule.split():

@@ -10,13 +10,14 @@ from typing import Annotated
 
 import typer
 
+from hmmbench import depends
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.export_c import export
 from hmmbench.recipe import Recipe
 from hmmbench.replay import Replayed, replay, sound
-from hmmbench.report import check_writable, write_json
+from hmmbench.report import check_writable, write_result
 from hmmbench.symbols.source import explainer
 from hmmbench.target import Execution, VmTarget
 from hmmbench.trace import DEVICE_EVENTS, Tracer, chrome
@@ -87,6 +88,7 @@ def main(
         kernel_patches=tuple(kernel_patch or ()), debuginfo=gdb,
     )  # fmt: skip
     artifacts = ensure(request, ui)
+    on = depends.built(request, artifacts)
     spec, accel = best_spec(artifacts)
     if recipe.coherent:
         spec = spec.with_gpu(coherent=True)
@@ -105,7 +107,7 @@ def main(
             _debug(target, artifacts, spec, result)
         if out is not None and result.found:
             target.keep(out)
-    write_json(json_file, {
+    write_result(json_file, "replay", {
         "verdict": "fail" if result.found else "pass",
         "recipe": str(recipe_file),
         "kernel": artifacts.kernel_release,
@@ -116,7 +118,7 @@ def main(
             {"oracle": v.oracle, "message": v.message, "details": v.details}
             for v in result.violations[:20]
         ],
-    })  # fmt: skip
+    }, on)  # fmt: skip
     if not result.found:
         typer.echo(f"no violation in {result.executions} executions")
         return EXIT_OK

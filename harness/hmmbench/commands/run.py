@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import fleet, life, lines
+from hmmbench import depends, fleet, life, lines
 from hmmbench.build import Artifacts, BuildRequest, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.commands import options
@@ -183,7 +183,9 @@ def _run(
     delays: bool,
     done: list[tuple[Tally, Counter[str]]],
 ) -> Tally:
+    report.depends = depends.of(request)
     artifacts = ensure(request, ui)
+    report.depends["kernel"] = depends.kernel(request, artifacts)
     spec = describe(artifacts, report)
     counted = lines.Collector.of(artifacts) if request.coverage else None
     leaving = counted.take if counted is not None else lambda vm: None
