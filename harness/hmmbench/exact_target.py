@@ -65,11 +65,12 @@ class ExactTarget(VmTarget):
         opener: Callable[[], Machine],
         lost: Callable[[Machine, str], None] = lambda vm, summary: None,
         leaving: Callable[[Machine], None] = lambda vm: None,
+        explain: Callable[[str], str] = lambda text: text,
         points: tuple[int, ...] = (),
         take: bool = False,
         memory: bool = False,
     ) -> None:
-        super().__init__(opener, lost, leaving)
+        super().__init__(opener, lost, leaving, explain)
         self._points_set = points
         self._take = take
         self._memory = memory
@@ -137,7 +138,7 @@ class ExactTarget(VmTarget):
         finally:
             self._busy = False
         for s in splats:
-            done.violations.insert(0, Violation("kernel", s.title, details=s.text))
+            done.violations.insert(0, Violation("kernel", s.title, details=self._explain(s.text)))
             done.tainted = True
         self._last_tainted = done.tainted
         return done

@@ -191,6 +191,7 @@ class Campaign:
     kind        -- of those schedules: a name of exact_schedule.KINDS
     first       -- number of the first example
     cpus        -- of exact machines, for recipes
+    tally       -- that of a campaign before, which this one goes on with
     """
 
     def __init__(
@@ -202,7 +203,7 @@ class Campaign:
         examples: int = PROFILES["quick"],
         kernel: str = "",
         delays: Sequence[str] = (),
-        schedule: str = "random",
+        schedule: str = "delay-random",
         injections: Sequence[str] = INJECTIONS,
         note: Callable[[Tally, str], None] = lambda tally, text: None,
         shrink_s: float = 150.0,
@@ -213,6 +214,7 @@ class Campaign:
         kind: str = "mixed",
         first: int = 0,
         cpus: int = 0,
+        tally: Tally | None = None,
     ) -> None:
         self.targets = tuple(targets) if isinstance(targets, Sequence) else (targets,)
         self.out = out
@@ -231,7 +233,7 @@ class Campaign:
         self.kind = kind
         self.first = first
         self.cpus = cpus
-        self.tally = Tally()
+        self.tally = Tally() if tally is None else tally
         self._started = 0
         self._begun = time.monotonic()
         self._looks_since = 0.0
@@ -264,7 +266,7 @@ class Campaign:
                 for target in self.targets:
                     target.renew()
                 raise
-        self.tally.run_s = time.monotonic() - begun
+        self.tally.run_s += time.monotonic() - begun
         return self.tally
 
     def _all(self) -> None:
