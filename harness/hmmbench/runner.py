@@ -317,9 +317,9 @@ class Campaign:
         # In batches, because Hypothesis can only be left between two of them: an exception would
         # make it run the example again.
         for number in count():
+            if self._started >= self.examples:
+                return
             for data in self._batch(number):
-                if self._started >= self.examples:
-                    return
                 index = self.first + self._started
                 self._started += 1
                 p = program(data, self.seed)
