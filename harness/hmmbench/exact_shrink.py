@@ -18,7 +18,7 @@ from hmmbench.guest.protocol import Op, Program
 from hmmbench.model.admit import normalise
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Link
-from hmmbench.shrink import SMALL, Shrinker, Shrunk
+from hmmbench.shrink import SMALL, Shrinker, Shrunk, _copy_ops
 from hmmbench.target import Execution, Target, run
 
 #: Schedules of the same kind that a candidate gets beside its own.
@@ -108,7 +108,7 @@ class ExactShrinker(Shrinker):
     def _fails(self, ops: list[Op], environment: Environment | None = None) -> bool:
         if self._late() or not ops:
             return False
-        p = Program(normalise(ops, self.program.file_pages), self.program.file_pages)
+        p = Program(normalise(_copy_ops(ops), self.program.file_pages), self.program.file_pages)
         if not p.ops:
             return False
         for env in self._variants(self.environment if environment is None else environment):

@@ -107,10 +107,12 @@ def exact_points(
     if artifacts.system_map is None:
         return Points()
     found = symbols.points(artifacts, (snapshots or Snapshots()).sections(spec))
-    kernel = [symbol.address for symbol in found.kernel]
+    kernel = {symbol.name: symbol.address for symbol in found.kernel}
     own = [symbol.address for symbol in found.functions]
-    returns = [call.returns for call in found.calls if call.returns is not None]
-    return Points(tuple(kernel), (*own, *returns))
+    # A call is a point where it returns to; where it begins is the function's own point.
+    near = [c.returns for c in found.calls if c.returns is not None and c.callee in kernel]
+    rest = [c.returns for c in found.calls if c.returns is not None and c.callee not in kernel]
+    return Points((*near, *kernel.values()), (*own, *rest))
 
 
 def totals(targets: Sequence[VmTarget]) -> Totals:
