@@ -15,6 +15,7 @@ from hg_lib import FULL, HW, PAGE, RAM_BASE, RAM_SIZE, SYS, VRAM, Ctx, Device, T
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_audit import CpuTable, found, leaf, names, program
+from test_vec import sets
 
 CODE, DATA, OUT = 0x1_0000, 0x7000_4060_3000, 0x6000_0000
 SM, FRONT_END = 0, 3  # of a device with one SM and two copy engines
@@ -297,6 +298,52 @@ def test_what_an_engine_does_does_not_depend_on_the_cut() -> None:
     assert whole[1]["utlb_misses"] > 100
     for steps in (1, 3, 64, 256, 1000):
         assert alone(steps) == whole
+
+
+def places(vec: str, steps: int, code: bytes) -> tuple[list[tuple[int, str]], bytes]:
+    """Where a launch of whole and parted warps stands after each call, and the state at the end."""
+    with Device(sms=1, vec=vec, utlb_entries=8) as dev:
+        dev.set_clock(1000)
+        t = Tables(dev, 1)
+        map_code(dev, t, CODE, code)
+        for n in range(4):
+            t.map(DATA + n * PAGE, dev.alloc(), FULL | SYS)
+        Ctx(dev, 1, 1).launch(CODE, DATA, block=48)
+        dev.step_engine(FRONT_END, 1000)
+        out = []
+        while n := dev.step_engine(SM, steps):
+            out.append((n, dev.at(SM)))
+        dev.park()
+        return out, dev.save()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 7, 64])
+@pytest.mark.parametrize("stride", [0, 3, 4, 8, 100, 260])
+def test_where_steps_end_does_not_depend_on_vectors(steps: int, stride: int) -> None:
+    """Another host has other vectors; a schedule of steps means the same there."""
+    code = assemble([
+        csrr(5, "tid"), asm.i("andi", 5, 5, 31), asm.i("addi", 6, 0, stride), asm.r("mul", 5, 5, 6),
+        asm.r("add", 5, 5, 10), asm.i("addi", 7, 0, 3),
+        asm.store("sw", 7, 5), asm.i("xori", 8, 7, 5), asm.load("lwu", 9, 5), asm.r("add", 9, 9, 8),
+        asm.fp("fcvt_w", "s", 1, 9), asm.fp("fadd", "s", 2, 1, 1), asm.fstore("s", 2, 5, 4),
+        asm.load("lbu", 11, 10), asm.i("addi", 7, 7, -1), asm.branch_off("bne", 7, 0, -36), EXIT,
+    ])  # fmt: skip
+    names = [v for v in ("off", "plain", "avx2", "avx512") if v in sets()]
+    assert "plain" in names
+    first = places("off", steps, code)
+    for vec in names:
+        assert places(vec, steps, code) == first, vec
+
+
+def test_the_leaf_in_hand_is_what_was_read() -> None:
+    """An entry changed after the walk has read it is seen by the next walk, not by this one."""
+    with Job() as job:
+        while not (job.dev.at(SM) == "leaf in hand" and job.dev.counter("instrs") == 0
+                   and job.dev.counter("l2tlb_misses") == 2):  # fmt: skip
+            job.one()
+        job.gpu.map(DATA, job.new, FULL | SYS)
+        job.dev.lib.hg_audit_set(job.dev.dev, b"off")
+        assert job.finish() == 1
 
 
 # -- the same again --
