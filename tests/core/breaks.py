@@ -269,8 +269,8 @@ BREAKS: list[tuple[str, str, str, str, str]] = [
      "    e->steps = 0;\n    hg_lock(e->d);\n    hg_serve(e);\n    hg_unlock(e->d);\n    yield(e, at);\n"
      "    hg_lock(e->d);\n    hg_serve(e);\n    hg_unlock(e->d);\n",
      "test_step.py::test_an_invalidation_waits_wherever_an_engine_stands"),
-    ("stepping: a leaf is read after its walk", "mmu.c", "            n->pte = pte;\n",
-     "            n->pte = pte;\n            if (way) {\n                read_entry(e, vram, table + idx * 8, &n->pte);\n            }\n",
+    ("stepping: a leaf is read after its walk", "mmu.c", "            n->huge = level == 1;\n",
+     "            n->huge = level == 1;\n            if (way) {\n                read_entry(e, vram, table + idx * 8, &pte);\n            }\n",
      "test_step.py::test_the_leaf_in_hand_is_what_was_read"),
     ("stepping: a pause takes no time", "step.c", "    while (hg_now(d) < due && ", "    while (!due && ",
      "test_step.py::test_an_injected_pause_takes_virtual_time"),
