@@ -95,9 +95,10 @@ static int hmm_gpu_post_load(void *opaque, int version_id)
 }
 
 /*
- * Deterministic mode: a machine that stands has engines in the middle of accesses
- * to memory.  They finish before any of it is saved; the core's own state, which
- * comes last, would be too late.  A machine that runs is stopped for it later.
+ * Deterministic mode: a machine that stands has engines in the middle of
+ * accesses to memory.  They finish before any of it is saved; the core's own
+ * state, which comes last, would be too late.  A machine that runs is stopped
+ * for it later.
  */
 static int hmm_gpu_save_prepare(void *opaque, Error **errp)
 {
@@ -111,7 +112,7 @@ static int hmm_gpu_save_prepare(void *opaque, Error **errp)
 }
 
 static const SaveVMHandlers hmm_gpu_save_handlers = {
-    .save_prepare = hmm_gpu_save_prepare,       /* nothing of its own in the stream */
+    .save_prepare = hmm_gpu_save_prepare,   /* nothing of its own in the stream */
 };
 
 void hmm_gpu_vmstate_init(HmmGpuState *s)

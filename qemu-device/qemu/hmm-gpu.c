@@ -8,9 +8,10 @@
  *
  * When engines run: from VM run (hg_start) to VM stop (hg_stop), except between
  * the enter and exit phases of a reset.  They never run while the machine is
- * stopped, so what is saved is at rest.  In deterministic mode a stopped machine's
- * engines stand where they are, so that a debugger changes nothing; before memory
- * is saved, loaded or reset they finish what they do to it (hg_park).
+ * stopped, so what is saved is at rest.  In deterministic mode the engines of a
+ * stopped machine stand where they are, so that a debugger changes nothing;
+ * before memory is saved, loaded or reset they finish what they do to it
+ * (hg_park).
  */
 #include "qemu/osdep.h"
 #include "qemu/main-loop.h"
