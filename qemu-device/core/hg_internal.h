@@ -584,13 +584,26 @@ static inline bool hg_attn(HgEngine *e)
 
 /* -- step.c: deterministic mode; in the engine's coroutine -- */
 bool hg_engine_turn(HgEngine *e);                           /* dev.c; d->lock on entry and exit */
-void hg_spend(HgEngine *e, HgAt at, uint32_t steps);
+void hg_used_up(HgEngine *e, HgAt at);
+void hg_point_stepped(HgEngine *e, HgAt at, uint32_t steps);
 void hg_spend_held(HgEngine *e, uint64_t vpn);
 void hg_wait_until(HgEngine *e, HgAt at, uint64_t due);     /* or until it is to be parked */
 /* -- by the host's thread -- */
 bool hg_steps_new(HgEngine *e);                             /* false: no memory */
 void hg_steps_free(HgEngine *e);                            /* d->exiting is set */
 void hg_steps_to_rest(HgDev *d);                            /* d->lock on entry and exit; d->pause */
+
+static inline void hg_spend(HgEngine *e, HgAt at, uint32_t steps)
+{
+    if (at == HG_AT_SAFE || at == HG_AT_DATA) {
+        e->held = 0;
+    }
+    if (__builtin_expect(steps < e->steps, 1)) {
+        e->steps -= steps;
+    } else {
+        hg_used_up(e, at);
+    }
+}
 
 /*
  * A point: in a slice, no lock held.  Others may come in between here, as they may
@@ -599,7 +612,7 @@ void hg_steps_to_rest(HgDev *d);                            /* d->lock on entry 
 static inline void hg_point(HgEngine *e, HgAt at)
 {
     if (__builtin_expect(e->co != NULL, 0)) {
-        hg_spend(e, at, 1);
+        hg_point_stepped(e, at, 1);
     }
 }
 
@@ -618,7 +631,7 @@ static inline void hg_point_held(HgEngine *e, uint64_t vpn)
 static inline void hg_point_insns(HgEngine *e, uint32_t n)
 {
     if (__builtin_expect(e->co != NULL, 0)) {
-        hg_spend(e, HG_AT_SAFE, n);
+        hg_point_stepped(e, HG_AT_SAFE, n);
     }
 }
 

@@ -1010,19 +1010,21 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
             if (vec) {
                 uint32_t did;
                 if (mask == UINT32_MAX) {
-                    did = vec->run(e, w, c->asid, w - cs->warps, code, &pc,
-                                   hg_steps_room(e, limit - n));
+                    did = e->co
+                        ? vec->run_stepped(e, w, c->asid, w - cs->warps, code, &pc,
+                                           hg_steps_room(e, limit - n))
+                        : vec->run(e, w, c->asid, w - cs->warps, code, &pc, limit - n);
                 } else {
                     uint64_t most = code->insn + HG_PAGE_INSNS - in;
                     most = most < limit - n ? most : limit - n;
                     most = most < (join - pc + 3) / 4 ? most : (join - pc + 3) / 4;
                     did = run_some(e, vec, w, in, mask, hg_steps_room(e, most));
                     pc += 4 * (uint64_t)did;
+                    hg_point_insns(e, did);
                 }
                 if (did) {
                     n += did;
                     e->cycles += did;
-                    hg_point_insns(e, did);
                     continue;
                 }
             }

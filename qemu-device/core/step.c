@@ -3,7 +3,7 @@
  * Deterministic mode: engines as coroutines, stepped by the host.
  *
  * An engine's coroutine does what its thread would do, turn after turn, and hands
- * control back where its steps are used up (hg_spend()), where it waits for time
+ * control back where its steps are used up (hg_used_up()), where it waits for time
  * (hg_wait_until()) and where it has nothing to do.  hg_internal.h says what an
  * engine that stands may rely on.
  *
@@ -46,15 +46,15 @@ static void yield(HgEngine *e, HgAt at)
     hg_coro_yield(e->co);
 }
 
-void hg_spend(HgEngine *e, HgAt at, uint32_t steps)
+void hg_used_up(HgEngine *e, HgAt at)
 {
-    if (at == HG_AT_SAFE || at == HG_AT_DATA) {
-        e->held = 0;
-    }
-    e->steps -= steps < e->steps ? steps : e->steps;
-    if (!e->steps) {
-        yield(e, at);
-    }
+    e->steps = 0;
+    yield(e, at);
+}
+
+void hg_point_stepped(HgEngine *e, HgAt at, uint32_t steps)
+{
+    hg_spend(e, at, steps);
 }
 
 void hg_spend_held(HgEngine *e, uint64_t vpn)

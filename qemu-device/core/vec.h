@@ -131,6 +131,7 @@ typedef struct HgVec {
     /* the bits in which a lane of mask is not `first` */
     uint64_t (*differ)(const uint64_t *v, uint64_t first, uint32_t mask);
     HgVecRun *run;
+    HgVecRun *run_stepped;              /* the same in deterministic mode: spends the steps, too */
 } HgVec;
 
 const HgVec *hg_vec_best(void);

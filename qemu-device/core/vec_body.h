@@ -384,6 +384,7 @@ static const HgVec NAME(table) = {
     .address = NAME(address),
     .differ = NAME(differ),
     .run = NAME(run),
+    .run_stepped = NAME(run_stepped),
 };
 
 #undef EACH_LANE

@@ -316,25 +316,33 @@ static TARGET inline bool NAME(fast_fp)(HgWarp *w, const HgInsn *in)
 
 /* -- the loop -- */
 
-static TARGET uint32_t NAME(run)(HgEngine *e, HgWarp *w, unsigned asid, unsigned warp,
-                                 const HgIcPage *code, uint64_t *pc_, uint32_t most)
+/*
+ * Stepped (deterministic mode), instructions are spent before an access begins, and
+ * each access for itself, as rv.c does it: where an engine's steps end must
+ * not depend on the vectors.  `unspent` is `left` where that was done last; there are
+ * steps for all that is left, or it goes out to be asked for less.
+ */
+static TARGET inline __attribute__((always_inline)) uint32_t
+NAME(run_any)(HgEngine *e, HgWarp *w, unsigned asid, unsigned warp, const HgIcPage *code,
+              uint64_t *pc_, uint32_t most, const bool stepped)
 {
     uint64_t page = *pc_ & ~(uint64_t)HG_PAGE_MASK;
     const HgInsn *in = &code->insn[(*pc_ & HG_PAGE_MASK) / 4];
-    uint32_t left = most;
+    uint32_t left = most, unspent = most;
 #if VEC_FP
     bool settled = e->fp_ok && NAME(settled)(w->fcsr);
 #endif
 
 #define PC (page + (uint64_t)(in - code->insn) * 4)
 #define IMM ((uint64_t)(int64_t)in->imm)
-/* If engines are stepped, an access is alone: instructions before it are spent, then its steps. */
-#define ALONE                                                                   \
-    do {                                                                        \
-        if (__builtin_expect(e->co != NULL, 0) && left != most) {               \
+#define SPEND_BEFORE                                                            \
+    if (stepped && unspent != left) {                                           \
+        hg_spend(e, HG_AT_SAFE, unspent - left);                                \
+        unspent = left;                                                         \
+        if (hg_attn(e) || e->steps < left) {                                    \
             goto out;                                                           \
         }                                                                       \
-    } while (0)
+    }
     for (;;) {
         uint32_t taken;
 
@@ -349,53 +357,57 @@ static TARGET uint32_t NAME(run)(HgEngine *e, HgWarp *w, unsigned asid, unsigned
             NAME(put)(w->x[in->rd], PC + IMM);
             break;
         case OP_LB: case OP_LBU:
-            ALONE;
+            SPEND_BEFORE
             if (!NAME(load)(e, w, asid, in, 0)) {
                 goto out;
             }
             goto audit;
         case OP_LH: case OP_LHU:
-            ALONE;
+            SPEND_BEFORE
             if (!NAME(load)(e, w, asid, in, 1)) {
                 goto out;
             }
             goto audit;
         case OP_LW: case OP_LWU: case OP_FLW:
-            ALONE;
+            SPEND_BEFORE
             if (!NAME(load)(e, w, asid, in, 2)) {
                 goto out;
             }
             goto audit;
         case OP_LD: case OP_FLD:
-            ALONE;
+            SPEND_BEFORE
             if (!NAME(load)(e, w, asid, in, 3)) {
                 goto out;
             }
             goto audit;
         case OP_SB: case OP_SH:
-            ALONE;
+            SPEND_BEFORE
             if (!hg_warp_access(e, asid, w, in)) {
                 goto out;
             }
             goto audit;
         case OP_SW: case OP_FSW:
-            ALONE;
+            SPEND_BEFORE
             if (!NAME(store)(e, w, asid, in, 2)) {
                 goto out;
             }
             goto audit;
         case OP_SD: case OP_FSD:
-            ALONE;
+            SPEND_BEFORE
             if (!NAME(store)(e, w, asid, in, 3)) {
                 goto out;
             }
         audit:
             hg_point(e, HG_AT_DATA);
             hg_audit_point(e, PC, warp);
-            if (__builtin_expect(e->co != NULL, 0)) {
+            if (stepped) {
                 in++;
-                left--;
-                goto out;
+                unspent = --left;
+                hg_spend(e, HG_AT_SAFE, 1);
+                if (!left || hg_attn(e) || e->steps < left) {
+                    goto out;
+                }
+                continue;
             }
             break;
         case OP_FP:
@@ -461,11 +473,26 @@ static TARGET uint32_t NAME(run)(HgEngine *e, HgWarp *w, unsigned asid, unsigned
         }
     }
 out:
+    if (stepped) {
+        hg_spend(e, HG_AT_SAFE, unspent - left);
+    }
     *pc_ = PC;
     return most - left;
 #undef PC
 #undef IMM
-#undef ALONE
+#undef SPEND_BEFORE
+}
+
+static TARGET uint32_t NAME(run)(HgEngine *e, HgWarp *w, unsigned asid, unsigned warp,
+                                 const HgIcPage *code, uint64_t *pc, uint32_t most)
+{
+    return NAME(run_any)(e, w, asid, warp, code, pc, most, false);
+}
+
+static TARGET uint32_t NAME(run_stepped)(HgEngine *e, HgWarp *w, unsigned asid, unsigned warp,
+                                         const HgIcPage *code, uint64_t *pc, uint32_t most)
+{
+    return NAME(run_any)(e, w, asid, warp, code, pc, most, true);
 }
 
 #undef V

@@ -120,6 +120,9 @@ void hmm_gpu_blocking(HmmGpuState *s, HmmGpuCall *fn, void *opaque)
 static void hmm_gpu_do_stop(HmmGpuState *s, void *opaque)
 {
     hg_stop(s->gpu);
+    if (s->cfg.deterministic) {
+        hg_park(s->gpu);        /* hg_stop() leaves engines where they stand */
+    }
 }
 
 void hmm_gpu_stop(HmmGpuState *s)

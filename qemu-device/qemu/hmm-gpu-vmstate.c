@@ -13,7 +13,9 @@
 #include "qapi/error.h"
 #include "hw/pci/msix.h"
 #include "migration/qemu-file-types.h"
+#include "migration/register.h"
 #include "migration/vmstate.h"
+#include "system/runstate.h"
 #include "hmm-gpu.h"
 #include "trace.h"
 
@@ -92,6 +94,42 @@ static int hmm_gpu_post_load(void *opaque, int version_id)
     }
     hmm_gpu_update_bus_master(s, true);
     return 0;
+}
+
+/*
+ * Deterministic mode: a machine that stands has engines in the middle of
+ * accesses to memory.  They finish before any of it is saved; the core's own
+ * state, which comes last, would be too late.  A machine that runs is stopped
+ * for it later.
+ */
+static int hmm_gpu_save_prepare(void *opaque, Error **errp)
+{
+    HmmGpuState *s = opaque;
+
+    if (!runstate_is_running()) {
+        hmm_gpu_stop(s);
+        hmm_gpu_irq_flush(s);
+    }
+    return 0;
+}
+
+static const SaveVMHandlers hmm_gpu_save_handlers = {
+    .save_prepare = hmm_gpu_save_prepare,   /* nothing of its own in the stream */
+};
+
+void hmm_gpu_vmstate_init(HmmGpuState *s)
+{
+    if (s->cfg.deterministic) {
+        register_savevm_live(TYPE_HMM_GPU "/park", VMSTATE_INSTANCE_ID_ANY, 1,
+                             &hmm_gpu_save_handlers, s);
+    }
+}
+
+void hmm_gpu_vmstate_exit(HmmGpuState *s)
+{
+    if (s->cfg.deterministic) {
+        unregister_savevm(NULL, TYPE_HMM_GPU "/park", s);
+    }
 }
 
 static bool hmm_gpu_has_step_timer(void *opaque, int version_id)

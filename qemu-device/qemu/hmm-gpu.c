@@ -8,7 +8,10 @@
  *
  * When engines run: from VM run (hg_start) to VM stop (hg_stop), except between
  * the enter and exit phases of a reset.  They never run while the machine is
- * stopped, so what is saved is at rest.
+ * stopped, so what is saved is at rest.  In deterministic mode the engines of a
+ * stopped machine stand where they are, so that a debugger changes nothing;
+ * before memory is saved, loaded or reset they finish what they do to it
+ * (hg_park).
  */
 #include "qemu/osdep.h"
 #include "qemu/main-loop.h"
@@ -277,6 +280,20 @@ void hmm_gpu_run(HmmGpuState *s)
     }
 }
 
+/* Memory is about to be saved or replaced. */
+static bool hmm_gpu_stop_is_for_state(RunState state)
+{
+    switch (state) {
+    case RUN_STATE_SAVE_VM:
+    case RUN_STATE_RESTORE_VM:
+    case RUN_STATE_FINISH_MIGRATE:
+    case RUN_STATE_COLO:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static void hmm_gpu_vm_state_change(void *opaque, bool running, RunState state)
 {
     HmmGpuState *s = opaque;
@@ -284,6 +301,9 @@ static void hmm_gpu_vm_state_change(void *opaque, bool running, RunState state)
     trace_hmm_gpu_vm_state(running);
     if (running) {
         hmm_gpu_run(s);
+    } else if (s->cfg.deterministic && !hmm_gpu_stop_is_for_state(state)) {
+        hg_stop(s->gpu);
+        hmm_gpu_irq_flush(s);
     } else {
         hmm_gpu_stop(s);
         /*
@@ -471,6 +491,7 @@ static void hmm_gpu_realize(PCIDevice *pci, Error **errp)
     hmm_gpu_dma_init(s);
     s->vmstate_entry =
         qdev_add_vm_change_state_handler(DEVICE(s), hmm_gpu_vm_state_change, s);
+    hmm_gpu_vmstate_init(s);
     trace_hmm_gpu_realize(s->cfg.vram_size, s->cfg.bar2_size,
                           s->cfg.deterministic);
     return;
@@ -488,6 +509,7 @@ static void hmm_gpu_exit(PCIDevice *pci)
     HmmGpuState *s = HMM_GPU(pci);
 
     trace_hmm_gpu_exit();
+    hmm_gpu_vmstate_exit(s);
     qemu_del_vm_change_state_handler(s->vmstate_entry);
     hmm_gpu_stop(s);
     hmm_exact_event_cancel(&s->step_event);

@@ -139,5 +139,7 @@ void hmm_gpu_trace(void *host, HgTraceEvent ev, uint64_t a, uint64_t b,
 
 /* hmm-gpu-vmstate.c */
 extern const VMStateDescription hmm_gpu_vmstate;
+void hmm_gpu_vmstate_init(HmmGpuState *s);
+void hmm_gpu_vmstate_exit(HmmGpuState *s);
 
 #endif /* HW_MISC_HMM_GPU_H */

@@ -164,6 +164,7 @@ static const char *const rules[] = {
     "tlb_invalidate prob=0.5 delay=3000", "replay prob=0.5 delay=2000", "replay nth=1 lost",
     "copy partial=100", "copy delay=9us", "dma_write prob=0.1 error", "dma_read prob=0.1 error",
     "irq prob=0.5 delay=1us; doorbell prob=0.3 delay=2us; fence delay=1us; launch delay=1us",
+    "walk prob=0.3 delay=4us",
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -181,13 +182,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cfg.utlb_entries = 1 + take(&in, 1) % 8;
     cfg.utlb_misses = 1 + take(&in, 1) % 4;
     cfg.l2tlb_entries = 16;
+    cfg.audit_wait_ns = take(&in, 1) * 100;
     h->now_step = 100;
     d = th_device(h, &cfg, take(&in, 1) & 1, err, sizeof(err));
     MUST(d);
     hg_start(d);
     setup(d, h);
     while (in.p < in.end) {
-        switch (take(&in, 1) % 13) {
+        switch (take(&in, 1) % 15) {
         case 0:
         case 1:
             hg_mmio_write(d, reg(&in), take(&in, 4), 4);
@@ -227,7 +229,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         case 10: {
             size_t n;
-            hg_stop(d);
+            hg_stop(d);         /* engines may stand anywhere */
             n = hg_save_size(d);
             uint8_t *s = malloc(n);
             MUST(hg_save(d, s, n) == n);
@@ -248,12 +250,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 hg_ram_add(d, RAM_BASE, RAM_SIZE, h->ram, take(&in, 1) & 1, h);
             }
             break;
+        case 12:
+            hg_stop(d);
+            MUST(!hg_step(d, 100));
+            hg_start(d);
+            break;
+        case 13: {              /* one engine a little, the others where they are */
+            unsigned e = take(&in, 1) % (hg_engines(d) + 1), n = 1 + take(&in, 1) % 40;
+            bool able = e < hg_engines(d) && hg_engines_ready(d) >> e & 1;
+            uint32_t did = hg_step_engine(d, e, n);
+            MUST(did <= n && (able || !did || hg_deadline(d) != UINT64_MAX));
+            continue;
+        }
         default:
             hg_step(d, 1 + take(&in, 1) * 8);
         }
         hg_step(d, 200);
     }
-    hg_set_bus_master(d, true);
+    hg_set_bus_master(d, true);     /* parks the engines */
     for (unsigned i = 0; i < HG_NUM_CTXS; i++) {
         hg_mmio_write(d, HG_REG_CTX + i * HG_CTX_STRIDE + HG_CTX_CTRL, 0, 4);
     }

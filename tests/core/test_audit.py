@@ -271,7 +271,7 @@ def test_modes(mode: str, hits: int) -> None:
 
 
 def test_an_empty_entry_is_no_verdict_if_the_wait_is_broken_off() -> None:
-    """The host wants the engines parked, and may be who lets CPUs run (test_step.py has the rest)."""
+    """The host wants the engines parked, and may be who lets CPUs run."""
     with Device(audit_wait_ns=10**12, misused=True) as dev:
         _, cpu, ctx, _ = small(dev)
         cpu.put(VA, 0, 0)

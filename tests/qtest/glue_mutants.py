@@ -52,6 +52,9 @@ MUTANTS = {
     "bus-master-ignored": Mutant(
         "hmm-gpu.c", "s->bus_master = on;", "s->bus_master = true;", "dma"
     ),
+    "saved-before-parked": Mutant(
+        "hmm-gpu-vmstate.c", "    if (!runstate_is_running()) {", "    if (0) {", "migration"
+    ),
     "rom-writable": Mutant(
         "hmm-gpu-dma.c", "section->readonly || ram->mr->readonly", "false", "dma"
     ),

@@ -97,3 +97,10 @@ SPIN = code(
     amoadd_d(ZERO, T1, A0),
     jump(-4),
 )
+
+#: The same in a loop of five steps (deterministic mode): rounds of them end anywhere in it.
+SPIN_IN_FIVE = code(
+    addi(T1, ZERO, 1),
+    amoadd_d(ZERO, T1, A0),
+    jump(-8),
+)

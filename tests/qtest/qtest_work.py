@@ -69,16 +69,17 @@ class Launch:
         self.context.gpu = machine.gpu
 
 
-def spin(machine: Machine) -> int:
+def spin(machine: Machine, wait: bool = True, program: bytes = SPIN) -> int:
     """Start a launch that never ends in context 1; physical address of the word it counts in."""
     space = AddressSpace(machine.gpu, asid=2)
     code, word = machine.alloc(), machine.alloc()
-    machine.write(code, SPIN)
+    machine.write(code, program)
     space.map(CODE, code)
     space.map(DATA, word)
     context = machine.gpu.context(1, asid=2)
     context.submit(hw.HG_OP_LAUNCH, CODE, DATA, 64 << 32 | 2, 0, 0, 0, 0)
-    eventually("the launch runs", lambda: machine.load(word, 8) > 0)
+    if wait:
+        eventually("the launch runs", lambda: machine.load(word, 8) > 0)
     return word
 
 

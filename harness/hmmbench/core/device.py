@@ -310,7 +310,8 @@ class Device:
 
     def at(self, engine: int) -> str:
         """Where an engine stands."""
-        return str(ffi.string(self.lib.hg_at_name(self.lib.hg_engine_at(self.dev, engine))).decode())
+        name = self.lib.hg_at_name(self.lib.hg_engine_at(self.dev, engine))
+        return str(ffi.string(name).decode())
 
     def set_clock(self, now: int) -> None:
         """From now on virtual time stands still unless it is set."""
