@@ -39,7 +39,9 @@ def differing(chosen: list[Answer]) -> list[str]:
 @pytest.mark.parametrize("kernel", list(answers.FILES))
 def test_the_verdicts_are_those_that_were_recorded(kernel: str) -> None:
     found = recorded(kernel)
-    chosen = [found[n] for n in recording.shard(len(found), deciding())]
+    # Every accusation, because each kind of them is rare, and a part of the others.
+    some = set(recording.shard(len(found), deciding()))
+    chosen = [one for n, one in enumerate(found) if n in some or one.verdict.violations]
     wrong = differing(chosen)
     assert not wrong, (
         f"{len(wrong)} of {len(chosen)} verdicts are others, as tests/recorded/README.md has it: "
