@@ -141,9 +141,13 @@ def verdicts() -> None:
     """Judge the recorded answers anew: an oracle was changed on purpose."""
     for path in answers.FILES.values():
         found = list(answers.read(path))
+        differing = 0
         for one in found:
-            one.verdict = one.judged()
+            now = one.judged()
+            differing += now != one.verdict
+            one.verdict = now
         answers.write(path, found)
+        print(f"{path.name}: {differing} of {len(found)} verdicts differ")
 
 
 def main() -> None:
