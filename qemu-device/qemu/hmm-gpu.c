@@ -79,13 +79,13 @@ static void hmm_gpu_after_call(HmmGpuState *s)
 {
     int64_t late;
 
-    if (!s->cfg.deterministic || !s->irq_pending) {
+    if (!s->cfg.deterministic || !s->irq_pending || s->irq_event.pending) {
         return;
     }
     late = hmm_exact_on() ? hmm_exact_irq_delay() : 0;
     if (!late) {
         hmm_gpu_irq_flush(s);
-    } else if (!s->irq_event.pending) {
+    } else {
         hmm_exact_event_at(&s->irq_event,
                            qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL) + late);
     }
@@ -302,14 +302,17 @@ static void hmm_gpu_vm_state_change(void *opaque, bool running, RunState state)
     if (running) {
         hmm_gpu_run(s);
     } else if (s->cfg.deterministic && !hmm_gpu_stop_is_for_state(state)) {
-        hg_stop(s->gpu);
-        hmm_gpu_irq_flush(s);
+        /*
+         * Nobody steps a machine that stands.  An exact one goes on as if it had
+         * not stood: starting again would be a kick, which draws from the schedule.
+         */
+        if (!hmm_exact_on()) {
+            hg_stop(s->gpu);
+            hmm_gpu_irq_flush(s);
+        }
     } else {
         hmm_gpu_stop(s);
-        /*
-         * CPUs are stopped already; send what engines raised last.  Not in an
-         * exact machine, whose interrupts have their times.
-         */
+        /* CPUs are stopped already; send what engines raised last. */
         if (!hmm_exact_on()) {
             hmm_gpu_irq_flush(s);
         }
