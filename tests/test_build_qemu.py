@@ -70,28 +70,46 @@ def test_user_tree_is_copied_and_left_alone(user_tree: Path, tmp_path: Path) -> 
     assert "source hmm-gpu/Kconfig" in (copy / "hw/misc/Kconfig").read_text()
 
 
-def test_our_patch_goes_where_it_fits_and_once(user_tree: Path) -> None:
-    assert not qemu_build.mend(user_tree), "a tree without that file"
-    path = user_tree / "system/physmem.c"
-    path.parent.mkdir()
-    path.write_text("another QEMU\n")
-    assert not qemu_build.mend(user_tree)
-    assert path.read_text() == "another QEMU\n"
-    # As much of the file as the patch has: its lines before, at their places.
-    lines = []
-    for line in qemu_build.MENDED.read_text().partition("\n@@")[2].split("\n")[:-1]:
-        if " @@" in line:
+def _before(patch: Path, tree: Path) -> list[Path]:
+    """As much of the files of a patch as it has: its lines before, at their places."""
+    files: dict[Path, list[str]] = {}
+    lines: list[str] = []
+    for line in patch.read_text().partition("\n--- ")[2].split("\n"):
+        if line.startswith("+++ b/"):
+            lines = files.setdefault(tree / line[6:], [])
+        elif line.startswith("@@"):
             start = int(line.split("-")[1].split(",")[0])
             lines += ["" for _ in range(start - 1 - len(lines))]
-        elif line[:1] in (" ", "-"):
+        elif line[:1] in (" ", "-") and not line.startswith("--- "):
             lines.append(line[1:])
-    path.write_text("\n".join(lines) + "\n")
-    os.utime(path, (1000, 1000))
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if text:
+            path.write_text("\n".join(text) + "\n")
+            os.utime(path, (1000, 1000))
+    return list(files)
+
+
+@pytest.mark.parametrize("patch", qemu_build.PATCHED, ids=lambda patch: patch.stem)
+def test_our_patches_go_where_they_fit_and_once(user_tree: Path, patch: Path) -> None:
+    assert not qemu_build.mend(user_tree, patch), "a tree without these files"
+    files = _before(patch, user_tree)
+    old = [path for path in files if path.exists()]
     for _ in range(2):
-        assert qemu_build.mend(user_tree)
-        assert path.read_text().count("tcg_view") == 7
-        assert path.stat().st_mtime == 1000
-    assert [p.name for p in path.parent.iterdir()] == ["physmem.c"]
+        assert qemu_build.mend(user_tree, patch)
+        assert all(path.is_file() for path in files)
+        assert [path.stat().st_mtime for path in old] == [1000.0] * len(old)
+    assert not list(user_tree.rglob("*.rej")) + list(user_tree.rglob("*.orig"))
+
+
+@pytest.mark.parametrize("patch", qemu_build.PATCHED, ids=lambda patch: patch.stem)
+def test_a_qemu_that_a_patch_does_not_fit_stays_as_it_is(user_tree: Path, patch: Path) -> None:
+    files = _before(patch, user_tree)
+    other = next(path for path in files if path.exists())
+    other.write_text("another QEMU\n")
+    before = {path: path.read_bytes() for path in files if path.exists()}
+    assert not qemu_build.mend(user_tree, patch)
+    assert {path: path.read_bytes() for path in files if path.exists()} == before
 
 
 def test_not_a_qemu_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from hmmbench import cheader, paths
+from hmmbench.guest import example as E
 from hmmbench.guest import protocol as P
 from hmmbench.model.generate import program, size_of
 
@@ -60,6 +61,36 @@ def test_a_result_survives_the_wire() -> None:
         P.TIMEOUT_BUSY, True, 12, 3, 9, 1, "before", "after",
     )  # fmt: skip
     assert P.Result.decode(r.encode(), p) == r
+
+
+def test_the_flags_of_examples_are_those_of_the_header() -> None:
+    for name in ("EF_DELAYS", "EF_VRAM", "EF_POINTS", "EF_STAND"):
+        assert getattr(E, name) == HEADER[f"HB_{name}"]
+
+
+@pytest.mark.parametrize("points", [True, False])
+@pytest.mark.parametrize("delays", [None, "", "clear\nfault 5\n"])
+@pytest.mark.parametrize("vram", [None, 0, 2**64 - 1])
+def test_an_example_survives_the_wire(points: bool, delays: str | None, vram: int | None) -> None:
+    p = program(random.Random(4).randbytes(size_of(20)), seed=9)
+    e = E.Example(p, delays, vram, points, stand=not points)
+    again = E.Example.decode(e.encode())
+    assert again.encode() == e.encode()
+    assert (again.delays, again.vram, again.points, again.stand) == (
+        delays, vram, points, not points
+    )  # fmt: skip
+
+
+def test_an_examples_answer_survives_the_wire() -> None:
+    p = P.Program([P.Op(P.OpKind.NOP)])
+    a = E.Answer(P.Result([P.OpResult(data=b"xy")]), "live 0\n", "point 1 2 3\n", 7)
+    data = a.encode()
+    assert E.Answer.decode(data, p) == a
+    for cut in (0, 15, 16, 40, -1):
+        with pytest.raises(ValueError, match="example's answer"):
+            E.Answer.decode(data[:cut], p)
+        with pytest.raises(ValueError, match="example"):
+            E.Example.decode(E.Example(p).encode()[:cut])
 
 
 @pytest.mark.parametrize("cut", [0, 10, 64, 100, -1])

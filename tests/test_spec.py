@@ -104,3 +104,27 @@ def test_fingerprint_follows_contents(spec: MachineSpec, tmp_path: Path, file: s
     path.write_text(path.read_text().upper())  # of the same length
     os.utime(path, ns=(1, path.stat().st_mtime_ns + 1))
     assert spec.fingerprint() != before
+
+
+def test_an_exact_machine(spec: MachineSpec) -> None:
+    """Nothing in it that the host could reach the running guest by."""
+    exact = replace(spec, exact=True)
+    argv = line(exact, agent_fd=None, mailbox_fd=7)
+    assert after(argv, "-icount") == ["shift=1,sleep=off"]
+    assert after(argv, "-accel") == ["tcg,thread=single"]
+    assert after(argv, "-rtc") == ["base=2026-01-01,clock=vm"]
+    assert after(argv, "-seed") == ["1"]
+    assert not [word for word in argv if "virtio" in word or "chardev=agent" in word]
+    assert "-S" in argv
+    assert "-S" not in line(exact, agent_fd=None, mailbox_fd=7, incoming=True)
+    (words,) = after(argv, "-append")
+    assert "hmmbench.nonet" in words.split()
+    devices = after(argv, "-device")
+    assert "hmm-gpu,id=gpu0,bus=gpuport,deterministic=on" in devices
+    assert "hmm-mailbox,id=mailbox0,memdev=mailbox" in devices
+    (memory,) = [word for word in after(argv, "-object") if word.startswith("memory-backend-file")]
+    assert "mem-path=/proc/self/fd/7,share=on" in memory
+    with pytest.raises(ValueError, match="needs TCG"):
+        line(replace(exact, accel="kvm"), mailbox_fd=7)
+    assert exact.fingerprint() != spec.fingerprint()
+    assert exact.fingerprint() == replace(exact, network=False).fingerprint()

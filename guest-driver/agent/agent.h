@@ -3,12 +3,15 @@
  * The guest agent, inside.
  *
  *	main.c		start, request loop
- *	chan.c		frames over the channel
+ *	chan.c		the channel: requests and answers
+ *	chan_stream.c	... over a virtio-serial port, a socket, standard input and output
+ *	chan_mailbox.c	... through the memory of a device, while the machine stands
  *	exec.c		EXEC, START, KILL, READ_FILE, WRITE_FILE
  *	pipe.c		OPEN, PIPE
  *	klog.c		PRINTED
  *	hello.c		HELLO
  *	program.c	PROGRAM: check, prepare, supervise, answer
+ *	example.c	EXAMPLE: a program and what surrounds it
  *	proc.c		the processes of a program: actors, phases, dispatch
  *	mm_ops.c	operations on memory by system call
  *	gpu_ops.c	operations on the GPU
@@ -46,8 +49,9 @@ struct message {
 };
 
 /*
- * path: a character device; "-": standard input and output; else a Unix socket
- * is made there and listened on.  -1 and a message on stderr.
+ * path: a character device; the folder of an hmm-mailbox in sysfs; "-": standard
+ * input and output; else a Unix socket is made there and listened on.  -1 and a
+ * message on stderr.
  */
 int chan_init(const char *path);
 /* The next request, waiting for the other side to connect if need be; -1 = the channel is over. */
@@ -56,7 +60,11 @@ int chan_recv(struct message *m);
 void chan_reply(const struct message *m, const struct iovec *parts, int nparts);
 void chan_reply_error(const struct message *m, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* For poll(): readable while a request is served if the other side did not wait for its answer. */
+/* Whether chan_stand() does anything. */
+bool chan_stands(void);
+/* The machine stands, HM_STAND_* being why, until the host lets it go on. */
+void chan_stand(uint32_t why);
+/* For poll(), or -1: readable while a request is served if the other side did not wait for its answer. */
 int chan_fd(void);
 /* In a child: gives up its copy of the channel. */
 void chan_forget(void);
@@ -87,6 +95,8 @@ bool pipe_forget(pid_t pid);
 
 /* From here on what the kernel prints is new.  HMMBENCH_KMSG names another file than /dev/kmsg. */
 void klog_init(void);
+/* PRINTED's answer; -errno if the log cannot be used. */
+int klog_mark(uint32_t *mark);
 void serve_printed(const struct message *m);
 
 /* ---- hello.c, bench.c ---- */
@@ -96,11 +106,13 @@ void serve_bench(const struct message *m);
 /* ---- program.c ---- */
 void program_init(void *stack_area);	/* HB_STACK_PAGES pages inside main()'s frame */
 void serve_program(const struct message *m);
+void serve_example(const struct message *m);
 
 /* ---- debugfs.c ---- */
 
 /* The driver's debugfs directory, or NULL while there is none. */
 const char *debugfs_dir(void);
+#define COUNTERS_SIZE	65536	/* enough for any of the driver's texts */
 /* A file in it, as text with a 0 byte; its length, or -errno. */
 ssize_t debugfs_read(const char *file, char *buf, size_t size);
 int debugfs_write(const char *file, const char *text);

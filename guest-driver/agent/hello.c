@@ -74,13 +74,15 @@ void serve_hello(const struct message *m)
 	n = snprintf(text, sizeof(text),
 		     "{\"agent\":\"hmmbench\",\"protocol\":%d,"
 		     "\"sizes\":{\"header\":%zu,\"program\":%zu,\"op\":%zu,\"access\":%zu,"
-		     "\"result\":%zu,\"op_result\":%zu,\"access_result\":%zu},"
+		     "\"result\":%zu,\"op_result\":%zu,\"access_result\":%zu,"
+		     "\"example\":%zu,\"example_result\":%zu},"
 		     "\"kernel\":\"%s\",\"page_size\":%ld,\"cpus\":%ld,"
 		     "\"stack_base\":%" PRIu64 ",\"global_base\":%" PRIu64 ",\"shared_base\":%" PRIu64
 		     ",\"debugfs\":\"%s\"%s}",
 		     HB_PROTOCOL_VERSION, sizeof(struct hb_header), sizeof(struct hb_program),
 		     sizeof(struct hb_op), sizeof(struct hb_access), sizeof(struct hb_result),
-		     sizeof(struct hb_op_result), sizeof(struct hb_access_result), un.release,
+		     sizeof(struct hb_op_result), sizeof(struct hb_access_result),
+		     sizeof(struct hb_example), sizeof(struct hb_example_result), un.release,
 		     sysconf(_SC_PAGESIZE), sysconf(_SC_NPROCESSORS_ONLN), stack_base, global_base,
 		     (uint64_t)SHARED_BASE, dir ? dir : "", gpu);
 	chan_reply(m, &(struct iovec){ text, n }, 1);

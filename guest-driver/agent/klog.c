@@ -59,25 +59,34 @@ static bool something_new(void)
 	return found;
 }
 
-void serve_printed(const struct message *m)
+int klog_mark(uint32_t *mark)
 {
 	static uint32_t marks;
 	char line[64];
-	uint32_t mark = 0;
+	ssize_t n;
+	int len;
 
-	if (log_fd < 0) {
-		chan_reply_error(m, "PRINTED: the kernel's log cannot be opened");
-		return;
-	}
-	if (something_new()) {
-		mark = ++marks;
-		/* Of the highest level, which no console leaves out. */
-		int len = snprintf(line, sizeof(line), "<0>" HB_MARK "%u\n", mark);
+	*mark = 0;
+	if (log_fd < 0)
+		return -ENOENT;
+	if (!something_new())
+		return 0;
+	*mark = ++marks;
+	/* Of the highest level, which no console leaves out. */
+	len = snprintf(line, sizeof(line), "<0>" HB_MARK "%u\n", *mark);
+	n = write(log_fd, line, len);
+	if (n == len)
+		return 0;
+	return n < 0 ? -errno : -EIO;
+}
 
-		if (write(log_fd, line, len) != len) {
-			chan_reply_error(m, "PRINTED: the kernel's log: %s", strerror(errno));
-			return;
-		}
-	}
-	chan_reply(m, &(struct iovec){ &mark, sizeof(mark) }, 1);
+void serve_printed(const struct message *m)
+{
+	uint32_t mark;
+	int ret = klog_mark(&mark);
+
+	if (ret)
+		chan_reply_error(m, "PRINTED: the kernel's log: %s", strerror(-ret));
+	else
+		chan_reply(m, &(struct iovec){ &mark, sizeof(mark) }, 1);
 }

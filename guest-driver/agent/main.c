@@ -4,9 +4,10 @@
  *
  *	agent CHANNEL
  *
- * CHANNEL: a virtio-serial port (/dev/vportNpM), "-" for standard input and
- * output, or the path of a Unix socket to make.  Serves requests (protocol.h)
- * until the channel is over, which for a port is never.
+ * CHANNEL: a virtio-serial port (/dev/vportNpM), the folder of an hmm-mailbox in
+ * sysfs, "-" for standard input and output, or the path of a Unix socket to make.
+ * Serves requests (protocol.h) until the channel is over, which in a virtual
+ * machine is never.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -107,6 +108,7 @@ static void serve(const struct message *m)
 	case HB_MSG_PIPE: serve_pipe(m); break;
 	case HB_MSG_PRINTED: serve_printed(m); break;
 	case HB_MSG_BENCH: serve_bench(m); break;
+	case HB_MSG_EXAMPLE: serve_example(m); break;
 	default:
 		chan_reply_error(m, "request type %u is unknown", m->header.type);
 	}
@@ -123,7 +125,8 @@ int main(int argc, char **argv)
 
 	if (argc != 2) {
 		fprintf(stderr, "usage: agent CHANNEL\n"
-			"CHANNEL: a virtio-serial port, a Unix socket to make, or - (stdin and stdout)\n");
+			"CHANNEL: a virtio-serial port, a mailbox's folder in /sys, a Unix socket to make,"
+			" or - (stdin and stdout)\n");
 		return 2;
 	}
 	__asm__ volatile("" :: "r"(stack_area) : "memory");

@@ -267,9 +267,28 @@ static void run_actor(unsigned actor)
 	}
 }
 
+unsigned process_threads(unsigned number)
+{
+	/* Actor 0 is there whether it has something to do or not. */
+	return __builtin_popcount(sh->actors[number] | 1);
+}
+
+/* Its part is done: waits for the others' and to be let go, if the supervisor wants that. */
+static void rest(void)
+{
+	if (!atomic_load(&sh->hold))
+		return;
+	wait_first(sh->prog.nops);
+	if (atomic_fetch_add(&sh->slot[self].held, 1) + 1 == process_threads(self))
+		kick();
+	while (atomic_load(&sh->hold))
+		futex(&sh->hold, FUTEX_WAIT, 1, 0);
+}
+
 static void *actor_thread(void *arg)
 {
 	run_actor((uintptr_t)arg);
+	rest();
 	return NULL;
 }
 
@@ -294,5 +313,6 @@ void process_run(unsigned number)
 	run_actor(0);
 	/* It stays what it is, its memory included, until the whole program is over. */
 	wait_first(sh->prog.nops);
+	rest();
 	_exit(0);
 }

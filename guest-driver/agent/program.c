@@ -25,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "hmm_mailbox_hw.h"
 #include "patience.h"
 #include "program.h"
 
@@ -32,7 +33,6 @@
 #define MAX_TIMEOUT_MS		3600000
 #define KILL_GRACE_MS		3000
 #define MIN_KILL_GRACE_MS	1000
-#define COUNTERS_SIZE		65536
 
 struct shared *const sh = (struct shared *)SHARED_BASE;
 
@@ -46,6 +46,7 @@ static struct {
 	int pidfd[HB_MAX_PROCS];	/* -1: none yet, or closed */
 	bool buried[HB_MAX_PROCS];	/* its operations are accounted for */
 	uint32_t timeout;		/* HB_TIMEOUT_*; 0: not yet */
+	bool hold;			/* the machine has to stand before anybody ends */
 	struct patience patience;
 } run;
 
@@ -296,12 +297,11 @@ static void fill_gpu_tables(void)
 	}
 }
 
-static bool prepare(const struct message *m, char *err)
+static bool prepare(const uint8_t *p, size_t len, char *err)
 {
-	const uint8_t *p = m->payload;
 	size_t ops_len, acc_len;
 
-	if (m->header.len < sizeof(sh->prog))
+	if (len < sizeof(sh->prog))
 		return bad(err, "too short");
 	memcpy(&sh->prog, p, sizeof(sh->prog));
 	if (sh->prog.version != HB_PROTOCOL_VERSION)
@@ -311,8 +311,8 @@ static bool prepare(const struct message *m, char *err)
 		return bad(err, "%u operations, %u accesses", sh->prog.nops, sh->prog.naccesses);
 	ops_len = sh->prog.nops * sizeof(struct hb_op);
 	acc_len = sh->prog.naccesses * sizeof(struct hb_access);
-	if (m->header.len != sizeof(sh->prog) + ops_len + acc_len)
-		return bad(err, "%u bytes for %u operations and %u accesses", m->header.len,
+	if (len != sizeof(sh->prog) + ops_len + acc_len)
+		return bad(err, "%zu bytes for %u operations and %u accesses", len,
 			   sh->prog.nops, sh->prog.naccesses);
 	if (!sh->prog.timeout_ms)
 		sh->prog.timeout_ms = DEFAULT_TIMEOUT_MS;
@@ -473,6 +473,30 @@ static uint32_t kill_grace_ms(void)
 	return ms < MIN_KILL_GRACE_MS ? MIN_KILL_GRACE_MS : ms < KILL_GRACE_MS ? ms : KILL_GRACE_MS;
 }
 
+/*
+ * Of living processes, of which there is one: whether every thread waits to be
+ * let go, which it does when all operations have ended.
+ */
+static bool all_rest(void)
+{
+	for (unsigned p = 0; p < HB_MAX_PROCS; p++)
+		if (atomic_load(&sh->slot[p].state) == SLOT_ALIVE &&
+		    atomic_load(&sh->slot[p].held) < process_threads(p))
+			return false;
+	return true;
+}
+
+/* The machine stands, once; then those who waited go. */
+static void stand(void)
+{
+	if (!run.hold)
+		return;
+	run.hold = false;
+	chan_stand(HM_STAND_ENDED);
+	atomic_store(&sh->hold, 0);
+	futex_wake_all(&sh->hold);
+}
+
 /* Until every process has ended; false: some do not even end by SIGKILL. */
 static bool supervise(void)
 {
@@ -483,13 +507,18 @@ static bool supervise(void)
 		int n = 0;
 
 		serve_spawns();
-		if (!look_at_slots())
+		if (!look_at_slots()) {
+			stand();
 			return true;
+		}
+		if (run.hold && all_rest())
+			stand();
 		verdict = patience_look(&run.patience);
 		if (verdict != PATIENCE_WAIT) {
 			if (run.timeout)
 				return false;
 			run.timeout = verdict == PATIENCE_BUSY ? HB_TIMEOUT_BUSY : HB_TIMEOUT_STILL;
+			stand();
 			patience_begin(&run.patience, kill_grace_ms());
 			kill(-run.group, SIGKILL);
 		}
@@ -562,9 +591,10 @@ static bool has_op(uint16_t code)
 	return false;
 }
 
-static void answer(const struct message *m, struct hb_result *r, char *before, char *after)
+static void set_answer(struct program_answer *a, char *before, char *after)
 {
 	uint32_t data = atomic_load(&sh->data_used);
+	struct hb_result *r = &a->result;
 
 	r->version = HB_PROTOCOL_VERSION;
 	r->nops = sh->prog.nops;
@@ -572,18 +602,18 @@ static void answer(const struct message *m, struct hb_result *r, char *before, c
 	r->data_len = data < MAX_DATA ? data : MAX_DATA;
 	r->counters_before_len = strlen(before);
 	r->counters_after_len = strlen(after);
-	chan_reply(m, (struct iovec[]){
+	memcpy(a->parts, (struct iovec[PROGRAM_PARTS]){
 		{ r, sizeof(*r) },
 		{ sh->op_results, r->nops * sizeof(sh->op_results[0]) },
 		{ sh->results, r->naccesses * sizeof(sh->results[0]) },
 		{ sh->data, r->data_len },
 		{ before, r->counters_before_len },
 		{ after, r->counters_after_len },
-	}, 6);
+	}, sizeof(a->parts));
 }
 
 /* A large program's memory is given back; what a small one needs stays for the next. */
-static void trim(void)
+void program_done(void)
 {
 	if (sh->prog.naccesses > 4096) {
 		madvise(sh->accesses, sizeof(sh->accesses) / PAGE_SIZE * PAGE_SIZE, MADV_REMOVE);
@@ -610,42 +640,42 @@ static void settle(struct hb_result *r, char *text)
 	}
 }
 
-void serve_program(const struct message *m)
+bool program_run(const uint8_t *text, size_t len, bool hold, struct program_answer *a, char *err)
 {
 	static char before[COUNTERS_SIZE], after[COUNTERS_SIZE];
-	struct hb_result r = { 0 };
-	char err[256];
+	struct hb_result *r = &a->result;
 	uint64_t kicks, start;
 	int ret;
 
-	if (!prepare(m, err) || !make_files(err)) {
-		chan_reply_error(m, "PROGRAM: %s", err);
-		return;
-	}
+	memset(a, 0, sizeof(*a));
+	if (!prepare(text, len, err) || !make_files(err))
+		return false;
 	before[0] = after[0] = 0;
 	if (sh->prog.flags & HB_PF_COUNTERS)
 		debugfs_read("counters", before, sizeof(before));
 	/* Left over by a process of an earlier program that was killed. */
 	if (read(sh->kick_fd, &kicks, sizeof(kicks)) < 0 && errno != EAGAIN) {
-		chan_reply_error(m, "PROGRAM: eventfd: %s", strerror(errno));
+		bad(err, "eventfd: %s", strerror(errno));
 		close_files();
-		return;
+		return false;
 	}
 
 	memset(&run, 0, sizeof(run));
 	memset(run.pidfd, -1, sizeof(run.pidfd));
+	run.hold = hold;
+	atomic_store(&sh->hold, hold);
 	patience_begin(&run.patience, sh->prog.timeout_ms);
 	start = run.patience.begun_ns;
 	ret = make_process(0);
 	if (ret) {
-		chan_reply_error(m, "PROGRAM: fork: %s", strerror(-ret));
+		bad(err, "fork: %s", strerror(-ret));
 		close_files();
-		return;
+		return false;
 	}
 	/* Those that do not die were waited for already. */
-	r.stuck = reap(&r, supervise() ? kill_grace_ms() : 0);
-	r.timeout = run.timeout;
-	r.elapsed_ns = now_ns() - start;
+	r->stuck = reap(r, supervise() ? kill_grace_ms() : 0);
+	r->timeout = run.timeout;
+	r->elapsed_ns = now_ns() - start;
 	for (unsigned p = 0; p < HB_MAX_PROCS; p++)
 		if (run.pidfd[p] >= 0)
 			close(run.pidfd[p]);
@@ -653,9 +683,22 @@ void serve_program(const struct message *m)
 	if (has_op(HB_OP_KSM))
 		write_text("/sys/kernel/mm/ksm/run", "0");
 	if (sh->prog.flags & HB_PF_COUNTERS || sh->prog.settle_ms)
-		settle(&r, after);
+		settle(r, after);
 	if (!(sh->prog.flags & HB_PF_COUNTERS))
 		after[0] = 0;
-	answer(m, &r, before, after);
-	trim();
+	set_answer(a, before, after);
+	return true;
+}
+
+void serve_program(const struct message *m)
+{
+	struct program_answer a;
+	char err[256];
+
+	if (!program_run(m->payload, m->header.len, false, &a, err)) {
+		chan_reply_error(m, "PROGRAM: %s", err);
+		return;
+	}
+	chan_reply(m, a.parts, PROGRAM_PARTS);
+	program_done();
 }

@@ -45,6 +45,7 @@ struct slot {
 	_Atomic int32_t pid;		/* valid from ALIVE on; not reaped, so not used again, until the program ends */
 	_Atomic uint32_t asked;		/* its end was asked for: EXIT or KILL */
 	_Atomic int32_t spawn;		/* futex: 0, SPAWN_ASKED, SPAWN_MADE, or -errno */
+	_Atomic uint32_t held;		/* threads that wait because of `hold` */
 };
 /* One bit an actor of a process, for waking just those who are wanted. */
 #define ACTOR_BIT(proc, actor)	(1u << ((proc) * HB_MAX_ACTORS + (actor)))
@@ -78,6 +79,7 @@ struct shared {
 	_Atomic uint8_t arrived[HB_MAX_OPS];	/* by first operation of a phase */
 	_Atomic uint8_t state[HB_MAX_OPS];
 	struct slot slot[HB_MAX_PROCS];
+	_Atomic uint32_t hold;			/* futex: who has done its part waits; set before process 0 is forked, cleared by the supervisor */
 
 	struct hb_op ops[HB_MAX_OPS];				/* constant */
 	struct hb_access accesses[HB_MAX_ACCESSES] __attribute__((aligned(4096)));	/* constant */
@@ -93,10 +95,27 @@ struct shared {
 extern struct shared *const sh;
 
 /* ---- program.c ---- */
+
+#define PROGRAM_PARTS	6
+/* PROGRAM's answer; what the parts point to is valid until the next program_run(). */
+struct program_answer {
+	struct hb_result result;
+	struct iovec parts[PROGRAM_PARTS];
+};
+
+/*
+ * Runs a program, the payload of a PROGRAM message; false and a text in err (256
+ * bytes) if it cannot.  hold: the machine stands, HM_STAND_ENDED, before its
+ * processes are let go.  program_done() gives memory back when it is answered.
+ */
+bool program_run(const uint8_t *text, size_t len, bool hold, struct program_answer *a, char *err);
+void program_done(void);
 void program_bases(uint64_t *stack, uint64_t *global);
 
 /* ---- proc.c ---- */
 
+/* How many threads process `number` has. */
+unsigned process_threads(unsigned number);
 /* The life of process `number`; called on the main thread of a fresh or forked child. */
 void process_run(unsigned number) __attribute__((noreturn));
 /* Moves `first` over what is DONE and wakes who waits for it.  Idempotent: may be called by anyone at any time. */

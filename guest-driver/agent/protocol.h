@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Messages between the bench and the guest agent, over the virtio-serial port
- * "org.hmmbench.agent".  Little endian; Python (hmmbench.guest.protocol) reads
+ * "org.hmmbench.agent", or through the memory of an hmm-mailbox
+ * (hmm_mailbox_hw.h).  Little endian; Python (hmmbench.guest.protocol) reads
  * the "#define NAME number-expression" lines of this file and mirrors the
  * structs with a size check at HELLO.
  *
@@ -38,6 +39,7 @@ struct hb_header {		/* 16 bytes */
 #define HB_MSG_OPEN		9	/* as START; the program's standard input and output are for PIPE -> u32 pid (its process group) */
 #define HB_MSG_PIPE		10	/* u32 pid of OPEN, u32 timeout_ms, bytes for its input -> what it then writes: u32 length (not passed on) and so many bytes. ERROR quotes its standard error if it has ended; after a time limit, or another request meanwhile, only KILL is of use */
 #define HB_MSG_PRINTED		11	/* - -> u32 number of the mark that stands in the kernel's log behind all that it printed until now, 0 if it printed nothing since the last */
+#define HB_MSG_EXAMPLE		12	/* struct hb_example, delays' text, a PROGRAM's payload -> struct hb_example_result ... */
 #define HB_MSG_REPLY		0x100
 #define HB_MSG_ERROR		0x1ff	/* text */
 
@@ -46,7 +48,39 @@ struct hb_header {		/* 16 bytes */
 #define HB_CONSOLE_LEVEL	4	/* messages of this level and below are shown (loglevel=) */
 
 /*
- * PROGRAM: one example.  The agent forks a fresh process 0 and runs the
+ * EXAMPLE: a program and all that surrounds it, in one request, so that it is
+ * all a chain of them depends on.  In this order: the delays and the limit are
+ * set, the program runs, everything settles, the counters and then the points
+ * are read, and the mark is put into the kernel's log.
+ *
+ * With HB_EF_STAND, over a channel for which the machine can stand, it stands
+ * once within: when all operations have ended or the program's time is over,
+ * and nobody has been let go or killed yet (HM_STAND_ENDED).  What processes
+ * are left still have their memory and GPU contexts, and each of their threads
+ * that did its part waits to be let go.
+ */
+struct hb_example {		/* 32 bytes; then delays, then the program */
+	uint32_t flags;		/* HB_EF_* */
+	uint32_t delays_len;
+	uint32_t program_len;
+	uint32_t pad;
+	uint64_t vram_limit;	/* pages */
+	uint64_t pad2;
+};
+#define HB_EF_DELAYS		1	/* write the delays' text into the driver's file `delays` */
+#define HB_EF_VRAM		2	/* write vram_limit into the driver's file `vram_limit` */
+#define HB_EF_POINTS		4	/* answer what the driver's file `delays` has afterwards */
+#define HB_EF_STAND		8	/* stand when the operations have ended */
+
+struct hb_example_result {	/* 16 bytes; then PROGRAM's answer, counters, points */
+	uint32_t program_len;
+	uint32_t counters_len;	/* the driver's counters when all has settled, without driver 0 */
+	uint32_t points_len;
+	uint32_t mark;		/* as PRINTED's answer */
+};
+
+/*
+ * PROGRAM: one program.  The agent forks a fresh process 0 and runs the
  * operations; others come to life by HB_OP_SPAWN (fresh, no shared memory but
  * files) or HB_OP_FORK.  Each process has actors (threads), created when first
  * needed; actor 0 is the main thread and the only one that may fork or exit.

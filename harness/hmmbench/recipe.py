@@ -5,6 +5,9 @@
      "seed": ..., "example": ..., "repeat": ..., "delays": [...], "inject": [...],
      "file_pages": [...], "ops": [{"op": "mmap", "kind": "anon_private", ...}, ...]}
 
+A recipe of an exact machine has "cpus" and "schedule", and in "chain" the examples that ran before
+it in the same machine, if it takes them; such a recipe fails each time.
+
 Operations of the same "phase" run at the same time if their process or actor differs.  An
 access is a line: "write r1+0x1008 = 0x500000000", with "L3 " before it for GPU lane 3.
 """
@@ -38,6 +41,9 @@ from hmmbench.oracle.mirror import MODES
 
 VERSION = 1
 
+#: Of an exact machine.
+MAX_CPUS = 64
+
 #: A line of delays with all of USEC, PERMILLE, SEED and TIMES has so many.
 NUMBERS = 4
 
@@ -49,7 +55,8 @@ class Environment:
     `delays`: lines for the driver's debugfs file ("NAME [at N | until OTHER] USEC [PERMILLE
     [SEED [TIMES]]]"); `inject`: rules of the device (docs/device.md); `audit`: the device's mirror
     audit (docs/audit.md); `rebind`: after the program the driver is unbound and bound again;
-    `vram`: pages of VRAM that the driver may use (None: all).
+    `vram`: pages of VRAM that the driver may use (None: all); `schedule`: of an exact machine
+    (exact_schedule.py), "": as it comes.
     """
 
     delays: tuple[str, ...] = ()
@@ -57,6 +64,7 @@ class Environment:
     audit: str = "off"
     rebind: bool = False
     vram: int | None = None
+    schedule: str = ""
 
     @property
     def counted(self) -> bool:
@@ -67,12 +75,21 @@ class Environment:
         ) or any("count=" in x for x in self.inject)
 
 
+@dataclass(frozen=True)
+class Link:
+    """An example of a chain."""
+
+    program: Program
+    environment: Environment
+
+
 @dataclass
 class Recipe:
     """One example and where it comes from.
 
     `repeat`: executions one replay is made of; `coherent`: on a device whose VRAM is memory of
-    the CPU too.
+    the CPU too; `cpus`: of an exact machine (0: it is one with threads); `chain`: what runs in it
+    before; `hash`: of its decisions then (hmm-exact-log.c; 0: not known).
     """
 
     program: Program
@@ -84,6 +101,13 @@ class Recipe:
     example: int = -1
     repeat: int = 20
     coherent: bool = False
+    cpus: int = 0
+    chain: tuple[Link, ...] = ()
+    hash: int = 0
+
+    @property
+    def exact(self) -> bool:
+        return bool(self.cpus)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -95,23 +119,21 @@ class Recipe:
             "seed": self.seed,
             "example": self.example,
             "repeat": self.repeat,
-            "delays": list(self.environment.delays),
-            "inject": list(self.environment.inject),
-            "audit": self.environment.audit,
-            **({"rebind": True} if self.environment.rebind else {}),
-            **({} if self.environment.vram is None else {"vram": self.environment.vram}),
             **({"coherent": True} if self.coherent else {}),
-            "file_pages": list(self.program.file_pages),
-            "ops": [op_to_json(o) for o in self.program.ops],
+            **({"cpus": self.cpus, "hash": f"{self.hash:#x}"} if self.exact else {}),
+            **_link_to_json(Link(self.program, self.environment)),
+            **({"chain": [_link_to_json(one) for one in self.chain]} if self.chain else {}),
         }
 
     def write(self, path: Path) -> None:
         """One operation a line, so that a recipe can be read and edited."""
         data = self.to_json()
-        ops = data.pop("ops")
+        ops, chain = data.pop("ops"), data.pop("chain", [])
         head = json.dumps(data, indent=1)[:-2]
         body = ",\n  ".join(json.dumps(o) for o in ops)
-        path.write_text(f'{head},\n "ops": [\n  {body}\n ]\n}}\n')
+        before = ",\n  ".join(json.dumps(one) for one in chain)
+        more = f',\n "chain": [\n  {before}\n ]' if chain else ""
+        path.write_text(f'{head},\n "ops": [\n  {body}\n ]{more}\n}}\n')
 
     @staticmethod
     def read(path: Path) -> Recipe:
@@ -135,17 +157,15 @@ class Recipe:
             raise ValueError('no object with "hmmbench": "recipe"')
         if data.get("version") != VERSION:
             raise ValueError(f"version {data.get('version')}, this bench reads {VERSION}")
-        ops = [op_from_json(i, o) for i, o in enumerate(_list(data, "ops"))]
-        pages = [_number(p, "file_pages") for p in _list(data, "file_pages")]
-        if len(pages) != 4:
-            raise ValueError("file_pages must be 4 numbers")
+        link = _link_from_json(data)
+        cpus = _number(data.get("cpus", 0), "cpus")
+        if not 0 <= cpus <= MAX_CPUS:
+            raise ValueError(f"cpus {cpus}: at most {MAX_CPUS}")
+        if link.environment.schedule and not cpus:
+            raise ValueError("a schedule is of an exact machine: cpus is missing")
         return Recipe(
-            Program(ops, (pages[0], pages[1], pages[2], pages[3])),
-            Environment(
-                _strings(data, "delays"), _strings(data, "inject"), _audit(data),
-                _flag(data, "rebind"),
-                None if "vram" not in data else _number(data["vram"], "vram"),
-            ),
+            link.program,
+            link.environment,
             str(data.get("oracle", "")),
             str(data.get("message", "")),
             str(data.get("kernel", "")),
@@ -153,10 +173,59 @@ class Recipe:
             _number(data.get("example", -1), "example"),
             max(1, _number(data.get("repeat", 20), "repeat")),
             _flag(data, "coherent"),
+            cpus,
+            tuple(
+                _chain_link(n, one)
+                for n, one in enumerate(_list(data, "chain") if "chain" in data else [])
+            ),
+            _number(data.get("hash", 0), "hash"),
         )  # fmt: skip
 
     def with_program(self, program: Program) -> Recipe:
         return replace(self, program=program)
+
+
+def _link_to_json(link: Link) -> dict[str, Any]:
+    env = link.environment
+    return {
+        "delays": list(env.delays),
+        "inject": list(env.inject),
+        "audit": env.audit,
+        **({"rebind": True} if env.rebind else {}),
+        **({} if env.vram is None else {"vram": env.vram}),
+        **({"schedule": env.schedule} if env.schedule else {}),
+        "file_pages": list(link.program.file_pages),
+        "ops": [op_to_json(o) for o in link.program.ops],
+    }
+
+
+def _link_from_json(data: Mapping[str, Any]) -> Link:
+    ops = [op_from_json(i, o) for i, o in enumerate(_list(data, "ops"))]
+    pages = [_number(p, "file_pages") for p in _list(data, "file_pages")]
+    if len(pages) != 4:
+        raise ValueError("file_pages must be 4 numbers")
+    schedule = data.get("schedule", "")
+    if not isinstance(schedule, str):
+        raise TypeError("schedule must be a string")
+    return Link(
+        Program(ops, (pages[0], pages[1], pages[2], pages[3])),
+        Environment(
+            _strings(data, "delays"), _strings(data, "inject"), _audit(data),
+            _flag(data, "rebind"),
+            None if "vram" not in data else _number(data["vram"], "vram"),
+            schedule,
+        ),
+    )  # fmt: skip
+
+
+def _chain_link(number: int, data: Any) -> Link:
+    if not isinstance(data, dict):
+        raise TypeError(f"chain: example {number} must be an object")
+    try:
+        return _link_from_json(data)
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"chain: example {number}: {what}") from error
 
 
 def _flag(data: Mapping[str, Any], name: str) -> bool:

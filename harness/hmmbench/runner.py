@@ -2,8 +2,11 @@
 """A campaign: examples from Hypothesis until one fails or all have passed.
 
 Hypothesis generates (one block of bytes an example, fixed by the seed, no database); what fails
-is confirmed, shrunk by `shrink` and written as a recipe.  Executions of racing programs do not
-repeat exactly, so Hypothesis is never asked to repeat one.
+is confirmed, shrunk by `shrink` and written as a recipe.
+
+On exact machines examples run in chains: so many of consecutive numbers in one machine, fresh at
+the first of them.  So what an example depends on is a matter of its number alone, not of which
+machine was free when.  On machines with threads executions of racing programs do not repeat.
 """
 
 from __future__ import annotations
@@ -12,24 +15,25 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import count, islice
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as fix_seed
 from hypothesis import strategies as st
 
-from hmmbench import interrupt
+from hmmbench import exact_schedule, interrupt
 from hmmbench.coverage import Coverage
 from hmmbench.evidence import Portrait, portrait
 from hmmbench.guest.protocol import POLICY_MIGRATE, OpKind, Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.oracle.violation import Violation
-from hmmbench.recipe import Environment, Recipe
+from hmmbench.recipe import Environment, Link, Recipe
 from hmmbench.schedule import FAVOURITES, SCHEDULES
 from hmmbench.shrink import SMALL, Shrinker, Shrunk
 from hmmbench.target import Execution, Target, judge
@@ -52,6 +56,13 @@ REBIND_EACH, REBIND_FIRST = 150, 7
 
 #: Examples of one run of Hypothesis.
 BATCH = 100
+
+#: Examples that run one after another in one exact machine.
+CHAIN = 20
+
+#: Share of the examples on exact machines in which the driver's delay points, where it has any,
+#: are used beside the schedule.
+DELAYED_TOO = 0.35
 
 #: Rules of the device that a sound driver survives; one is used in an example now and then.
 INJECTIONS = (
@@ -137,6 +148,17 @@ class Tally:
 
 
 @dataclass
+class _Example:
+    """The next program of the campaign, and what surrounds it."""
+
+    index: int
+    program: Program
+    env: Environment
+    #: of a chain: the machine is fresh
+    first: bool
+
+
+@dataclass
 class _Running:
     """An example given to a machine."""
 
@@ -147,6 +169,8 @@ class _Running:
     answer: Future[Execution]
     #: what this machine ran before it
     before: _Running | None
+    #: on an exact machine: all that it ran since it was fresh
+    chain: tuple[Link, ...] = ()
 
 
 class Campaign:
@@ -162,6 +186,9 @@ class Campaign:
     audit       -- the device's mirror audit: off, sampled, fill or access
     coherent    -- VRAM is memory of the CPU too: noted in recipes, for `replay`
     limit_s     -- no new example after so many seconds (none: `examples` alone counts)
+    exact       -- the targets are exact machines: where their schedules may hold CPUs
+    kind        -- of those schedules: a name of exact_schedule.KINDS
+    first       -- number of the first example
     """
 
     def __init__(
@@ -180,6 +207,9 @@ class Campaign:
         audit: str = "off",
         coherent: bool = False,
         limit_s: float | None = None,
+        exact: exact_schedule.Points | None = None,
+        kind: str = "mixed",
+        first: int = 0,
     ) -> None:
         self.targets = tuple(targets) if isinstance(targets, Sequence) else (targets,)
         self.out = out
@@ -194,6 +224,9 @@ class Campaign:
         self.audit = audit
         self.coherent = coherent
         self.limit_s = limit_s
+        self.exact = exact
+        self.kind = kind
+        self.first = first
         self.tally = Tally()
         self._started = 0
         self._begun = time.monotonic()
@@ -207,27 +240,21 @@ class Campaign:
         """Each machine runs one example while this thread judges those before and makes the next.
 
         Which machine runs an example, and in what order examples are judged, is a matter of time
-        with more than one machine; the examples themselves are not.
+        with more than one machine; the examples themselves are not, nor what an exact machine ran
+        before one.
 
         A machine is used by its own worker thread from the submission of an example until its
         answer is there; by this thread after that (shrinking, evidence), when `_stop` has waited
         for all of them.  Everything else belongs to this thread alone.
         """
         begun = self._begun = time.monotonic()
-        # In batches, because Hypothesis can only be left between two of them: an exception would
-        # make it run the example again.
-        batch = 0
         with ExitStack() as stack:
             self._threads = [
                 stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix=f"machine-{n}"))
                 for n in range(len(self.targets))
             ]
             try:
-                while self._going():
-                    self._batch(batch)
-                    batch += 1
-                for number in range(len(self.targets)):
-                    self._finish(self._take(number))
+                self._all()
             except BaseException:
                 # An interrupt: the machines end now, not after the examples in them.
                 for target in self.targets:
@@ -236,10 +263,38 @@ class Campaign:
         self.tally.run_s = time.monotonic() - begun
         return self.tally
 
+    def _all(self) -> None:
+        source = self._examples()
+        waiting: list[list[_Example]] = [[] for _ in self.targets]
+
+        def give(number: int) -> None:
+            """The machine's next example, if there is one."""
+            if not waiting[number] and self._going():
+                waiting[number] = list(islice(source, CHAIN if self.exact is not None else 1))
+            if waiting[number] and not self._enough() and not self._late():
+                self._submit(number, waiting[number].pop(0))
+
+        while True:
+            for number, running in enumerate(self._running):
+                if running is None:
+                    give(number)
+            number = self._answered()
+            if number is None:
+                break
+            done = self._take(number)
+            if done is not None and done.answer.result().tainted:
+                # Judged first: what follows would replace the machine, and its evidence.
+                self._finish(done)
+            else:
+                give(number)
+                self._finish(done)
+
     def _going(self) -> bool:
         interrupt.check()
-        late = self.limit_s is not None and time.monotonic() - self._begun > self.limit_s
-        return self._started < self.examples and not self._enough() and not late
+        return self._started < self.examples and not self._enough() and not self._late()
+
+    def _late(self) -> bool:
+        return self.limit_s is not None and time.monotonic() - self._begun > self.limit_s
 
     def _enough(self) -> bool:
         """A failure that does not repeat is one, but a small recipe is worth more."""
@@ -251,13 +306,26 @@ class Campaign:
             return False
         return best.operations <= SMALL or time.monotonic() - self._looks_since > BETTER_S
 
-    def _batch(self, number: int) -> None:
+    def _examples(self) -> Iterator[_Example]:
+        """One after another, made when they are asked for."""
+        # In batches, because Hypothesis can only be left between two of them: an exception would
+        # make it run the example again.
+        for number in count():
+            for data in self._batch(number):
+                if self._started >= self.examples:
+                    return
+                index = self.first + self._started
+                self._started += 1
+                p = program(data, self.seed)
+                yield _Example(index, p, self.environment(index, p), not (index % CHAIN))
+
+    def _batch(self, number: int) -> list[bytes]:
         blocks = st.integers(MIN_STEPS, MAX_STEPS).flatmap(
             lambda n: st.binary(min_size=size_of(n), max_size=size_of(n))
         )
-        error: list[BaseException] = []
+        found: list[bytes] = []
 
-        @fix_seed(self.seed << 32 | number)
+        @fix_seed(self.seed << 32 | self.first // BATCH + number)
         @settings(
             max_examples=min(BATCH, self.examples - self._started),
             database=None, deadline=None, phases=[Phase.generate],
@@ -265,56 +333,57 @@ class Campaign:
         )  # fmt: skip
         @given(blocks)
         def examples(data: bytes) -> None:
-            if error or not self._going():
-                return
-            try:
-                self._one(data)
-            except BaseException as problem:
-                error.append(problem)
+            found.append(data)
 
         examples()
-        if error:
-            raise error[0]
+        return found
 
     def environment(self, index: int, p: Program) -> Environment:
         """Most examples run undisturbed; some with a widened race or a misbehaving device."""
         rng = random.Random(self.seed << 32 | index)
         delays = self.schedule.delays(rng, p)
+        schedule = ""
+        if self.exact is not None:
+            # A stream of its own: what else surrounds an example is the same on any machine.
+            own = random.Random(f"{self.seed} {index} schedule")
+            schedule = exact_schedule.draw(self.kind, own, self.exact)
+            if own.random() >= DELAYED_TOO:
+                delays = ()
         inject: tuple[str, ...] = ()
         if self.injections and rng.random() < INJECTED:
             inject = (rng.choice(self.injections),)
         at_faults = any(o.op == OpKind.POLICY and o.arg & POLICY_MIGRATE for o in p.ops)
         short = rng.random() < (VRAM_SHORT_AT_FAULTS if at_faults else VRAM_SHORT)
         vram = rng.choice(VRAM_PAGES_AT_FAULTS if at_faults else VRAM_PAGES) if short else None
-        return Environment(delays, inject, self.audit, index % REBIND_EACH == REBIND_FIRST, vram)
+        rebind = index % REBIND_EACH == REBIND_FIRST
+        return Environment(delays, inject, self.audit, rebind, vram, schedule)
 
-    def _one(self, data: bytes) -> None:
-        index = self._started
-        p = program(data, self.seed)
-        env = self.environment(index, p)
-        number = self._free()
-        done = self._take(number)
-        if done is not None and done.answer.result().tainted:
-            # Judged first: what follows would replace the machine, and its evidence.
-            self._finish(done)
-            done = None
-            if self._enough():
-                return
-        self._started += 1
+    def _submit(self, number: int, example: _Example) -> None:
         target = self.targets[number]
-        self._running[number] = _Running(
-            index, p, env, target, self._threads[number].submit(target.execute, p, env),
-            self._before[number],
-        )  # fmt: skip
-        self._finish(done)
+        before = self._before[number]
+        chain: tuple[Link, ...] = ()
+        if self.exact is not None and before is not None and not example.first:
+            # A machine that something was wrong with is replaced, so the chain begins anew.
+            if not before.answer.result().tainted:
+                chain = (*before.chain, Link(before.program, before.env))
 
-    def _free(self) -> int:
-        """A machine that runs nothing, waiting for one; it may have an answer."""
-        if None in self._running:
-            return self._running.index(None)
+        def work() -> Execution:
+            if self.exact is not None and not chain:
+                target.renew()
+            return target.execute(example.program, example.env)
+
+        self._running[number] = _Running(
+            example.index, example.program, example.env, target,
+            self._threads[number].submit(work), before, chain,
+        )  # fmt: skip
+
+    def _answered(self) -> int | None:
+        """The machine whose answer has waited longest, waiting for one; None: nothing runs."""
         running = {one.answer: one.index for one in self._running if one is not None}
+        if not running:
+            return None
         done, _ = wait_for(running, return_when=FIRST_COMPLETED)
-        # The one that has waited longest: all get their share, and the order is nearly kept.
+        # All get their share, and the order is nearly kept.
         oldest = min(running[answer] for answer in done)
         return next(n for n, one in enumerate(self._running) if one and one.index == oldest)
 
@@ -324,7 +393,7 @@ class Campaign:
         if running is not None:
             running.answer.result()
             self._before[number] = running
-            # That one is judged; a chain of all of them would never be given back.
+            # That one is judged; all of them would never be given back.
             if running.before is not None:
                 running.before.before = None
         return running

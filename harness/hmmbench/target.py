@@ -379,9 +379,12 @@ class VmTarget:
         folder = str(vm.hello.get("debugfs", "/sys/kernel/debug/dri/0"))
         return vm.agent.read_file(folder + "/counters").decode()
 
+    def _driver_text(self, vm: Machine) -> str:
+        return self._driver_counters(vm)
+
     def _counters(self, vm: Machine) -> dict[str, int]:
         device = vm.counters()
-        text = self._driver_counters(vm)
+        text = self._driver_text(vm)
         out = {f"dev_{n}": v for n, v in device.items()}
         for line in text.splitlines():
             name, _, value = line.partition(" ")

@@ -8,7 +8,8 @@
  * that another CPU is to run, comes back to the same guest at once: the host
  * goes on giving its time to who waits, and none to who is waited for.  So the
  * helper of that instruction first yields the host's CPU.  What the guest sees
- * is a PAUSE that takes longer.
+ * is a PAUSE that takes longer.  In an exact machine all CPUs are one thread, and
+ * it ends the CPU's slice.
  *
  * The helper is called by the pointer in its description, which nobody writes
  * but we: once, before a virtual CPU runs.  The description is a name of QEMU
@@ -25,7 +26,11 @@ static void (*pause_helper)(void *env);
 
 static void yield_and_pause(void *env)
 {
-    sched_yield();
+    if (hmm_exact_on()) {
+        hmm_exact_paused();
+    } else {
+        sched_yield();
+    }
     pause_helper(env);          /* does not return */
 }
 

@@ -85,7 +85,9 @@ static int hmm_gpu_post_load(void *opaque, int version_id)
         s->irq_pending = 0;
         return -EINVAL;
     }
-    if (s->irq_pending) {
+    if (s->irq_pending && hmm_exact_on()) {
+        hmm_exact_event_at(&s->irq_event, qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL));
+    } else if (s->irq_pending) {
         qemu_bh_schedule(s->irq_bh);
     }
     hmm_gpu_update_bus_master(s, true);

@@ -74,15 +74,40 @@ void hmm_gpu_irq_raise(HmmGpuState *s, unsigned vector)
 /* After a call into the core that may have run engines. */
 static void hmm_gpu_after_call(HmmGpuState *s)
 {
-    if (s->cfg.deterministic) {
-        hmm_gpu_irq_flush(s);
+    int64_t late;
+
+    if (!s->cfg.deterministic || !s->irq_pending) {
+        return;
     }
+    late = hmm_exact_on() ? hmm_exact_irq_delay() : 0;
+    if (!late) {
+        hmm_gpu_irq_flush(s);
+    } else if (!s->irq_event.pending) {
+        hmm_exact_event_at(&s->irq_event,
+                           qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL) + late);
+    }
+}
+
+static void hmm_gpu_irq_late(void *opaque)
+{
+    HmmGpuState *s = opaque;
+
+    hmm_exact_log_irq(s->irq_pending);
+    hmm_gpu_irq_flush(s);
 }
 
 /* -- deterministic mode -- */
 
 void hmm_gpu_kick(HmmGpuState *s)
 {
+    if (hmm_exact_on()) {
+        if (s->cfg.deterministic && !s->step_event.pending) {
+            hmm_exact_event_at(&s->step_event,
+                               qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL) +
+                               hmm_exact_engine_gap());
+        }
+        return;
+    }
     if (s->step_timer && !timer_pending(s->step_timer)) {
         timer_mod(s->step_timer,
                   qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL) + HMM_GPU_STEP_NS);
@@ -92,8 +117,14 @@ void hmm_gpu_kick(HmmGpuState *s)
 static void hmm_gpu_step(void *opaque)
 {
     HmmGpuState *s = opaque;
-    bool more = hg_step(s->gpu, HMM_GPU_STEP_BUDGET);
+    uint32_t budget = HMM_GPU_STEP_BUDGET;
+    bool more;
 
+    if (hmm_exact_on()) {
+        budget = hmm_exact_engine_steps();
+        hmm_exact_log_engine(0, budget);
+    }
+    more = hg_step(s->gpu, budget);
     hmm_gpu_after_call(s);
     if (more) {
         hmm_gpu_kick(s);
@@ -222,8 +253,13 @@ static void hmm_gpu_vm_state_change(void *opaque, bool running, RunState state)
         hmm_gpu_run(s);
     } else {
         hmm_gpu_stop(s);
-        /* CPUs are stopped already; send what engines raised last. */
-        hmm_gpu_irq_flush(s);
+        /*
+         * CPUs are stopped already; send what engines raised last.  Not in an
+         * exact machine, whose interrupts have their times.
+         */
+        if (!hmm_exact_on()) {
+            hmm_gpu_irq_flush(s);
+        }
     }
 }
 
@@ -252,6 +288,8 @@ static void hmm_gpu_reset_hold(Object *obj, ResetType type)
     if (s->step_timer) {
         timer_del(s->step_timer);
     }
+    hmm_exact_event_cancel(&s->step_event);
+    hmm_exact_event_cancel(&s->irq_event);
     qatomic_set(&s->irq_pending, 0);
 }
 
@@ -380,6 +418,8 @@ static void hmm_gpu_realize(PCIDevice *pci, Error **errp)
     if (s->cfg.deterministic) {
         s->step_timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, hmm_gpu_step, s);
     }
+    s->step_event = (HmmExactEvent) { .fn = hmm_gpu_step, .opaque = s };
+    s->irq_event = (HmmExactEvent) { .fn = hmm_gpu_irq_late, .opaque = s };
     s->gpu = hg_new(&s->cfg, &hmm_gpu_host_ops, s, err, sizeof(err));
     if (!s->gpu) {
         error_setg(errp, "%s", err);
@@ -415,6 +455,8 @@ static void hmm_gpu_exit(PCIDevice *pci)
     trace_hmm_gpu_exit();
     qemu_del_vm_change_state_handler(s->vmstate_entry);
     hmm_gpu_stop(s);
+    hmm_exact_event_cancel(&s->step_event);
+    hmm_exact_event_cancel(&s->irq_event);
     hmm_gpu_dma_exit(s);
     g_clear_pointer(&s->gpu, hg_free);
     g_clear_pointer(&s->step_timer, timer_free);

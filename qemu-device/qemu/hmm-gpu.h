@@ -22,6 +22,7 @@
 #include "qemu/timer.h"
 #include "qom/object.h"
 
+#include "hmm-exact.h"
 #include "hmm_gpu_core.h"
 
 #define TYPE_HMM_GPU "hmm-gpu"
@@ -53,6 +54,7 @@ struct HmmGpuState {
     QEMUBH *irq_bh;
 
     QEMUTimer *step_timer;      /* deterministic mode; virtual clock */
+    HmmExactEvent step_event, irq_event;        /* instead, in an exact machine */
     VMChangeStateEntry *vmstate_entry;
     bool in_reset;              /* between reset enter and exit; BQL */
     bool bus_master;            /* as last told to the core; BQL */

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from host_agent import HostAgent
 
+from hmmbench.guest import example
 from hmmbench.guest import protocol as p
 from hmmbench.guest.agent import Agent, AgentError
 from hmmbench.guest.protocol import Acc, Advice, Ast, MapKind, Op, OpKind, Program, Result
@@ -62,7 +63,7 @@ def test_hello_agrees_on_every_struct(agent: Agent) -> None:
     hello = agent.hello()
     sizes = dict(hello["sizes"])
     assert sizes.pop("header") == 16
-    assert sizes == p.STRUCT_SIZES
+    assert sizes == {**p.STRUCT_SIZES, **example.STRUCT_SIZES}
     assert hello["page_size"] == p.PAGE
     assert hello["kernel"] == os.uname().release
 
@@ -509,6 +510,48 @@ def test_no_gpu_is_an_error_of_the_operation(agent: Agent) -> None:
 def test_query_data_and_counters_are_empty_without_driver(agent: Agent) -> None:
     result = run(agent, [Op(OpKind.NOP)], flags=p.PF_COUNTERS, settle_ms=50)
     assert (result.counters_before, result.counters_after, result.live_nonzero) == ("", "", False)
+
+
+# ---- examples ----
+
+
+def test_an_example_is_a_program_and_more(agent: Agent, host_agent: HostAgent) -> None:
+    """No driver is here, so that nothing surrounds it; no machine either, so that none stands."""
+    program = Program([mmap(1), cpu(write(0, 5), read(0))], settle_ms=0)
+
+    def run_example(**fields: Any) -> example.Answer:
+        body = agent.example(example.Example(program, **fields).encode(), timeout=60)
+        return example.Answer.decode(body, program)
+
+    answer = run_example(points=True, stand=True)
+    assert values(answer.result, 1) == [0, 5]
+    assert (answer.counters, answer.points, answer.mark) == ("", "", 0)
+    host_agent.kernel_log.write_text("4,2,200,-;BUG: Bad page state\n")
+    assert run_example().mark == 1
+    assert run_example().mark == 0
+    assert agent.printed() == 0
+    with pytest.raises(AgentError, match="EXAMPLE: delays: No such device"):
+        run_example(delays="clear\n")
+    with pytest.raises(AgentError, match="EXAMPLE: vram_limit: No such device"):
+        run_example(vram=5)
+
+
+def test_bad_examples_are_refused_with_a_reason(agent: Agent) -> None:
+    program = Program([Op(OpKind.NOP)], settle_ms=0)
+    good = example.Example(program).encode()
+
+    def refused_example(data: bytes) -> str:
+        with pytest.raises(AgentError) as error:
+            agent.example(data, timeout=10)
+        return str(error.value)
+
+    assert "EXAMPLE: too short" in refused_example(good[:31])
+    assert "bytes for 0 of delays" in refused_example(good + b"x")
+    assert "bytes for 4294967295 of delays" in refused_example(
+        good[:4] + struct.pack("<I", 0xFFFFFFFF) + good[8:]
+    )
+    assert "EXAMPLE: protocol version 9" in refused_example(good[:32] + b"\x09" + good[33:])
+    agent.example(good, timeout=10)
 
 
 # ---- bad programs ----

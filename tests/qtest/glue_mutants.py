@@ -100,6 +100,22 @@ MUTANTS = {
     "no-step-timer": Mutant(
         "hmm-gpu.c", "timer_mod(s->step_timer,", "if (0) timer_mod(s->step_timer,", "launch"
     ),
+    "mailbox-never-stands": Mutant("hmm-mailbox.c", "vm_stop(RUN_STATE_PAUSED);", ";", "mailbox"),
+    "mailbox-stands-at-any-width": Mutant(
+        "hmm-mailbox.c", "size == 4 && addr == HM_REG_STAND", "addr == HM_REG_STAND", "mailbox"
+    ),
+    "mailbox-of-the-bar": Mutant(
+        "hmm-mailbox.c",
+        "return memory_region_size(s->ram);",
+        "return memory_region_size(&s->bar2);",
+        "mailbox",
+    ),
+    "mailbox-not-saved": Mutant(
+        "hmm-mailbox.c", "    vmstate_register_ram(s->ram, DEVICE(s));\n", "", "mailbox"
+    ),
+    "mailbox-taken-twice": Mutant(
+        "hmm-mailbox.c", "    host_memory_backend_set_mapped(s->memdev, true);\n", "", "mailbox"
+    ),
     "no-flr": Mutant("hmm-gpu.c", "    pcie_cap_flr_init(pci);\n", "", "pci"),
 }
 

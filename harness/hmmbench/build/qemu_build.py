@@ -29,8 +29,11 @@ SUITES = ("trixie", "trixie-security")
 PATCHES = ("skip-unpack-edk2-blobs.patch", "disable-pycotap.patch")
 
 DEVICES = Path(__file__).parent / "qemu" / "devices.mak"
-#: Ours: what is wrong in this branch and ends a test by chance.  Says so itself.
-MENDED = Path(__file__).parent / "qemu" / "tcg-memory-map.patch"
+#: Ours: what is wrong in this branch and ends a test by chance; and the hooks of exact machines.
+#: Each says at its top what it does.
+PATCHED = tuple(
+    Path(__file__).parent / "qemu" / name for name in ("tcg-memory-map.patch", "exact.patch")
+)
 BINARY = "qemu-system-x86_64"
 OVERLAY = Path("hw/misc/hmm-gpu")
 CONFIGURE = (
@@ -83,7 +86,8 @@ def build(ctx: Context, source: Path | None) -> Qemu:
     else:
         name, origin, folder = resolve(ctx)
     compiler = ctx.runner.output(["gcc", "--version"], what="gcc --version").splitlines()[0]
-    work_key = cache.digest(name, DEVICES.read_text(), MENDED.read_text(), *CONFIGURE, compiler)
+    patches = [patch.read_text() for patch in PATCHED]
+    work_key = cache.digest(name, DEVICES.read_text(), *patches, *CONFIGURE, compiler)
     overlay = read_overlay(paths.device_sources())
     overlay_key = cache.sources_digest(overlay)
     key = cache.digest(work_key, overlay_key)
@@ -202,16 +206,19 @@ def add_hooks(tree: Path) -> None:
     _edit(tree / "meson.build", f"    '{OVERLAY}',\n", "    'hw/misc',\n")
 
 
-def mend(tree: Path) -> bool:
-    """Apply our patch, if this QEMU has the code it is for and it is not there yet.
+def mend(tree: Path, patch: Path) -> bool:
+    """Apply a patch of ours, if this QEMU has the code it is for and it is not there yet.
 
-    Returns whether the tree has it.  The file keeps its times, as in `add_hooks`.
+    Returns whether the tree has it.  Files keep their times, as in `add_hooks`.
     """
-    path = tree / "system/physmem.c"
-    if not path.is_file():
+    files = [tree / name for name in re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.M)]
+    # What the patch adds may be there or not.
+    added = {tree / name for name in re.findall(r"^--- /dev/null\n\+\+\+ b/(\S+)",
+                                                patch.read_text(), re.M)}  # fmt: skip
+    if not all(path.is_file() or path in added for path in files):
         return False
     command = ["patch", "-p1", "--force", "--silent", "--no-backup-if-mismatch", "-r", "-", "-i",
-               str(MENDED)]  # fmt: skip
+               str(patch)]  # fmt: skip
 
     def fits(how: str) -> bool:
         tried = [*command, "--dry-run", "--fuzz=0", how]
@@ -221,9 +228,10 @@ def mend(tree: Path) -> bool:
         return True
     if not fits("--forward"):
         return False
-    times = path.stat()
+    times = {path: path.stat() for path in files if path not in added}
     subprocess.run([*command, "--forward"], cwd=tree, capture_output=True, check=True)
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    for path, old in times.items():
+        os.utime(path, ns=(old.st_atime_ns, old.st_mtime_ns))
     return True
 
 
@@ -247,7 +255,7 @@ def _edit(path: Path, line: str, after: str | None) -> None:
 
 def _build(ctx: Context, work: Path, tree: Path, overlay: Sources, key: str, keep: bool) -> Path:
     add_hooks(tree)
-    mended = mend(tree)
+    missing = [patch for patch in PATCHED if not mend(tree, patch)]
     _, renamed = cache.sync_sources(overlay, tree / OVERLAY)
     cache.write_changed(DEVICES.read_bytes(), tree / "configs/devices/x86_64-softmmu/hmmbench.mak")
     build_dir = work / "build"
@@ -258,8 +266,8 @@ def _build(ctx: Context, work: Path, tree: Path, overlay: Sources, key: str, kee
         (tree / "hw/misc/meson.build").touch()
     log = ctx.log("qemu-build")
     with ctx.ui.stage("qemu: compiling", log) as stage:
-        if not mended:
-            stage.note(f"{MENDED.stem}: not for this QEMU")
+        for patch in missing:
+            stage.note(f"{patch.stem}: not for this QEMU")
 
         def watch(line: str) -> None:
             match = re.match(r"\[(\d+)/(\d+)\] (.*)", line)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hmmbench.vm.channel import Channel, ProtocolError, protocol
+from hmmbench.vm.channel import ProtocolError, Requests, protocol
 from hmmbench.vm.errors import VmError
 
 #: How much longer than the guest's own limit the bench waits for an answer (seconds). The
@@ -30,22 +30,30 @@ class ExecResult:
     output: str
 
 
+def answered(kind: int, answer: int, body: bytes) -> bytes:
+    """The payload of an answer of type `answer` to a request of type `kind`.
+
+    Raises AgentError if that is a refusal, ProtocolError if it answers something else.
+    """
+    proto = protocol()
+    if answer == proto.HB_MSG_ERROR:
+        raise AgentError(f"the guest's agent: {body.decode('utf-8', 'replace').strip()}")
+    if answer != kind | proto.HB_MSG_REPLY:
+        raise ProtocolError(f"the agent answered a request of type {kind} with {answer:#x}")
+    return body
+
+
 class Agent:
     """Requests to the agent. Each raises AgentError, AgentTimeout, VmDied or ProtocolError."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Requests) -> None:
         self._channel = channel
 
     def _ask(
         self, kind: int, payload: bytes, timeout: float, more: Callable[[], bool] = lambda: False
     ) -> bytes:
-        proto = protocol()
         answer, body = self._channel.request(kind, payload, timeout, more)
-        if answer == proto.HB_MSG_ERROR:
-            raise AgentError(f"the guest's agent: {body.decode('utf-8', 'replace').strip()}")
-        if answer != kind | proto.HB_MSG_REPLY:
-            raise ProtocolError(f"the agent answered a request of type {kind} with {answer:#x}")
-        return body
+        return answered(kind, answer, body)
 
     def hello(self, timeout: float = 30.0) -> dict[str, Any]:
         """Who answers: protocol version, sizes of structs, kernel release, GPU parameters."""
@@ -62,11 +70,20 @@ class Agent:
     def program(
         self, payload: bytes, timeout: float, moving: Callable[[], bool] = lambda: False
     ) -> bytes:
-        """Run one example; both sides are encoded by hmmbench.guest.protocol.
+        """Run one program; both sides are encoded by hmmbench.guest.protocol.
 
         `moving` is asked each time `timeout` seconds are over: whether to wait as long again.
         """
         return self._ask(protocol().HB_MSG_PROGRAM, payload, timeout, moving)
+
+    def example(
+        self, payload: bytes, timeout: float, moving: Callable[[], bool] = lambda: False
+    ) -> bytes:
+        """Run a program with what surrounds it; both sides are encoded by hmmbench.guest.example.
+
+        As program(). A stand within it is passed over.
+        """
+        return self._ask(protocol().HB_MSG_EXAMPLE, payload, timeout, moving)
 
     def execute(self, command: str, timeout: float = 30.0) -> ExecResult:
         """Run a shell command to its end. The guest kills it after `timeout` seconds."""

@@ -14,6 +14,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from typing import Protocol
 
 from hmmbench import cheader, paths
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
@@ -30,6 +31,22 @@ def protocol() -> cheader.Header:
 
 class ProtocolError(VmError):
     """What came over the channel is no frame: agent and bench are out of step for good."""
+
+
+class Requests(Protocol):
+    """A way to the agent: Channel, or MailboxChannel of hmmbench.vm.mailbox."""
+
+    def request(
+        self,
+        kind: int,
+        payload: bytes = b"",
+        timeout: float = 30.0,
+        more: Callable[[], bool] = lambda: False,
+    ) -> tuple[int, bytes]: ...
+
+    def wake(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Channel:

@@ -8,6 +8,15 @@ Three parties talk about one QEMU: the caller's thread (agent channel, QMP comma
 loop's thread (events), and the kernel (death of QEMU closes both sockets). Whoever first sees
 the guest gone writes `_gone` and wakes the channel; the caller's thread alone makes the error
 out of it, so that every way to die is reported once and in full.
+
+An exact machine (MachineSpec.exact) has no channel: it stands while it is not told to go on.
+
+    with Machine(spec) as vm:            # stands: its agent is ready
+        vm.post(kind, payload)
+        why = vm.go()                    # HM_STAND_*: stands again
+        kind, ident, answer = vm.take()
+
+`agent` works on it too; each of its requests is these three.
 """
 
 from __future__ import annotations
@@ -31,20 +40,34 @@ from typing import Any, Self
 from hmmbench.guest.agent import Agent
 from hmmbench.oracle import splat
 from hmmbench.vm import process
-from hmmbench.vm.channel import Channel
+from hmmbench.vm.channel import Channel, Requests
 from hmmbench.vm.console import Console
+from hmmbench.vm.exact import Exact
 from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError, disk_full, guard_disk
+from hmmbench.vm.mailbox import Mailbox, MailboxChannel
 from hmmbench.vm.qmp import Event, Qmp
-from hmmbench.vm.spec import GPU_BUS, GPU_ID, GPU_PATH, MachineSpec, Wiring, arguments
+from hmmbench.vm.spec import (
+    GPU_BUS,
+    GPU_ID,
+    GPU_PATH,
+    MachineSpec,
+    Wiring,
+    arguments,
+    gpu_properties,
+)
 
 #: Seconds. A boot takes 3 s on an idle host; a loaded CI machine may need far longer.
 BOOT_TIMEOUT = 400.0
 RESTORE_TIMEOUT = 60.0
 
+_STOPPED = "QEMU stopped the guest (internal error)"
+
 #: HB_MARK of agent/protocol.h.
 MARK = "hmmbench: mark "
 #: Seconds between looks whether a report of the kernel goes on, and the longest it is waited for.
 REPORT_STEP_S = 0.01
+#: Virtual time in which an exact machine brings its console up to date, in steps.
+CONSOLE_STEP_S = 0.01
 REPORT_S = 2.0
 
 
@@ -92,6 +115,12 @@ class Machine:
         self._closing = False
         # We stopped the guest: a STOP event is nobody's failure.
         self._pausing = False
+        # STOP events, and how many of them there were when it was last let go. An exact machine
+        # stands until then.
+        self._stops = 1
+        self._stops_before = 0
+        # What the guest had counted of its stands then; -1: it was not let go yet.
+        self._stands_before = -1
 
     # -- start and end
 
@@ -117,6 +146,8 @@ class Machine:
         self._start()
         if self._state is not None:
             self._load(self._state)
+        elif self.spec.exact:
+            self.go(self._boot_timeout)
         if self._greet:
             self.hello = self.agent.hello(self._boot_timeout)
         self.ready_s = time.monotonic() - self._started
@@ -142,16 +173,27 @@ class Machine:
         ours = ExitStack()  # the ends that only QEMU keeps
         with ours:
             qmp, qmp_peer = _pair(self._stack, ours)
-            agent, agent_peer = _pair(self._stack, ours)
+            agent_fd = mailbox_fd = None
+            self._requests: Requests
+            if self.spec.exact:
+                self.mailbox = Mailbox()
+                self._stack.callback(self.mailbox.close)
+                self._requests = MailboxChannel(self.mailbox, self.go)
+                mailbox_fd = self.mailbox.fd
+            else:
+                agent, agent_peer = _pair(self._stack, ours)
+                self._requests = self.channel = Channel(agent, self._death)
+                agent_fd = agent_peer.fileno()
             wiring = Wiring(
                 qmp_fd=qmp_peer.fileno(),
-                agent_fd=agent_peer.fileno(),
+                agent_fd=agent_fd,
                 folder=self.folder,
                 console_fd=self._console_socket.fileno() if self._console_socket else None,
                 incoming=self._state is not None,
+                mailbox_fd=mailbox_fd,
             )
             self.argv = arguments(self.spec, wiring)
-            fds = [qmp_peer.fileno(), agent_peer.fileno()]
+            fds = [fd for fd in (wiring.qmp_fd, agent_fd, mailbox_fd) if fd is not None]
             if self._console_socket:
                 fds.append(self._console_socket.fileno())
             with guard_disk(self.folder):
@@ -159,9 +201,10 @@ class Machine:
             self._log = self.folder / "qemu.log"
             self._process: subprocess.Popen[bytes] = process.start(self.argv, fds, self._log)
             self._stack.callback(process.stop, self._process)
-        self.channel = Channel(agent, self._death)
-        self.agent = Agent(self.channel)
+        self.agent = Agent(self._requests)
         self._qmp = Qmp(qmp, self._on_event, self._on_closed, self._death)
+        #: the schedule of an exact machine
+        self.exact = Exact(self._qmp)
         self._stack.callback(self._qmp.close)
         self._qmp.connect()
 
@@ -188,16 +231,19 @@ class Machine:
                     if reset
                     else ("the guest switched itself off")
                 )
-            elif name == "STOP" and not self._pausing:
-                # Nobody asked for it: KVM gave up, or QEMU cannot go on.
-                gone = "QEMU stopped the guest (internal error)"
+            elif name == "STOP":
+                self._stops += 1
+                # Nobody asked for it: KVM gave up, or QEMU cannot go on. Of an exact machine go()
+                # says so.
+                if not self._pausing and not self.spec.exact:
+                    gone = _STOPPED
             elif name == "MIGRATION":
                 self._migration = data.get("status", "")
             if gone and not self._gone:
                 self._gone = gone
             self._changed.notify_all()
         if gone:
-            self.channel.wake()
+            self._requests.wake()
 
     def _on_closed(self) -> None:
         """QMP loop's thread: QEMU closed the session, that is, it ends."""
@@ -205,7 +251,7 @@ class Machine:
             if not self._gone:
                 self._gone = "QEMU ended"
             self._changed.notify_all()
-        self.channel.wake()
+        self._requests.wake()
 
     def _death(self) -> Exception:
         """The error for a machine that is gone; caller's thread."""
@@ -263,16 +309,31 @@ class Machine:
         guest that prints no more in so long a time hangs.
         """
         mark = self.agent.printed()
-        if not mark:
-            return False
+        if mark:
+            self.wait_mark(mark, timeout)
+        return bool(mark)
+
+    def wait_mark(self, mark: int, timeout: float = 60.0) -> None:
+        """Wait until the console shows this mark; an exact machine goes on for so long.
+
+        Raises as catch_up().
+        """
         line = f"{MARK}{mark}\n"
-        end = time.monotonic() + timeout
+        begun = time.monotonic()
+        waited = 0.0
         while line not in self.console.text():
             self.check()
-            if time.monotonic() > end:
+            if waited > timeout:
                 raise AgentTimeout(f"the console is {timeout:g} s behind what the kernel printed")
-            time.sleep(0.002)
-        return True
+            waited = self._nap(waited, begun, CONSOLE_STEP_S if self.spec.exact else 0.002)
+
+    def _nap(self, waited: float, begun: float, seconds: float) -> float:
+        """Some time for the guest: its own for an exact machine, else the host's; all of it."""
+        if self.spec.exact:
+            self.go_for(int(seconds * 1e9))
+            return waited + seconds
+        time.sleep(seconds)
+        return time.monotonic() - begun
 
     def printed(self) -> str:
         """What the console got since it was last taken, with all that the kernel printed by now.
@@ -281,9 +342,19 @@ class Machine:
         """
         more = self.catch_up()
         text = self.console.take()
-        end = time.monotonic() + REPORT_S
-        while more and splat.scan(text) and time.monotonic() < end:
-            time.sleep(REPORT_STEP_S)
+        return self._whole_reports(text, more)
+
+    def printed_to(self, mark: int) -> str:
+        """As printed(), with the mark that the guest has put behind it already; 0: nothing."""
+        if mark:
+            self.wait_mark(mark)
+        return self._whole_reports(self.console.take(), bool(mark))
+
+    def _whole_reports(self, text: str, more: bool) -> str:
+        begun = time.monotonic()
+        waited = 0.0
+        while more and splat.scan(text) and waited < REPORT_S:
+            waited = self._nap(waited, begun, REPORT_STEP_S)
             more = self.catch_up()
             text += self.console.take()
         return "".join(line for line in text.splitlines(keepends=True) if MARK not in line)
@@ -301,16 +372,111 @@ class Machine:
         return str(self._qmp.execute("human-monitor-command", {"command-line": line}))
 
     def pause(self) -> None:
-        """Stop the guest's clock, processors and GPU; resume() lets them go on."""
+        """Stop the guest's clock, processors and GPU; resume() lets them go on.
+
+        An exact machine that stands already stays as it is; one that runs (go() has given up) is
+        stopped where it is, and go() lets it go on.
+        """
         with self._changed:
             self._pausing = True
         self.qmp("stop")
+        if self.spec.exact:
+            self._wait_stop(60.0)
 
     def resume(self) -> None:
+        if self.spec.exact:
+            raise RuntimeError("an exact machine goes on by go()")
         self.qmp("cont")
         # Events come in order with answers: a STOP that is still to come is not ours any more.
         with self._changed:
             self._pausing = False
+
+    # -- an exact machine
+
+    @property
+    def standing(self) -> bool:
+        """It stands, so its mailbox and memory are ours."""
+        with self._changed:
+            return self._stops > self._stops_before
+
+    def post(self, kind: int, payload: bytes = b"") -> int:
+        """Hand a request to the agent, which finds it when the machine goes on; its id."""
+        self._must_stand()
+        return self.mailbox.post(kind, payload)
+
+    def take(self) -> tuple[int, int, bytes]:
+        """The answer for which the machine stands: (type, id, payload)."""
+        self._must_stand()
+        return self.mailbox.take()
+
+    def go(self, timeout: float = 60.0, limit_s: float | None = None) -> int:
+        """Let the machine go on until it stands again: why, HM_STAND_*.
+
+        Raises AgentTimeout after so many seconds of the host; it runs then, and go() waits again.
+        Raises AgentTimeout after `limit_s` seconds of virtual time, too; it stands then, and
+        that repeats.  Raises VmDied if the guest or QEMU is gone.
+        """
+        self.check()
+        with self._changed:
+            stood, paused = self._stops > self._stops_before, self._pausing
+        if stood:
+            if not paused:
+                self._must_have_stood()
+            with self._changed:
+                self._stops_before = self._stops
+                self._stands_before = self.mailbox.stands
+                self._pausing = False
+            if limit_s is not None:
+                self.exact.stand_after(int(limit_s * 1e9))
+            self.qmp("cont")
+        self._wait_stop(timeout)
+        if limit_s is not None:
+            if self.mailbox.stands == self._stands_before and self.exact.state()["stands"]:
+                self._stands_by_us()
+                raise AgentTimeout(f"the guest did not answer within {limit_s:g} s of its own time")
+            self.exact.stand_after(-1)
+        self._must_have_stood()
+        return self.mailbox.why
+
+    def go_for(self, ns: int, timeout: float = 60.0) -> None:
+        """Let an exact machine that stands go on for so many nanoseconds of virtual time."""
+        self._must_stand()
+        self.exact.stand_after(ns)
+        with self._changed:
+            self._stops_before = self._stops
+            self._stands_before = self.mailbox.stands
+            self._pausing = False
+        self.qmp("cont")
+        self._wait_stop(timeout)
+        self._stands_by_us()
+
+    def _stands_by_us(self) -> None:
+        """It stands because we said so: go() expects no word of the guest's for that."""
+        with self._changed:
+            self._pausing = True
+
+    def _must_have_stood(self) -> None:
+        """Raise VmDied if the guest was stopped by somebody else."""
+        if self.mailbox.stands == self._stands_before:
+            with self._changed:
+                self._gone = self._gone or _STOPPED
+            raise self._death()
+
+    def _must_stand(self) -> None:
+        if not self.standing:
+            raise RuntimeError("the machine runs: its mailbox is the guest's")
+
+    def _wait_stop(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while not self._gone and self._stops == self._stops_before:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise AgentTimeout(f"the guest did not come to a stand within {timeout:g} s")
+                self._changed.wait(left)
+            gone = self._gone
+        if gone:
+            raise self._death()
 
     def ssh_port(self) -> int:
         """The port of 127.0.0.1 that leads to the guest's port 22."""
@@ -380,7 +546,9 @@ class Machine:
         """Plug a device as in the spec into the empty port; the guest finds it by itself."""
         with self._changed:
             self._events = [e for e in self._events if e.get("event") != "DEVICE_DELETED"]
-        arguments = {"driver": "hmm-gpu", "id": GPU_ID, "bus": GPU_BUS, **dict(self.spec.gpu or ())}
+        arguments = {
+            "driver": "hmm-gpu", "id": GPU_ID, "bus": GPU_BUS, **gpu_properties(self.spec)
+        }  # fmt: skip
         self._qmp.execute("device_add", arguments)
 
     def reset_gpu(self) -> None:
@@ -395,7 +563,8 @@ class Machine:
     def save(self, state: Path, resume: bool = False) -> None:
         """Write the whole machine to a file, also in the middle of GPU work.
 
-        The guest is stopped for it; afterwards it goes on if `resume`, else stays stopped.
+        The guest is stopped for it; afterwards it goes on if `resume`, else stays stopped. An
+        exact machine stands before and after.
         On failure (a full disk, say) the file is removed and VmError raised.
         """
         try:
@@ -419,7 +588,8 @@ class Machine:
         self._capabilities()
         self._qmp.execute("migrate-incoming", {"uri": f"file:{state}"})
         self._wait_migration("restoring the virtual machine", state, RESTORE_TIMEOUT)
-        self.resume()
+        if not self.spec.exact:
+            self.resume()
 
     def _capabilities(self) -> None:
         # mapped-ram: each page has its place in the file; zero pages take none. events: the end

@@ -14,11 +14,25 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from hmmbench.vm.mailbox import layout
+
 GPU_ID = "gpu0"
 GPU_BUS = "gpuport"
 #: QOM path of the device.
 GPU_PATH = f"/machine/peripheral/{GPU_ID}"
 AGENT_PORT = "org.hmmbench.agent"
+
+#: QOM name of the mailbox's memory.
+MAILBOX = "mailbox"
+
+#: What makes an exact machine: virtual time counted in instructions (two ns each) on one thread,
+#: nothing of the host's clock or entropy. Network and virtio-serial are left out, the agent is
+#: reached through a mailbox (hmmbench.vm.mailbox), and the GPU steps in virtual time.
+EXACT_ICOUNT = "shift=1,sleep=off"
+_EXACT = ("-rtc", "base=2026-01-01,clock=vm", "-seed", "1")
+#: QOM path of the object that decides who runs, and its argument.
+EXACT_PATH = "/machine/peripheral/exact0"
+SCHEDULER = ("-device", "hmm-exact,id=exact0")
 
 #: Every word is here for a reason: the boot under emulation is on the path of every command.
 _CMDLINE = (
@@ -55,7 +69,9 @@ class MachineSpec:
     cmdline    -- further words of the kernel command line
     extra      -- further QEMU arguments
     trace      -- patterns of trace events that go to trace.log in the machine's folder
-    icount     -- QEMU's -icount argument, for runs that repeat exactly; one vCPU thread then
+    icount     -- QEMU's -icount argument; one vCPU thread then
+    exact      -- executions repeat to the last instruction: nothing of the host reaches the running
+                guest, which stands while it is asked and while it answers
     """
 
     qemu: Path
@@ -71,6 +87,7 @@ class MachineSpec:
     trace: tuple[str, ...] = ()
     network: bool = True
     icount: str = ""
+    exact: bool = False
 
     def with_gpu(self, **properties: object) -> MachineSpec:
         """A copy with device properties set: with_gpu(vram_size="16M", deterministic=True)."""
@@ -97,7 +114,7 @@ class MachineSpec:
         files = [self.qemu, self.kernel, *([self.initramfs] if self.initramfs else [])]
         parts = [
             host,
-            arguments(nameless, Wiring(qmp_fd=0, agent_fd=0, folder=Path("/"))),
+            arguments(nameless, Wiring(qmp_fd=0, agent_fd=0, folder=Path("/"), mailbox_fd=0)),
             [file_hash(file) for file in files],
             firmware,
         ]
@@ -129,15 +146,18 @@ def _hash(path: str, size: int, mtime: int, inode: int) -> str:
 class Wiring:
     """What differs from start to start of one machine: descriptors and files.
 
+    agent_fd is for machines with a channel, mailbox_fd for exact ones.
+
     The sockets are inherited descriptors, not paths: no name to clean up, no wait for QEMU to
     listen, and the end of either side is seen by the other at once.
     """
 
     qmp_fd: int
-    agent_fd: int
+    agent_fd: int | None
     folder: Path
     console_fd: int | None = None
     incoming: bool = False
+    mailbox_fd: int | None = None
 
     @property
     def console(self) -> Path:
@@ -146,6 +166,9 @@ class Wiring:
     @property
     def trace(self) -> Path:
         return self.folder / "trace.log"
+
+
+_MODERN = "disable-legacy=on"
 
 
 def _escape(path: Path) -> str:
@@ -168,6 +191,7 @@ def arguments(spec: MachineSpec, wiring: Wiring) -> list[str]:
     if spec.initramfs is not None:
         argv += ["-initrd", str(spec.initramfs)]
     argv += _chardevs(wiring)
+    argv += _agent(spec, wiring)
     argv += _devices(spec)
     # A guest that panics or reboots stops and is kept, so that the device can still be asked.
     argv += ["-action", "reboot=shutdown,shutdown=pause,panic=pause,watchdog=pause"]
@@ -179,20 +203,36 @@ def arguments(spec: MachineSpec, wiring: Wiring) -> list[str]:
     argv += spec.extra
     if wiring.incoming:
         argv += ["-incoming", "defer"]
+    elif spec.exact:
+        # Stands until it is told to go, so that no stand is missed.
+        argv += ["-S"]
     return argv
+
+
+def has_network(spec: MachineSpec) -> bool:
+    """An exact machine has none: packets come when the host likes."""
+    return spec.network and not spec.exact
+
+
+def gpu_properties(spec: MachineSpec) -> dict[str, str]:
+    """Properties of the GPU, without its id and place."""
+    return {**dict(spec.gpu or ()), **({"deterministic": "on"} if spec.exact else {})}
 
 
 def _cmdline(spec: MachineSpec) -> Iterable[str]:
     yield from _CMDLINE
-    if not spec.network:
+    if not has_network(spec):
         yield "hmmbench.nonet"
     yield from spec.cmdline
 
 
 def _machine(spec: MachineSpec) -> list[str]:
     accel = spec.accel
+    icount = EXACT_ICOUNT if spec.exact else spec.icount
     if accel == "tcg":
-        accel = "tcg,thread=single" if spec.icount else "tcg,thread=multi"
+        accel = "tcg,thread=single" if icount else "tcg,thread=multi"
+    elif spec.exact:
+        raise ValueError("an exact machine needs TCG")
     # No SMM: an address space less for each processor, and less work for the firmware.
     argv = ["-machine", "q35,smm=off,sata=off,smbus=off,usb=off,vmport=off,hpet=off"]
     # TCG moves a byte at a time where a CPU with ERMS is told to move a page: without it the guest
@@ -201,8 +241,10 @@ def _machine(spec: MachineSpec) -> list[str]:
     argv += ["-smp", str(spec.cpus), "-m", f"{spec.memory_mib}M"]
     # Hot-unplug by the port itself, as on hardware, not by ACPI.
     argv += ["-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]
-    if spec.icount:
-        argv += ["-icount", spec.icount]
+    if icount:
+        argv += ["-icount", icount]
+    if spec.exact:
+        argv += [*_EXACT, *SCHEDULER]
     return argv
 
 
@@ -214,24 +256,38 @@ def _chardevs(wiring: Wiring) -> list[str]:
     return [
         *("-chardev", console, "-serial", "chardev:console"),
         *("-chardev", f"socket,id=qmp,fd={wiring.qmp_fd}", "-mon", "chardev=qmp,mode=control"),
+    ]
+
+
+def _agent(spec: MachineSpec, wiring: Wiring) -> list[str]:
+    """The way to the agent."""
+    if spec.exact:
+        memory = {
+            "id": MAILBOX,
+            "mem-path": f"/proc/self/fd/{wiring.mailbox_fd}",
+            "share": "on",
+            "size": str(layout().HM_SIZE),
+        }
+        return [
+            *("-object", _options("memory-backend-file", memory)),
+            *("-device", f"hmm-mailbox,id={MAILBOX}0,memdev={MAILBOX}"),
+        ]
+    return [
         *("-chardev", f"socket,id=agent,fd={wiring.agent_fd}"),
+        *("-device", f"virtio-serial-pci,id=serial0,{_MODERN},max_ports=2"),
+        *("-device", f"virtserialport,bus=serial0.0,nr=1,chardev=agent,name={AGENT_PORT}"),
     ]
 
 
 def _devices(spec: MachineSpec) -> list[str]:
-    modern = "disable-legacy=on"
-    argv = [
-        *("-device", f"virtio-serial-pci,id=serial0,{modern},max_ports=2"),
-        *("-device", f"virtserialport,bus=serial0.0,nr=1,chardev=agent,name={AGENT_PORT}"),
-        *("-device", f"pcie-root-port,id={GPU_BUS},bus=pcie.0,chassis=1,slot=1"),
-    ]
+    argv = ["-device", f"pcie-root-port,id={GPU_BUS},bus=pcie.0,chassis=1,slot=1"]
     if spec.gpu is not None:
-        gpu = {"id": GPU_ID, "bus": GPU_BUS, **dict(spec.gpu)}
+        gpu = {"id": GPU_ID, "bus": GPU_BUS, **gpu_properties(spec)}
         argv += ["-device", _options("hmm-gpu", gpu)]
-    if spec.network:
+    if has_network(spec):
         # Port 0: the system picks a free one, and nobody can take it in between.
         argv += [
             *("-netdev", "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"),
-            *("-device", f"virtio-net-pci,netdev=net0,romfile=,{modern}"),
+            *("-device", f"virtio-net-pci,netdev=net0,romfile=,{_MODERN}"),
         ]
     return argv

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Schedules of exact machines, drawn from the example's seed: who runs, who is held, and where.
+
+A schedule is a line of words that the object hmm-exact reads (qemu-device/qemu/
+hmm-exact-plan.c); the same line gives the same execution.  All of them work with any kernel and
+any driver: they name instructions, times and addresses, never a delay point.
+
+random  -- slices of 2^5 to 2^15 instructions; holds at random times
+points  -- holds where a CPU comes to one of a few functions that HMM drivers call or have
+pct     -- long slices and few holds, as probabilistic concurrency testing has it (Burckhardt et
+           al., ASPLOS 2010): what needs few preemptions at the right places is found with few
+mixed   -- one of these, drawn for each example
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+#: log2 of instructions, at least and at most.
+SLICES = ("5:14", "5:14", "7:12", "10:15")
+#: Of a CPU that is let run until it waits.
+LONG_SLICES = "15:17"
+
+#: How often a CPU is held in an example, and log2 of nanoseconds: long enough that what others
+#: do meanwhile is whole operations.
+HOLDS = (1, 4, 8, 16)
+HOLD_NS = ("13:17", "15:20", "16:22")
+
+#: Virtual nanoseconds over which holds at times are spread.
+SPAN_NS = 20_000_000
+
+#: Holds at points in an example at most, and one passage of so many.
+POINT_HOLDS = (4, 16, 32)
+ODDS = (1, 1, 2, 4, 12)
+
+#: Engines of the device: log2 of nanoseconds between steps, log2 of how far.
+STEPS = ("9:13:0:8", "9:15:0:8", "7:11:0:4", "12:16:4:9")
+
+#: Share of the examples in which its interrupts are late, and log2 of nanoseconds.
+LATE_IRQ, IRQ_NS = 0.3, "10:17"
+
+
+@dataclass(frozen=True)
+class Points:
+    """Addresses where CPUs may be held, the likelier ones first: what races is there."""
+
+    favourites: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        return (*self.favourites, *self.others)
+
+
+def _base(rng: random.Random) -> list[str]:
+    words = [f"seed={rng.getrandbits(48)}", f"step={rng.choice(STEPS)}"]
+    if rng.random() < LATE_IRQ:
+        words.append(f"irq={IRQ_NS}")
+    return words
+
+
+def _random(rng: random.Random, points: Points) -> list[str]:
+    words = [f"slice={rng.choice(SLICES)}"]
+    if rng.random() < 0.7:
+        words += [f"hold={rng.choice(HOLDS)}:{rng.choice(HOLD_NS)}", f"span={SPAN_NS}"]
+    return words
+
+
+def _points(rng: random.Random, points: Points) -> list[str]:
+    if not points.all:
+        return _random(rng, points)
+    chosen: list[int] = []
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        favourite = points.favourites and (not points.others or rng.random() < 0.6)
+        chosen.append(rng.choice(points.favourites if favourite else points.others))
+    return [
+        f"slice={rng.choice(SLICES)}",
+        f"point={rng.choice(POINT_HOLDS)}:{rng.choice(HOLD_NS)}",
+        f"odds={rng.choice(ODDS)}",
+        "at=" + ",".join(f"{address:x}" for address in sorted(set(chosen))),
+    ]
+
+
+def _pct(rng: random.Random, points: Points) -> list[str]:
+    return [f"slice={LONG_SLICES}", f"hold={rng.choice((1, 2, 3))}:18:22", f"span={SPAN_NS}"]
+
+
+def _mixed(rng: random.Random, points: Points) -> list[str]:
+    return rng.choices((_random, _points, _pct), (3, 5, 1))[0](rng, points)
+
+
+#: By name: a schedule from a random stream and the machine's points.
+KINDS: dict[str, Callable[[random.Random, Points], list[str]]] = {
+    "mixed": _mixed, "random": _random, "points": _points, "pct": _pct,
+}  # fmt: skip
+
+
+def draw(kind: str, rng: random.Random, points: Points) -> str:
+    """A schedule of this kind.  Raises KeyError if there is none."""
+    return " ".join([*_base(rng), *KINDS[kind](rng, points)])
+
+
+def reseeded(schedule: str, seed: int) -> str:
+    """The same kind of schedule, with other chances."""
+    words = [word for word in schedule.split() if not word.startswith("seed=")]
+    return " ".join([f"seed={seed}", *words])
+
+
+def addresses(schedule: str) -> Sequence[int]:
+    """The points that it names."""
+    for word in schedule.split():
+        if word.startswith("at="):
+            return [int(address, 16) for address in word[3:].split(",") if address]
+    return []

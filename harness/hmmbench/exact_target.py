@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Programs on exact machines: snapshot, chain, program and schedule make one execution.
+
+A machine is kept from example to example; what ran in it since it was restored is the chain that
+the next execution depends on.  `renew` begins a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hmmbench.decisions import Pages, pages
+from hmmbench.guest import example
+from hmmbench.guest.agent import answered
+from hmmbench.guest.protocol import Program
+from hmmbench.oracle import leaks, mirror, progress, splat
+from hmmbench.oracle.violation import Violation
+from hmmbench.recipe import Environment
+from hmmbench.schedule import parse as parse_points
+from hmmbench.target import ALL_VRAM, Execution, VmTarget
+from hmmbench.vm.channel import protocol
+from hmmbench.vm.errors import AgentTimeout, VmDied
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.mailbox import layout
+
+#: Seconds of the host after which a machine that runs is given up: far more than any example
+#: takes, since hangs are seen in virtual time.
+HOST_S = 600.0
+
+#: Virtual seconds beyond the program's own limits.
+GRACE_S = 6.0
+
+
+@dataclass
+class Print:
+    """What identifies an execution, to the last bit.
+
+    hash     -- of the decisions and of where the CPUs were at each
+    answer   -- the guest's answer, byte for byte, with its times
+    counters -- the device's
+    console  -- what the kernel printed
+    memory   -- a hash of each page, if it was asked for
+    state    -- of the scheduler: virtual time, instructions, holds
+    """
+
+    hash: int = 0
+    answer: bytes = b""
+    counters: dict[str, int] = field(default_factory=dict)
+    console: str = ""
+    memory: Pages | None = None
+    state: dict[str, int] = field(default_factory=dict)
+
+
+class ExactTarget(VmTarget):
+    """As VmTarget, for machines whose MachineSpec.exact is set.
+
+    points -- addresses at which schedules may hold a CPU
+    take   -- take a Print of each execution, with hashes of all pages if memory is set
+    """
+
+    def __init__(
+        self,
+        opener: Callable[[], Machine],
+        lost: Callable[[Machine, str], None] = lambda vm, summary: None,
+        leaving: Callable[[Machine], None] = lambda vm: None,
+        points: tuple[int, ...] = (),
+        take: bool = False,
+        memory: bool = False,
+    ) -> None:
+        super().__init__(opener, lost, leaving)
+        self._points_set = points
+        self._take = take
+        self._memory = memory
+        self._delayed = False
+        #: the driver's counters, as the latest example answered them
+        self._driver = ""
+        #: of the latest execution, if `take`
+        self.print = Print()
+
+    @property
+    def vm(self) -> Machine:
+        before = self._vm
+        vm = super().vm
+        if vm is not before:
+            self._driver = ""
+            self._delayed = bool(vm.hello.get("delays", True))
+            if self._points_set:
+                vm.exact.points(self._points_set)
+        return vm
+
+    def _surround_device(self, vm: Machine, wanted: Environment) -> None:
+        # For each execution anew: rules that count have counted, and random ones have moved on.
+        vm.inject(wanted.inject)
+        if wanted.audit != self._set.audit:
+            vm.set_audit(wanted.audit)
+        vm.clear_violations()
+        self._audited = mirror.Audit()
+        self._set = wanted
+        vm.exact.schedule(wanted.schedule)
+
+    def _execute(self, program: Program, environment: Environment) -> Execution:
+        vm = self.vm
+        done = Execution(program)
+        self._busy = True
+        splats = []
+        try:
+            self._surround_device(vm, environment)
+            answer = self._ask(vm, program, environment, done)
+            result = done.result = answer.result
+            self._driver = answer.counters
+            if result.live_nonzero and not result.counters_after:
+                result.counters_after = answer.counters
+            done.tainted = bool(progress.check(program, result) or leaks.check(result))
+            done.violations += self._checked(vm)
+            if environment.delays:
+                done.points = parse_points(answer.points)
+            text = vm.printed_to(answer.mark)
+            splats = splat.scan(text)
+            if self._take:
+                self._taken(vm, text)
+            if environment.rebind and not done.tainted:
+                self._rebind(vm, done, program.settle_ms / 1000)
+                splats += splat.scan(vm.printed())
+        except AgentTimeout as error:
+            done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
+            done.tainted = True
+            splats = splat.scan(vm.console.take())
+        except VmDied as error:
+            splats = splat.scan(vm.console.text())
+            if not splats and error.exit_status is not None and not error.panicked:
+                raise
+            if not splats:
+                done.violations.append(Violation("kernel", error.summary, details=error.message))
+            done.tainted = True
+        finally:
+            self._busy = False
+        for s in splats:
+            done.violations.insert(0, Violation("kernel", s.title, details=s.text))
+            done.tainted = True
+        self._last_tainted = done.tainted
+        return done
+
+    def _ask(
+        self, vm: Machine, program: Program, environment: Environment, done: Execution
+    ) -> example.Answer:
+        """The whole example; the device's own look at everything when its operations have ended."""
+        kind = protocol().HB_MSG_EXAMPLE
+        delays = "\n".join(["clear", *environment.delays]) + "\n" if self._delayed else None
+        vram = ALL_VRAM if environment.vram is None else environment.vram
+        vm.post(
+            kind,
+            example.Example(
+                program, delays, vram, points=bool(environment.delays), stand=True
+            ).encode(),
+        )
+        limit = (program.timeout_ms + program.settle_ms) / 1000 + GRACE_S
+        if vm.go(HOST_S, limit) == layout().HM_STAND_ENDED:
+            if environment.audit != "off":
+                vm.audit_full()
+            vm.go(HOST_S, limit)
+        answer, _, body = vm.take()
+        body = answered(kind, answer, body)
+        self.print = Print(answer=body)
+        return example.Answer.decode(body, program)
+
+    def _taken(self, vm: Machine, console: str) -> None:
+        out = self.print
+        out.state = vm.exact.state()
+        out.hash = out.state["hash"]
+        out.counters = vm.counters()
+        out.console = console
+        if self._memory:
+            path = vm.folder / "memory"
+            vm.exact.write_memory(path)
+            out.memory = pages(path)
+            path.unlink()
+
+    def _driver_text(self, vm: Machine) -> str:
+        # Asking the guest would be one more request of the chain, at a time of the host's.
+        return self._driver
+
+    def _rebind(self, vm: Machine, done: Execution, settle_s: float) -> None:
+        super()._rebind(vm, done, settle_s)
+        self._driver = ""
+
+    def write_log(self, path: Path) -> None:
+        """The decisions of the latest execution, for decisions.read()."""
+        if self._vm is not None:
+            self._vm.exact.write_log(path)

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hmm-exact: a schedule, as a line of words:
+ *
+ *   seed=N               of all that is drawn
+ *   slice=LO:HI          a CPU runs 2^LO to 2^(HI+1) instructions at a time
+ *   hold=N:LO:HI         N times a CPU is left alone for 2^LO to 2^(HI+1) ns,
+ *   span=NS              at times spread over so many ns
+ *   point=N:LO:HI        as hold, but where a CPU comes to one of the addresses of
+ *   at=ADDR,...          (hexadecimal),
+ *   odds=N               at one passage of N
+ *   step=LO:HI:LO:HI     engines of devices step every 2^LO to 2^(HI+1) ns, 2^LO to
+ *                        2^HI units each time
+ *   irq=LO:HI            their interrupts come 2^LO to 2^(HI+1) ns late; 0:0: at once
+ */
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "qemu/cutils.h"
+#include "hmm-exact.h"
+
+#define HMM_EXACT_MAX_LOG2 40
+
+/* splitmix64 */
+uint64_t hmm_exact_draw(HmmExactPlan *p, unsigned stream)
+{
+    uint64_t z = p->stream[stream] += 0x9e3779b97f4a7c15ull;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}
+
+uint64_t hmm_exact_draw_below(HmmExactPlan *p, unsigned stream, uint64_t n)
+{
+    return hmm_exact_draw(p, stream) % n;
+}
+
+uint64_t hmm_exact_draw_range(HmmExactPlan *p, unsigned stream,
+                              HmmExactRange r)
+{
+    uint64_t size = 1ull << (r.lo + hmm_exact_draw(p, stream) %
+                                    (r.hi - r.lo + 1));
+
+    return size + hmm_exact_draw(p, stream) % size;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+bool hmm_exact_plan_point(const HmmExactPlan *p, uint64_t pc)
+{
+    return p->at->len && bsearch(&pc, p->at->data, p->at->len,
+                                 sizeof(uint64_t), by_value);
+}
+
+/* So many numbers with ':' between them. */
+static bool numbers(const char *text, unsigned n, uint64_t *to)
+{
+    for (unsigned i = 0; i < n; i++) {
+        if (qemu_strtou64(text, &text, 10, &to[i]) ||
+            *text != (i + 1 < n ? ':' : 0)) {
+            return false;
+        }
+        text++;
+    }
+    return true;
+}
+
+static bool range(HmmExactRange *r, const uint64_t *v)
+{
+    if (v[0] > v[1] || v[1] > HMM_EXACT_MAX_LOG2) {
+        return false;
+    }
+    *r = (HmmExactRange) { .lo = v[0], .hi = v[1] };
+    return true;
+}
+
+static bool addresses(GArray *at, const char *text)
+{
+    uint64_t pc;
+
+    while (*text) {
+        if (qemu_strtou64(text, &text, 16, &pc) || (*text && *text != ',')) {
+            return false;
+        }
+        g_array_append_val(at, pc);
+        text += *text == ',';
+    }
+    g_array_sort(at, by_value);
+    return true;
+}
+
+static bool word(HmmExactPlan *p, const char *name, const char *value)
+{
+    uint64_t v[4];
+
+    if (!strcmp(name, "seed")) {
+        return numbers(value, 1, &p->seed);
+    } else if (!strcmp(name, "slice")) {
+        return numbers(value, 2, v) && range(&p->slice, v);
+    } else if (!strcmp(name, "hold")) {
+        return numbers(value, 3, v) && v[0] <= UINT16_MAX &&
+               (p->holds = v[0], range(&p->hold, v + 1));
+    } else if (!strcmp(name, "span")) {
+        return numbers(value, 1, v) && v[0] && v[0] <= INT64_MAX &&
+               (p->span = v[0], true);
+    } else if (!strcmp(name, "point")) {
+        return numbers(value, 3, v) && v[0] <= UINT16_MAX &&
+               (p->point_holds = v[0], range(&p->point_hold, v + 1));
+    } else if (!strcmp(name, "odds")) {
+        return numbers(value, 1, v) && v[0] && v[0] <= UINT32_MAX &&
+               (p->odds = v[0], true);
+    } else if (!strcmp(name, "at")) {
+        return addresses(p->at, value);
+    } else if (!strcmp(name, "step")) {
+        return numbers(value, 4, v) && range(&p->gap, v) &&
+               v[3] < 32 && range(&p->steps, v + 2);
+    } else if (!strcmp(name, "irq")) {
+        return numbers(value, 2, v) && range(&p->irq, v);
+    }
+    return false;
+}
+
+bool hmm_exact_plan_read(HmmExactPlan *p, const char *text, Error **errp)
+{
+    g_auto(GStrv) words = g_strsplit(text, " ", -1);
+
+    *p = (HmmExactPlan) {
+        .slice = { 10, 14 }, .hold = { 14, 22 }, .point_hold = { 14, 22 },
+        .span = 10 * 1000 * 1000, .odds = 1, .gap = { 9, 15 }, .steps = { 0, 8 },
+        .at = g_array_new(false, false, sizeof(uint64_t)),
+    };
+    for (char **w = words; *w; w++) {
+        char *value = strchr(*w, '=');
+
+        if (!**w) {
+            continue;
+        }
+        if (value) {
+            *value++ = 0;
+        }
+        if (!value || !word(p, *w, value)) {
+            error_setg(errp, "schedule: '%s%s%s' is no word of it "
+                       "(seed=N slice=LO:HI hold=N:LO:HI span=NS point=N:LO:HI "
+                       "at=ADDR,... odds=N step=LO:HI:LO:HI irq=LO:HI)",
+                       *w, value ? "=" : "", value ? value : "");
+            hmm_exact_plan_free(p);
+            return false;
+        }
+    }
+    for (unsigned i = 0; i < HMM_EXACT_STREAMS; i++) {
+        p->stream[i] = p->seed * 0x2545f4914f6cdd1dull + i;
+        p->stream[i] = hmm_exact_draw(p, i);
+    }
+    return true;
+}
+
+void hmm_exact_plan_free(HmmExactPlan *p)
+{
+    if (p->at) {
+        g_array_unref(p->at);
+        p->at = NULL;
+    }
+}
+
+char *hmm_exact_plan_text(const HmmExactPlan *p)
+{
+    g_autoptr(GString) s = g_string_new(NULL);
+
+    g_string_printf(s, "seed=%" PRIu64 " slice=%u:%u hold=%u:%u:%u span=%" PRId64
+                    " point=%u:%u:%u odds=%u step=%u:%u:%u:%u irq=%u:%u",
+                    p->seed, p->slice.lo, p->slice.hi, p->holds, p->hold.lo,
+                    p->hold.hi, p->span, p->point_holds, p->point_hold.lo,
+                    p->point_hold.hi, p->odds, p->gap.lo, p->gap.hi, p->steps.lo,
+                    p->steps.hi, p->irq.lo, p->irq.hi);
+    for (unsigned i = 0; i < p->at->len; i++) {
+        g_string_append_printf(s, "%s%" PRIx64, i ? "," : " at=",
+                               g_array_index(p->at, uint64_t, i));
+    }
+    return g_string_free(g_steal_pointer(&s), false);
+}

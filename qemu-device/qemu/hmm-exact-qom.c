@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hmm-exact: the object, "-device hmm-exact,id=exact0", and its properties (qom-set,
+ * qom-get; to be written while the machine stands).  It is a device without a bus
+ * and without anything that a guest can see: an "-object" would have to be known to
+ * QEMU's own schema.
+ *
+ *
+ *   schedule     string (hmm-exact-plan.c); writing begins it from its start
+ *   points       string: all addresses (hexadecimal, ',' between) that a schedule
+ *                may name in at=; before the code at them runs
+ *   state        read only: one object (HmmExactState and the log's hash)
+ *   write-log    string, write only: the log goes to this file
+ *   write-memory string, write only: hashes of RAM go to this file
+ *   stand-after  write: stand so many ns of virtual time from now; -1: not
+ *   stand-at     write: stand at this instruction count; -1: not
+ */
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "qapi/visitor.h"
+#include "qemu/cutils.h"
+#include "qemu/module.h"
+#include "hw/qdev-core.h"
+#include "hmm-exact.h"
+
+#define TYPE_HMM_EXACT "hmm-exact"
+OBJECT_DECLARE_SIMPLE_TYPE(HmmExact, HMM_EXACT)
+
+struct HmmExact {
+    DeviceState parent;
+    char *points;
+};
+
+static void set_schedule(Object *obj, const char *text, Error **errp)
+{
+    HmmExactPlan plan;
+
+    if (hmm_exact_plan_read(&plan, text, errp)) {
+        hmm_exact_plan_set(&plan);
+    }
+}
+
+static char *get_schedule(Object *obj, Error **errp)
+{
+    return hmm_exact_plan()->at ? hmm_exact_plan_text(hmm_exact_plan())
+                                : g_strdup("");
+}
+
+static void set_points(Object *obj, const char *text, Error **errp)
+{
+    g_autoptr(GArray) at = g_array_new(false, false, sizeof(uint64_t));
+    const char *p = text;
+    uint64_t pc;
+
+    while (*p) {
+        if (qemu_strtou64(p, &p, 16, &pc) || (*p && *p != ',')) {
+            error_setg(errp, "points: '%.20s' is no address in hexadecimal", p);
+            return;
+        }
+        g_array_append_val(at, pc);
+        p += *p == ',';
+    }
+    hmm_exact_points_set((uint64_t *)at->data, at->len);
+    g_free(HMM_EXACT(obj)->points);
+    HMM_EXACT(obj)->points = g_strdup(text);
+}
+
+static char *get_points(Object *obj, Error **errp)
+{
+    return g_strdup(HMM_EXACT(obj)->points ? HMM_EXACT(obj)->points : "");
+}
+
+static char *get_nothing(Object *obj, Error **errp)
+{
+    return g_strdup("");
+}
+
+static void write_log(Object *obj, const char *path, Error **errp)
+{
+    hmm_exact_log_write(path, errp);
+}
+
+static void write_memory(Object *obj, const char *path, Error **errp)
+{
+    hmm_exact_memory_write(path, errp);
+}
+
+static void get_state(Object *obj, Visitor *v, const char *name, void *opaque,
+                      Error **errp)
+{
+    HmmExactState s;
+    uint64_t hash = hmm_exact_log_hash(), count = hmm_exact_log_count();
+    uint64_t why, ns, icount, holds;
+    struct {
+        const char *name;
+        uint64_t *value;
+    } fields[] = {
+        { "hash", &hash }, { "decisions", &count }, { "ns", &ns },
+        { "icount", &icount }, { "why", &why }, { "picks", &s.picks },
+        { "holds", &holds }, { "point-passes", &s.point_passes },
+        { "point-holds", &s.point_holds }, { "instructions", &s.insns },
+        { "skipped-ns", &s.skipped_ns }, { "spun-ns", &s.spun_ns },
+    };
+
+    hmm_exact_state(&s);
+    why = s.why;
+    ns = s.ns;
+    icount = s.icount;
+    holds = s.holds;
+    if (!visit_start_struct(v, name, NULL, 0, errp)) {
+        return;
+    }
+    for (unsigned i = 0; i < ARRAY_SIZE(fields); i++) {
+        if (!visit_type_uint64(v, fields[i].name, fields[i].value, errp)) {
+            goto out;
+        }
+    }
+    if (visit_type_bool(v, "stands", &s.stands, errp)) {
+        visit_check_struct(v, errp);
+    }
+out:
+    visit_end_struct(v, NULL);
+}
+
+static void set_stand(Object *obj, Visitor *v, const char *name, void *opaque,
+                      Error **errp)
+{
+    void (*set)(int64_t) = opaque;
+    int64_t value;
+
+    if (visit_type_int64(v, name, &value, errp)) {
+        set(value);
+    }
+}
+
+static void realize(DeviceState *dev, Error **errp)
+{
+    if (hmm_exact_begin(errp)) {
+        set_schedule(OBJECT(dev), "", errp);
+    }
+}
+
+static void finalize(Object *obj)
+{
+    g_free(HMM_EXACT(obj)->points);
+}
+
+static void class_init(ObjectClass *oc, void *data)
+{
+    DeviceClass *dc = DEVICE_CLASS(oc);
+
+    dc->realize = realize;
+    dc->hotpluggable = false;
+    dc->user_creatable = true;
+    dc->desc = "Schedule of an exact machine";
+    set_bit(DEVICE_CATEGORY_MISC, dc->categories);
+    object_class_property_add_str(oc, "schedule", get_schedule, set_schedule);
+    object_class_property_add_str(oc, "points", get_points, set_points);
+    object_class_property_add_str(oc, "write-log", get_nothing, write_log);
+    object_class_property_add_str(oc, "write-memory", get_nothing, write_memory);
+    object_class_property_add(oc, "state", "HmmExactState", get_state, NULL, NULL,
+                              NULL);
+    object_class_property_add(oc, "stand-after", "int64", NULL, set_stand, NULL,
+                              hmm_exact_stand_after);
+    object_class_property_add(oc, "stand-at", "int64", NULL, set_stand, NULL,
+                              hmm_exact_stand_at);
+}
+
+static const TypeInfo types[] = {
+    {
+        .name = TYPE_HMM_EXACT,
+        .parent = TYPE_DEVICE,
+        .instance_size = sizeof(HmmExact),
+        .instance_finalize = finalize,
+        .class_init = class_init,
+    },
+};
+
+DEFINE_TYPES(types)

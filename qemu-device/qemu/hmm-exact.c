@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hmm-exact: the turns of an exact machine.
+ *
+ * turn() is called again and again by the thread of all CPUs (include/system/turns.h,
+ * which harness/hmmbench/build/qemu/exact.patch adds to QEMU).  A turn does what is
+ * due (timers of the virtual clock, events of devices, ends of holds), picks a CPU,
+ * and runs it until its slice is over, it halts, it pauses, or something is due.
+ * When no CPU can run, the clock is moved to what is due next, here and not in the
+ * main loop.
+ *
+ * What makes it exact:
+ *  - a slice belongs to its CPU until it is over, however often something makes the
+ *    CPU leave its code before that;
+ *  - all that is due is done here, in one order: the clock's timers, then events;
+ *  - the clock moves by instructions and by skips that are decided here;
+ *  - other threads change nothing of a running machine.  The main thread stops it,
+ *    at a place that depends on the host, and lets it go on: what is half done here
+ *    stays as it is.
+ *
+ * All of it is the BQL's.
+ */
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "qemu/main-loop.h"
+#include "qemu/seqlock.h"
+#include "qemu/timer.h"
+#include "system/cpus.h"
+#include "system/cpu-timers.h"
+#include "system/cpu-timers-internal.h"
+#include "system/runstate.h"
+#include "system/tcg.h"
+#include "exec/cpu-common.h"
+#include "accel/tcg/tcg-accel-ops.h"
+#include "accel/tcg/tcg-accel-ops-icount.h"
+#include "hmm-exact.h"
+
+#if __has_include("system/turns.h")
+#include "system/turns.h"
+#define HAVE_TURNS 1
+#else
+#define HAVE_TURNS 0
+#endif
+
+#define HMM_EXACT_CPUS 64
+
+/*
+ * Everybody who can run has paused so many times in a row, with no more than so many
+ * instructions in between: they wait for what is due next.
+ */
+#define SPIN_PAUSES 8
+#define SPIN_INSNS 200
+
+/* At most so often the clock is moved before the main thread gets the BQL. */
+#define SKIPS 64
+
+static struct {
+    bool on, began, stands, paused, hold_nobody;
+    uint32_t why;
+    HmmExactPlan plan;
+
+    /* the slice */
+    CPUState *cpu;
+    int64_t left;
+    uint64_t slice_insns;
+
+    /* holds */
+    struct {
+        CPUState *cpu;
+        int64_t until;          /* ns */
+    } held;
+    unsigned holds_left;
+    int64_t next_hold;          /* ns; INT64_MAX: none */
+    int64_t held_ns, held_since;
+
+    /* points */
+    unsigned point_holds_left;
+    uint64_t passed[HMM_EXACT_CPUS];    /* goes on from there without another look */
+    CPUState *at_point;
+
+    unsigned spins[HMM_EXACT_CPUS];
+    unsigned skips;
+    int64_t stand_ns, stand_icount;     /* INT64_MAX: not */
+    QTAILQ_HEAD(, HmmExactEvent) events;
+    HmmExactState state;
+} x = { .events = QTAILQ_HEAD_INITIALIZER(x.events) };
+
+#if HAVE_TURNS
+static __thread bool in_turn;
+static unsigned long points[BITS_TO_LONGS(1 << VCPU_TURNS_BITS)];
+#endif
+
+bool hmm_exact_on(void)
+{
+    return x.on;
+}
+
+static int64_t now_ns(void)
+{
+    return qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL);
+}
+
+static uint64_t pc_of(CPUState *cpu)
+{
+    return cpu->cc->get_pc(cpu);
+}
+
+/* -- events -- */
+
+void hmm_exact_event_at(HmmExactEvent *e, int64_t due)
+{
+    HmmExactEvent *other;
+
+    hmm_exact_event_cancel(e);
+    e->due = due;
+    e->pending = true;
+    QTAILQ_FOREACH(other, &x.events, next) {
+        if (other->due > due) {
+            break;
+        }
+    }
+    if (other) {
+        QTAILQ_INSERT_BEFORE(other, e, next);
+    } else {
+        QTAILQ_INSERT_TAIL(&x.events, e, next);
+    }
+    /* Whoever runs has a budget that ends later, perhaps. */
+    if (current_cpu && current_cpu->running) {
+        cpu_exit(current_cpu);
+    }
+}
+
+void hmm_exact_event_cancel(HmmExactEvent *e)
+{
+    if (e->pending) {
+        QTAILQ_REMOVE(&x.events, e, next);
+        e->pending = false;
+    }
+}
+
+/* -- what devices draw -- */
+
+int64_t hmm_exact_engine_gap(void)
+{
+    return hmm_exact_draw_range(&x.plan, HMM_EXACT_ENGINE, x.plan.gap);
+}
+
+uint32_t hmm_exact_engine_steps(void)
+{
+    unsigned bits = x.plan.steps.lo +
+                    hmm_exact_draw_below(&x.plan, HMM_EXACT_ENGINE,
+                                         x.plan.steps.hi - x.plan.steps.lo + 1);
+
+    return 1u << bits;
+}
+
+unsigned hmm_exact_engine_of(unsigned n)
+{
+    return hmm_exact_draw_below(&x.plan, HMM_EXACT_ENGINE, n);
+}
+
+int64_t hmm_exact_irq_delay(void)
+{
+    return x.plan.irq.hi ? hmm_exact_draw_range(&x.plan, HMM_EXACT_IRQ,
+                                                x.plan.irq) : 0;
+}
+
+void hmm_exact_log_engine(unsigned who, uint64_t arg)
+{
+    hmm_exact_log(HMM_EXACT_ENGINE_RAN, who, 0, arg);
+}
+
+void hmm_exact_log_irq(unsigned vector)
+{
+    hmm_exact_log(HMM_EXACT_IRQ_CAME, vector, 0, 0);
+}
+
+/* -- holds -- */
+
+static bool ready(CPUState *cpu)
+{
+    return cpu != x.held.cpu && cpu_can_run(cpu) &&
+           !(cpu->halted && !cpu_has_work(cpu));
+}
+
+static bool others_ready(CPUState *cpu)
+{
+    CPUState *other;
+
+    CPU_FOREACH(other) {
+        if (other != cpu && ready(other)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void hold(CPUState *cpu, int64_t ns)
+{
+    int64_t now = now_ns();
+
+    x.held.cpu = cpu;
+    x.held.until = now + ns;
+    x.held_since = now;
+    x.state.holds++;
+    hmm_exact_log(HMM_EXACT_HELD, cpu->cpu_index, pc_of(cpu), ns);
+    if (x.cpu == cpu) {
+        x.cpu = NULL;
+    }
+    memset(x.spins, 0, sizeof(x.spins));
+}
+
+static void release(void)
+{
+    if (x.held.cpu) {
+        x.held_ns += now_ns() - x.held_since;
+        x.held.cpu = NULL;
+        memset(x.spins, 0, sizeof(x.spins));
+    }
+}
+
+int64_t hmm_exact_fair_ns(void)
+{
+    int64_t now = now_ns();
+
+    return now - x.held_ns - (x.held.cpu ? now - x.held_since : 0);
+}
+
+void hmm_exact_hold_nobody(bool on)
+{
+    x.hold_nobody = on;
+    if (on) {
+        release();
+    }
+}
+
+/* The times of what holds are left are drawn one after another, spread over the rest. */
+static void plan_next_hold(int64_t from, int64_t end)
+{
+    x.next_hold = INT64_MAX;
+    if (x.holds_left) {
+        int64_t step = MAX(1, (end - from) / x.holds_left) * 2;
+
+        x.next_hold = from + hmm_exact_draw_below(&x.plan, HMM_EXACT_HOLD, step);
+    }
+}
+
+/* True: the CPU that is about to run is held instead. */
+static bool hold_by_time(CPUState *cpu, int64_t now)
+{
+    if (now < x.next_hold || x.held.cpu || x.hold_nobody || !others_ready(cpu)) {
+        return false;
+    }
+    x.holds_left--;
+    plan_next_hold(now, now + x.plan.span * x.holds_left / MAX(1, x.plan.holds));
+    hold(cpu, hmm_exact_draw_range(&x.plan, HMM_EXACT_HOLD, x.plan.hold));
+    return true;
+}
+
+/* -- the clock -- */
+
+/* ns until something is due that is known here; INT64_MAX: nothing is. */
+static int64_t until_due(int64_t now)
+{
+    HmmExactEvent *e = QTAILQ_FIRST(&x.events);
+    int64_t due = MIN(x.stand_ns, x.held.cpu ? x.held.until : INT64_MAX);
+
+    if (e) {
+        due = MIN(due, e->due);
+    }
+    return due == INT64_MAX ? INT64_MAX : MAX(0, due - now);
+}
+
+static int64_t until_timer(void)
+{
+    int64_t ns = qemu_clock_deadline_ns_all(QEMU_CLOCK_VIRTUAL,
+                                            QEMU_TIMER_ATTR_ALL);
+
+    return ns < 0 ? INT64_MAX : ns;
+}
+
+static void skip(int64_t ns)
+{
+    seqlock_write_lock(&timers_state.vm_clock_seqlock,
+                       &timers_state.vm_clock_lock);
+    qatomic_set_i64(&timers_state.qemu_icount_bias,
+                    timers_state.qemu_icount_bias + ns);
+    seqlock_write_unlock(&timers_state.vm_clock_seqlock,
+                         &timers_state.vm_clock_lock);
+}
+
+static void do_what_is_due(void)
+{
+    int64_t now;
+    HmmExactEvent *e;
+
+    while (until_timer() == 0 && qemu_clock_run_timers(QEMU_CLOCK_VIRTUAL)) {
+    }
+    now = now_ns();
+    if (x.held.cpu && x.held.until <= now) {
+        release();
+    }
+    while ((e = QTAILQ_FIRST(&x.events)) && e->due <= now) {
+        hmm_exact_event_cancel(e);
+        e->fn(e->opaque);
+    }
+    if (now >= x.stand_ns || icount_get_raw() >= x.stand_icount) {
+        x.stand_ns = x.stand_icount = INT64_MAX;
+        hmm_exact_stand(0);
+    }
+}
+
+/* -- standing -- */
+
+void hmm_exact_stand(uint32_t why)
+{
+    if (x.stands || !runstate_is_running()) {
+        return;
+    }
+    x.stands = true;
+    x.why = why;
+    hmm_exact_log(HMM_EXACT_STANDS, current_cpu ? current_cpu->cpu_index : 0, 0, why);
+    if (current_cpu && current_cpu->running) {
+        cpu_exit(current_cpu);
+    }
+    qemu_system_vmstop_request_prepare();
+    qemu_system_vmstop_request(RUN_STATE_PAUSED);
+}
+
+static void state_changed(void *opaque, bool running, RunState state)
+{
+    if (running) {
+        x.stands = false;
+    }
+}
+
+void hmm_exact_stand_after(int64_t ns)
+{
+    x.stand_ns = ns < 0 ? INT64_MAX : now_ns() + ns;
+}
+
+void hmm_exact_stand_at(int64_t icount)
+{
+    x.stand_icount = icount < 0 ? INT64_MAX : icount;
+}
+
+/* -- turns -- */
+
+void hmm_exact_paused(void)
+{
+    x.paused = true;
+}
+
+/* All who can run have done nothing but pause for some time. */
+static bool all_spin(void)
+{
+    CPUState *cpu;
+    bool any = false;
+
+    CPU_FOREACH(cpu) {
+        if (ready(cpu)) {
+            if (x.spins[cpu->cpu_index % HMM_EXACT_CPUS] < SPIN_PAUSES) {
+                return false;
+            }
+            any = true;
+        }
+    }
+    return any;
+}
+
+static CPUState *pick(int64_t now)
+{
+    CPUState *cpu, *can[HMM_EXACT_CPUS];
+    unsigned n = 0;
+
+    if (x.cpu && x.left > 0 && ready(x.cpu)) {
+        return x.cpu;
+    }
+    CPU_FOREACH(cpu) {
+        if (n < HMM_EXACT_CPUS && ready(cpu)) {
+            can[n++] = cpu;
+        }
+    }
+    x.cpu = NULL;
+    if (!n) {
+        return NULL;
+    }
+    cpu = can[hmm_exact_draw_below(&x.plan, HMM_EXACT_PICK, n)];
+    if (hold_by_time(cpu, now)) {
+        return pick(now);
+    }
+    x.cpu = cpu;
+    x.left = hmm_exact_draw_range(&x.plan, HMM_EXACT_SLICE, x.plan.slice);
+    x.slice_insns = 0;
+    x.state.picks++;
+    return cpu;
+}
+
+static void end_slice(CPUState *cpu, HmmExactWhat why)
+{
+    unsigned *spins = &x.spins[cpu->cpu_index % HMM_EXACT_CPUS];
+
+    hmm_exact_log(why, cpu->cpu_index, pc_of(cpu), x.slice_insns);
+    *spins = why == HMM_EXACT_PAUSED && x.slice_insns <= SPIN_INSNS ? *spins + 1 : 0;
+    x.cpu = NULL;
+    x.left = 0;
+}
+
+static void run(CPUState *cpu)
+{
+    int64_t ns = until_due(now_ns()), budget = x.left, begun = icount_get_raw(), ran;
+    int r;
+
+    if (ns < INT32_MAX) {
+        budget = MIN(budget, icount_round(ns));
+    }
+    if (x.stand_icount != INT64_MAX) {
+        budget = MIN(budget, MAX(1, x.stand_icount - begun));
+    }
+    x.paused = false;
+    qatomic_set(&cpu->exit_request, 0);
+    bql_unlock();
+    icount_prepare_for_run(cpu, budget);
+    r = tcg_cpu_exec(cpu);
+    icount_process_data(cpu);
+    bql_lock();
+    ran = icount_get_raw() - begun;
+    x.left -= ran;
+    x.slice_insns += ran;
+    x.state.insns += ran;
+
+    if (r == EXCP_DEBUG) {
+        cpu_handle_guest_debug(cpu);
+    } else if (r == EXCP_ATOMIC) {
+        bql_unlock();
+        cpu_exec_step_atomic(cpu);
+        bql_lock();
+    }
+    if (x.at_point) {
+        int64_t held = hmm_exact_draw_range(&x.plan, HMM_EXACT_POINT,
+                                            x.plan.point_hold);
+        x.at_point = NULL;
+        end_slice(cpu, HMM_EXACT_AT_POINT);
+        hold(cpu, held);
+    } else if (x.paused) {
+        end_slice(cpu, HMM_EXACT_PAUSED);
+    } else if (cpu->halted) {
+        end_slice(cpu, HMM_EXACT_HALTED);
+    } else if (x.left <= 0) {
+        end_slice(cpu, HMM_EXACT_SLICE_OVER);
+    }
+}
+
+#if HAVE_TURNS
+
+static void turn(void)
+{
+    CPUState *cpu;
+    int64_t ns;
+
+    in_turn = true;
+    CPU_FOREACH(cpu) {
+        current_cpu = cpu;
+        qemu_wait_io_event_common(cpu);
+    }
+    current_cpu = first_cpu;
+    if (x.stands || first_cpu->stopped || !runstate_is_running()) {
+        qemu_cond_wait_bql(first_cpu->halt_cond);
+        return;
+    }
+    do_what_is_due();
+    if (x.stands) {
+        return;
+    }
+    cpu = pick(now_ns());
+    if (cpu && !all_spin()) {
+        current_cpu = cpu;
+        x.skips = 0;
+        run(cpu);
+        current_cpu = first_cpu;
+        return;
+    }
+    ns = MIN(until_due(now_ns()), until_timer());
+    if (ns == INT64_MAX) {
+        /* All is over: only somebody outside can go on. */
+        qemu_cond_wait_bql(first_cpu->halt_cond);
+        return;
+    }
+    if (cpu) {
+        memset(x.spins, 0, sizeof(x.spins));
+        x.state.spun_ns += ns;
+    } else {
+        x.state.skipped_ns += ns;
+    }
+    hmm_exact_log(cpu ? HMM_EXACT_SPUN : HMM_EXACT_SKIPPED, 0, 0, ns);
+    skip(ns);
+    if (++x.skips % SKIPS == 0) {
+        bql_unlock();
+        g_usleep(1);
+        bql_lock();
+    }
+}
+
+static bool mine(void)
+{
+    return in_turn;
+}
+
+static bool at(CPUState *cpu, vaddr pc)
+{
+    unsigned n = cpu->cpu_index % HMM_EXACT_CPUS;
+
+    if (!hmm_exact_plan_point(&x.plan, pc)) {
+        return false;
+    }
+    if (x.passed[n] == pc) {
+        x.passed[n] = 0;
+        return false;
+    }
+    x.state.point_passes++;
+    if (!x.point_holds_left || x.held.cpu || x.hold_nobody || x.stands ||
+        hmm_exact_draw_below(&x.plan, HMM_EXACT_POINT, x.plan.odds) ||
+        !others_ready(cpu)) {
+        return false;
+    }
+    x.point_holds_left--;
+    x.state.point_holds++;
+    x.passed[n] = pc;
+    x.at_point = cpu;
+    return true;
+}
+
+void hmm_exact_points_set(const uint64_t *pc, size_t n)
+{
+    memset(points, 0, sizeof(points));
+    for (size_t i = 0; i < n; i++) {
+        unsigned bit = vcpu_turns_bit(pc[i]);
+
+        points[bit / BITS_PER_LONG] |= 1ul << bit % BITS_PER_LONG;
+    }
+    vcpu_turns.points = n ? points : NULL;
+}
+
+bool hmm_exact_begin(Error **errp)
+{
+    if (x.began) {
+        error_setg(errp, "hmm-exact: there is one already");
+        return false;
+    }
+    if (!icount_enabled() || !tcg_enabled()) {
+        error_setg(errp, "hmm-exact: needs -accel tcg,thread=single "
+                   "-icount shift=N,sleep=off");
+        return false;
+    }
+    x.began = true;
+    x.stand_ns = x.stand_icount = x.next_hold = INT64_MAX;
+    hmm_exact_log_reset();
+    qemu_add_vm_change_state_handler(state_changed, NULL);
+    vcpu_turns.mine = mine;
+    vcpu_turns.at = at;
+    vcpu_turns.turn = turn;
+    x.on = true;
+    return true;
+}
+
+#else
+
+void hmm_exact_points_set(const uint64_t *pc, size_t n)
+{
+}
+
+bool hmm_exact_begin(Error **errp)
+{
+    error_setg(errp, "hmm-exact: this QEMU was built without exact.patch, which "
+               "does not fit its source");
+    return false;
+}
+
+#endif
+
+/* -- for the object's properties: the machine stands -- */
+
+void hmm_exact_plan_set(HmmExactPlan *p)
+{
+    int64_t now = now_ns();
+
+    release();
+    hmm_exact_plan_free(&x.plan);
+    x.plan = *p;
+    x.cpu = NULL;
+    x.left = 0;
+    x.holds_left = p->holds;
+    x.point_holds_left = p->point_holds;
+    plan_next_hold(now, now + p->span);
+    memset(x.passed, 0, sizeof(x.passed));
+    memset(x.spins, 0, sizeof(x.spins));
+    memset(&x.state, 0, sizeof(x.state));
+    x.held_ns = 0;
+    hmm_exact_log_reset();
+}
+
+const HmmExactPlan *hmm_exact_plan(void)
+{
+    return &x.plan;
+}
+
+void hmm_exact_state(HmmExactState *s)
+{
+    *s = x.state;
+    s->ns = now_ns();
+    s->icount = icount_get_raw();
+    s->why = x.why;
+    s->stands = x.stands;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hmm-exact: the schedule of a whole machine as an input.
+ *
+ * Under "-accel tcg,thread=single -icount shift=N,sleep=off" one thread runs all
+ * virtual CPUs.  A device "hmm-exact" decides who of them runs next and how far,
+ * who is held, when the devices' engines step and when their interrupts arrive.
+ * It takes all of that from its schedule, so that snapshot, request and schedule
+ * make one execution, to the instruction (docs/exact.md).
+ *
+ *   hmm-exact.c          the turns: runs CPUs and events, moves the clock, stands
+ *   hmm-exact-plan.c     the schedule: reads it, draws from it
+ *   hmm-exact-log.c      what was decided: log and rolling hash
+ *   hmm-exact-memory.c   hashes of the machine's RAM, by page
+ *   hmm-exact-qom.c      the object and its properties
+ *
+ * Everything here belongs to the BQL.  Decisions are made by the CPUs' thread alone,
+ * the schedule is changed by the main thread while the machine stands.
+ */
+#ifndef HW_MISC_HMM_EXACT_H
+#define HW_MISC_HMM_EXACT_H
+
+#include "qemu/queue.h"
+#include "hw/core/cpu.h"
+
+/* -- for devices -- */
+
+/* Is there such an object?  Constant once the machine is made. */
+bool hmm_exact_on(void);
+
+/*
+ * The CPUs' thread: no CPU runs another instruction, no time passes, until the
+ * machine was stopped and is told to go on ("cont").
+ */
+void hmm_exact_stand(uint32_t why);
+
+/* The CPU that runs has nothing to do but to wait for another (PAUSE). */
+void hmm_exact_paused(void);
+
+/* Something that is due at a virtual time; in the order of times, then of adding. */
+typedef struct HmmExactEvent {
+    int64_t due;                        /* ns */
+    bool pending;
+    void (*fn)(void *opaque);           /* CPUs' thread, BQL; not pending any more */
+    void *opaque;
+    QTAILQ_ENTRY(HmmExactEvent) next;
+} HmmExactEvent;
+
+void hmm_exact_event_at(HmmExactEvent *e, int64_t due);     /* or moves it there */
+void hmm_exact_event_cancel(HmmExactEvent *e);
+
+/* Drawn from the schedule. */
+int64_t hmm_exact_engine_gap(void);             /* ns until engines step again */
+uint32_t hmm_exact_engine_steps(void);          /* how far they do then */
+int64_t hmm_exact_irq_delay(void);              /* ns; 0: at once */
+unsigned hmm_exact_engine_of(unsigned n);       /* which of n that could */
+
+/* Into the log, who = unit, arg = how far. */
+void hmm_exact_log_engine(unsigned who, uint64_t arg);
+void hmm_exact_log_irq(unsigned vector);
+
+/* Virtual ns in which no CPU was held; ask for nobody to be held from now on. */
+int64_t hmm_exact_fair_ns(void);
+void hmm_exact_hold_nobody(bool on);
+
+/* -- among the files above -- */
+
+/* Streams of random numbers; one does not move when another is drawn from. */
+enum { HMM_EXACT_PICK, HMM_EXACT_SLICE, HMM_EXACT_HOLD, HMM_EXACT_POINT,
+       HMM_EXACT_ENGINE, HMM_EXACT_IRQ, HMM_EXACT_STREAMS };
+
+typedef struct HmmExactRange {
+    uint8_t lo, hi;             /* log2 */
+} HmmExactRange;
+
+typedef struct HmmExactPlan {
+    uint64_t seed;
+    HmmExactRange slice;        /* instructions */
+    unsigned holds;             /* at times spread over span */
+    HmmExactRange hold;         /* ns */
+    int64_t span;               /* ns */
+    unsigned point_holds, odds; /* one passage of so many is taken */
+    HmmExactRange point_hold;   /* ns */
+    HmmExactRange gap, steps;   /* of engines: ns between, units */
+    HmmExactRange irq;          /* ns; hi 0: none */
+    GArray *at;                 /* uint64_t, sorted: points where a CPU is held */
+    uint64_t stream[HMM_EXACT_STREAMS];
+} HmmExactPlan;
+
+bool hmm_exact_plan_read(HmmExactPlan *p, const char *text, Error **errp);
+char *hmm_exact_plan_text(const HmmExactPlan *p);
+void hmm_exact_plan_free(HmmExactPlan *p);
+uint64_t hmm_exact_draw(HmmExactPlan *p, unsigned stream);
+uint64_t hmm_exact_draw_below(HmmExactPlan *p, unsigned stream, uint64_t n);
+/* 2^lo to 2^(hi + 1) */
+uint64_t hmm_exact_draw_range(HmmExactPlan *p, unsigned stream, HmmExactRange r);
+bool hmm_exact_plan_point(const HmmExactPlan *p, uint64_t pc);
+
+typedef enum {
+    HMM_EXACT_SLICE_OVER, HMM_EXACT_HALTED, HMM_EXACT_PAUSED,   /* ends of slices */
+    HMM_EXACT_AT_POINT, HMM_EXACT_STANDS,
+    HMM_EXACT_HELD,             /* arg: ns */
+    HMM_EXACT_SKIPPED,          /* nobody could run; arg: ns */
+    HMM_EXACT_SPUN,             /* all who could run only spun; arg: ns */
+    HMM_EXACT_ENGINE_RAN, HMM_EXACT_IRQ_CAME,
+} HmmExactWhat;
+
+/* As written to a file, little endian */
+typedef struct HmmExactEntry {
+    uint64_t icount;            /* instructions of all CPUs until then */
+    uint64_t ns;
+    uint64_t pc;
+    uint64_t arg;               /* of slices: instructions */
+    uint8_t what, who, pad[6];
+} HmmExactEntry;
+
+void hmm_exact_log_reset(void);
+void hmm_exact_log(HmmExactWhat what, unsigned who, uint64_t pc, uint64_t arg);
+uint64_t hmm_exact_log_hash(void);
+uint64_t hmm_exact_log_count(void);
+bool hmm_exact_log_write(const char *path, Error **errp);
+
+bool hmm_exact_memory_write(const char *path, Error **errp);
+
+/* hmm-exact.c, for the object's properties */
+typedef struct HmmExactState {
+    uint64_t picks, holds, point_passes, point_holds, insns, skipped_ns, spun_ns;
+    int64_t ns, icount;
+    uint32_t why;
+    bool stands;
+} HmmExactState;
+
+bool hmm_exact_begin(Error **errp);     /* before any CPU's thread */
+void hmm_exact_plan_set(HmmExactPlan *p);       /* takes what is in it */
+const HmmExactPlan *hmm_exact_plan(void);
+void hmm_exact_points_set(const uint64_t *pc, size_t n);
+void hmm_exact_state(HmmExactState *s);
+void hmm_exact_stand_after(int64_t ns);         /* from now; < 0: not */
+void hmm_exact_stand_at(int64_t icount);        /* < 0: not */
+
+#endif /* HW_MISC_HMM_EXACT_H */
