@@ -242,7 +242,7 @@ class VmTarget:
     @property
     def left(self) -> Machine | None:
         """The machine as the latest execution left it, tainted or not; None if it has ended."""
-        return self._vm if self._vm is not None and self._vm.stands else None
+        return self._vm if self._vm is not None and self._vm.reachable else None
 
     def renew(self) -> None:
         """Continue in a fresh copy."""

@@ -286,7 +286,7 @@ class Machine:
         return not self._closing and not self._gone and self._process.poll() is None
 
     @property
-    def stands(self) -> bool:
+    def reachable(self) -> bool:
         """QEMU runs and can be asked, also of a guest that panicked."""
         return not self._closing and self._process.poll() is None
 
