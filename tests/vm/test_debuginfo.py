@@ -50,7 +50,7 @@ def test_the_kernel_has_the_same_code(built: Artifacts) -> None:
     made = built.debug_vmlinux.parent
     debuginfo.check(built.kernel_build_dir, made)
     plain, debug = Elf(built.kernel_build_dir / "vmlinux"), Elf(built.debug_vmlinux)
-    for name in (".text", ".rodata", ".data", ".init.text"):
+    for name in (".text", ".data", ".init.text"):
         one, other = plain.section(name), debug.section(name)
         assert one
         assert other
@@ -166,5 +166,5 @@ def test_a_breakpoint_in_the_kernel(vm: Machine, built: Artifacts, tmp_path: Pat
         vm, built, places, ["hbreak hmm_range_fault", "continue", "backtrace 6", "delete"]
     )
     vm.resume()
-    assert re.search(r"#0 .*hmm_range_fault \(range=0x\w+\) at \S*mm/hmm\.c:\d+", said), said
+    assert re.search(r"#0 .*hmm_range_fault \(range=[^)]*\) at \S*mm/hmm\.c:\d+", said), said
     assert re.search(r"#\d .* at guest-driver/svm\.c:\d+", said), said

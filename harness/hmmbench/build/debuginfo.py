@@ -32,6 +32,9 @@ _EXPECTED_LINES = 1600
 
 #: Sections that name the build and not what was built: the linker's hash of the whole file.
 _IDENTITY = re.compile(r"\.notes?(\..*)?")
+#: The same hash where it lies within data: of the vDSO, whose image the kernel holds.  It covers
+#: debug information that is not in that image.
+_BUILD_ID = re.compile(rb"(\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0).{20}", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ def _kernel(ctx: Context, kernel: Kernel) -> Path:
         with ctx.ui.stage(f"debug information of {kernel.release}: compiling", log) as stage:
             stamp.unlink(missing_ok=True)
             _prepare(ctx, kernel, source, work, log)
+            _number(kernel, work)
             done = 0
 
             def watch(line: str) -> None:
@@ -156,21 +160,49 @@ def _prepare(ctx: Context, kernel: Kernel, source: Path, work: Path, log: Path) 
         )
 
 
-def _same_build(kernel: Kernel) -> Mapping[str, str]:
-    """Number, time, user and host of the kernel that ran: it has them in its banner."""
+def _banner(kernel: Kernel) -> dict[str, str]:
+    """Number, time, user and host of the kernel that ran, by make's names for them."""
     generated = kernel.build_dir / "include/generated"
     names: dict[str, str] = {}
     for file in ("utsversion.h", "compile.h"):
         text = (generated / file).read_text() if (generated / file).is_file() else ""
         names |= dict(re.findall(r'#\s*define\s+(\w+)\s+"([^"]*)"', text))
     number, _, rest = names.get("UTS_VERSION", "").partition(" ")
-    wanted = {
+    found = {
         "KBUILD_BUILD_VERSION": number.lstrip("#"),
         "KBUILD_BUILD_TIMESTAMP": re.sub(r"^(?:(?:SMP|PREEMPT\w*) )+", "", rest),
         "KBUILD_BUILD_USER": names.get("LINUX_COMPILE_BY", ""),
         "KBUILD_BUILD_HOST": names.get("LINUX_COMPILE_HOST", ""),
     }
-    return {**environment(), **{name: value for name, value in wanted.items() if value}}
+    return {name: value for name, value in found.items() if value}
+
+
+def _counted(kernel: Kernel) -> int:
+    """The number of a build that make has counted; 0 if it was given to make.
+
+    That makes a difference: one of the two banners has no number that make has counted.
+    """
+    try:
+        counted = (kernel.build_dir / ".version").read_text().strip()
+    except OSError:
+        return 0
+    same = counted == _banner(kernel).get("KBUILD_BUILD_VERSION")
+    return int(counted) if same and counted.isdigit() else 0
+
+
+def _number(kernel: Kernel, work: Path) -> None:
+    """Let make count to the same number."""
+    (work / ".version").unlink(missing_ok=True)
+    if (number := _counted(kernel)) > 1:
+        (work / ".version").write_text(f"{number - 1}\n")
+
+
+def _same_build(kernel: Kernel) -> Mapping[str, str]:
+    """The environment in which a kernel gets the banner of the one that ran."""
+    banner = _banner(kernel)
+    if _counted(kernel):
+        del banner["KBUILD_BUILD_VERSION"]
+    return {**environment(), **banner}
 
 
 def _drop_objects(work: Path) -> None:
@@ -212,7 +244,7 @@ def _contents(file: elf.Elf) -> dict[str, tuple[int, int, str]]:
     found = {}
     for section in file.sections:
         if section.flags & elf.SHF_ALLOC and not _IDENTITY.fullmatch(section.name):
-            data = hashlib.sha256(file.content(section))
+            data = hashlib.sha256(_BUILD_ID.sub(rb"\1", file.content(section)))
             data.update(relocated.get(section.name, "").encode())
             found[section.name] = (section.address, section.size, data.hexdigest())
     return found
