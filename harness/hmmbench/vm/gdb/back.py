@@ -64,8 +64,6 @@ class Back:
             raise VmError("the machine has ended with the execution: nothing can be looked at")
         self.end = vm.exact.state()["icount"]
         self._log = self._read_log(vm)
-        #: where the machine stands now
-        self.now = self.end
 
     @staticmethod
     def _read_log(vm: Machine) -> np.ndarray[Any, Any]:
@@ -89,6 +87,11 @@ class Back:
             raise VmError("the machine has ended")
         return vm
 
+    @property
+    def now(self) -> int:
+        """The instruction at which it stands; gdb may have let it go on."""
+        return self.machine.exact.state()["icount"]
+
     def goto(self, instruction: int) -> Machine:
         """Stand at this instruction, in a new machine.
 
@@ -103,7 +106,6 @@ class Back:
         for _ in self._target.stop_at(*self._chain[-1], [instruction]):
             break
         vm = self.machine
-        self.now = vm.exact.state()["icount"]
         parted = decisions.part(*self._both(vm))
         if parted is not None:
             raise VmError(f"the machine did not execute the same again: {parted}")
@@ -111,10 +113,10 @@ class Back:
 
     def _both(self, vm: Machine) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """What was decided at first and what again, up to where the machine stands now."""
-        logs = []
+        logs, now = [], self.now
         for log in (self._log, self._read_log(vm)):
             # That it stands here is our doing.
-            logs.append(log[(log["icount"] < self.now) & (log["what"] != int(_STANDS))])
+            logs.append(log[(log["icount"] < now) & (log["what"] != int(_STANDS))])
         return logs[0], logs[1]
 
     # -- switches
