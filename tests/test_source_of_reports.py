@@ -141,7 +141,7 @@ def test_what_is_not_known_stays(lines: SourceLines) -> None:
 
 def made(lines: SourceLines) -> SimpleNamespace:
     """What the build would say of these files."""
-    root = lines.vmlinux.parent
+    root = lines.modules["toy"].parent
     return SimpleNamespace(
         debug_vmlinux=lines.vmlinux, debug_module_dir=root, system_map=lines.system_map,
         kernel_source_dir=root, kernel_build_dir=root,
@@ -150,10 +150,21 @@ def made(lines: SourceLines) -> SimpleNamespace:
 
 def test_the_command_where_there_is_none(lines: SourceLines) -> None:
     without = made(lines)
-    without.debug_vmlinux = None
+    without.debug_vmlinux = without.debug_module_dir = None
     said = explainer(without, ["--kernel", "a b"])("WARNING: x")
     assert said.splitlines()[0] == "WARNING: x"
     assert "./hmmbench build --debug-info --kernel 'a b'" in said
+
+
+def test_the_drivers_alone(lines: SourceLines) -> None:
+    """Its places have lines, the kernel's stay as they are, and the rest is offered."""
+    artifacts = made(lines)
+    artifacts.debug_vmlinux = None
+    place = f"large+{returns(lines.modules['toy'])[0]:#x}/{size_of_large(lines):#x}"
+    first, second, hint = explainer(artifacts)(f" {place} [toy]\n {place}").splitlines()
+    assert first == f" {place} [toy]  mm/toy.c:{line_of('called')}"
+    assert second == f" {place}"
+    assert "--debug-info" in hint
 
 
 def test_a_lookup_that_fails_costs_nothing(

@@ -55,6 +55,8 @@ class BuildRequest:
     coverage: bool = False
     #: debug information of kernel and driver, beside what runs (debuginfo.py)
     debuginfo: bool = False
+    #: of the driver at least, which takes seconds
+    driver_debuginfo: bool = False
     #: ask the archive for newer versions
     update: bool = False
     jobs: int | None = None
@@ -145,8 +147,8 @@ def ensure(request: BuildRequest | None = None, ui: Ui | None = None) -> Artifac
         agent=agent_dir / agent.PROGRAM,
         initramfs=archive,
         ssh_key=keys.client if keys else None,
-        debug_vmlinux=debug.vmlinux if debug else None,
-        debug_module_dir=debug.modules if debug else None,
+        debug_vmlinux=debug.vmlinux,
+        debug_module_dir=debug.modules,
         versions={
             "hmmbench": __version__,
             "qemu": f"{qemu.version} from {qemu.origin}",
@@ -255,11 +257,15 @@ def _guest(
 
 def _debuginfo(
     ctx: Context, request: BuildRequest, built: kernel.Kernel, module_dir: Path
-) -> debuginfo.DebugInfo | None:
+) -> debuginfo.DebugInfo:
     source, patches = request.driver_source, request.driver_patches
     if request.debuginfo:
         return debuginfo.build(ctx, built, source, patches, module_dir)
-    return debuginfo.find(built, source, patches)
+    found = debuginfo.find(built, source, patches)
+    if request.driver_debuginfo and found.modules is None:
+        modules = debuginfo.build_driver(ctx, built, source, patches, module_dir)
+        return debuginfo.DebugInfo(found.vmlinux, modules)
+    return found
 
 
 def _wait(futures: list[Future[Any]]) -> None:

@@ -39,30 +39,39 @@ _BUILD_ID = re.compile(rb"(\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0).{20}", re.DOTALL
 
 @dataclass(frozen=True)
 class DebugInfo:
-    """vmlinux -- the kernel with debug information; modules -- folder with the driver's"""
+    """vmlinux -- the kernel with debug information; modules -- folder with the driver's.
 
-    vmlinux: Path
-    modules: Path
+    None: not built.
+    """
+
+    vmlinux: Path | None
+    modules: Path | None
 
 
-def find(kernel: Kernel, source: Path | None, patches: Sequence[Path]) -> DebugInfo | None:
-    """What build() made earlier."""
-    vmlinux = _own(kernel) or _made(kernel)
-    modules = driver.find_debuginfo(kernel, source, patches)
-    return DebugInfo(vmlinux, modules) if vmlinux and modules else None
+def find(kernel: Kernel, source: Path | None, patches: Sequence[Path]) -> DebugInfo:
+    """What was built earlier."""
+    return DebugInfo(_own(kernel) or _made(kernel), driver.find_debuginfo(kernel, source, patches))
 
 
 def build(
     ctx: Context, kernel: Kernel, source: Path | None, patches: Sequence[Path], plain: Path
 ) -> DebugInfo:
     """Of a kernel and of the driver for it; `plain`: the folder with the driver that runs."""
+    modules = build_driver(ctx, kernel, source, patches, plain)
+    return DebugInfo(_own(kernel) or _made(kernel) or _kernel(ctx, kernel), modules)
+
+
+def build_driver(
+    ctx: Context, kernel: Kernel, source: Path | None, patches: Sequence[Path], plain: Path
+) -> Path:
+    """Of the driver alone: seconds."""
     modules = driver.build(ctx, kernel, source, patches, debuginfo=True)
     ran = elf.Elf(plain / driver.MODULE)
     if wrong := differences(ran, elf.Elf(modules / driver.MODULE)):
         raise EnvironmentFailure(
             f"the driver with debug information is another: {', '.join(wrong)} differ"
         )
-    return DebugInfo(_own(kernel) or _made(kernel) or _kernel(ctx, kernel), modules)
+    return modules
 
 
 def _own(kernel: Kernel) -> Path | None:

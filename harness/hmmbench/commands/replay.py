@@ -84,7 +84,7 @@ def main(
     request = BuildRequest(
         kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug,
         driver_source=driver_dir, driver_patches=tuple(driver_patch or ()),
-        kernel_patches=tuple(kernel_patch or ()), debuginfo=gdb,
+        kernel_patches=tuple(kernel_patch or ()), debuginfo=gdb, driver_debuginfo=True,
     )  # fmt: skip
     artifacts = ensure(request, ui)
     spec, accel = best_spec(artifacts)

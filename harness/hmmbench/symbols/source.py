@@ -46,14 +46,14 @@ class _Asked:
 class SourceLines:
     """Says where in the source a place is.
 
-    vmlinux     -- with debug information
-    system_map  -- of the kernel that ran, which the same addresses has
+    vmlinux     -- with debug information; None: kernel's places stay as they are
+    system_map  -- of the kernel that ran, which has the same addresses
     modules     -- name -> file with debug information
     roots       -- folders that are left out in front of file names
     """
 
-    vmlinux: Path
-    system_map: Path
+    vmlinux: Path | None
+    system_map: Path | None
     modules: Mapping[str, Path]
     roots: tuple[Path, ...] = ()
     _kernel: dict[str, list[Symbol]] = field(default_factory=dict, repr=False)
@@ -62,18 +62,18 @@ class SourceLines:
 
     @classmethod
     def of(cls, artifacts: Artifacts) -> SourceLines | None:
-        """None if debug information was not built: `./hmmbench build --debug-info`."""
-        if not artifacts.debug_vmlinux or not artifacts.debug_module_dir:
-            return None
-        if artifacts.system_map is None:
+        """None if no debug information was built: `./hmmbench build --debug-info`."""
+        vmlinux, modules = artifacts.debug_vmlinux, artifacts.debug_module_dir
+        if vmlinux is None and modules is None:
             return None
         # A module's own files are named as if they lay where make was called from.
         folders = (
-            artifacts.kernel_source_dir, artifacts.kernel_build_dir, artifacts.debug_vmlinux.parent,
+            artifacts.kernel_source_dir, artifacts.kernel_build_dir,
+            vmlinux.parent if vmlinux else None,
         )  # fmt: skip
+        files = modules.glob("*.ko") if modules else ()
         return cls(
-            artifacts.debug_vmlinux, artifacts.system_map,
-            {module_name(path): path for path in artifacts.debug_module_dir.glob("*.ko")},
+            vmlinux, artifacts.system_map, {module_name(path): path for path in files},
             tuple(folder for folder in folders if folder is not None),
         )  # fmt: skip
 
@@ -105,6 +105,8 @@ class SourceLines:
         if module:
             place = self._module(module).get(name)
             return _Asked(self.modules[module], place[0], place[1] + offset) if place else None
+        if self.vmlinux is None or self.system_map is None:
+            return None
         if not self._kernel:
             names = defaultdict(list)
             for symbol in kernel_symbols(self.system_map):
@@ -174,14 +176,14 @@ def explainer(artifacts: Artifacts, options: Sequence[str] = ()) -> Callable[[st
     those of that command that give the same kernel and driver.
     """
     lines = SourceLines.of(artifacts)
-    if lines is None:
-        words = shlex.join(["./hmmbench", "build", "--debug-info", *options])
-        return lambda text: f"{text}\n(for file and line, before the next run or replay: {words})"
+    words = shlex.join(["./hmmbench", "build", "--debug-info", *options])
+    whole = artifacts.debug_vmlinux is not None and artifacts.debug_module_dir is not None
+    hint = "" if whole else f"\n(for more file and line, before the next run or replay: {words})"
 
     def explain(text: str) -> str:
         # A look-up that fails must not cost the finding.
         try:
-            return lines.annotate(text)
+            return (lines.annotate(text) if lines else text) + hint
         except (OSError, subprocess.SubprocessError, HmmbenchError) as error:
             return f"{text}\n(no file and line: {error})"
 
