@@ -99,7 +99,7 @@ def test_a_copied_build_folder_is_not_built_again(tmp_path: Path) -> None:
     other = new / "mm/.hmm.o.cmd"
     other.parent.mkdir()
     other.write_text(f"{old}/x\n")
-    kernel_patch._move(old, new)
+    kernel_patch.move(old, new)
     assert f"-I{new}/tools " in note.read_text()
     assert "linux2/x.h" in note.read_text()
     assert other.read_text() == f"{old}/x\n"
