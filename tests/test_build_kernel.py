@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from hmmbench import paths
-from hmmbench.build import BuildRequest, kernel, normalise
+from hmmbench.build import BuildRequest, cache, kernel, normalise
+from hmmbench.build.context import Context
 from hmmbench.errors import EnvironmentFailure, UsageError
+from hmmbench.ui import Ui
 
 
 @pytest.fixture
@@ -140,3 +143,33 @@ def test_doctor_writes_json(tmp_path: Path) -> None:
         if finding["level"] == "missing":
             assert finding["mend"], finding
     assert "Traceback" not in done.stderr
+
+
+def test_a_kernel_that_is_there_is_found_and_none_is_made(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what it was finished for; what is not finished, or for other options, is none."""
+    monkeypatch.setenv("HMMBENCH_CACHE", str(tmp_path / "cache"))
+    ctx = Context(Ui(quiet=True))
+    assert kernel.find(ctx, "lts") is None
+    for name in ("resolved", "src/linux-source", "work"):
+        (tmp_path / "cache" / name).mkdir(parents=True, exist_ok=True)
+    cache.stamp_write(
+        tmp_path / "cache/resolved/kernel-lts.json", {"name": "linux-source", "origin": "debian"}
+    )
+    assert kernel.find(ctx, "lts") is None
+    place, fragments = kernel._place(
+        ctx, tmp_path / "cache/src/linux-source", "lts", False, False
+    )
+    shutil.copytree(tree, place)
+    assert kernel.find(ctx, "lts") is None
+    key = cache.digest(*kernel.options(fragments))
+    cache.stamp_write(place / kernel.STAMP, {"key": key})
+    found = kernel.find(ctx, "lts")
+    assert found is not None
+    assert (found.release, found.origin, found.build_dir) == ("6.12.1-mine", "debian", place)
+    assert kernel.find(ctx, "lts", debug=True) is None
+    assert kernel.find(ctx, "latest") is None
+    cache.stamp_write(place / kernel.STAMP, {"key": "of other options"})
+    assert kernel.find(ctx, "lts") is None
+    assert cache.stamp_read(place / kernel.STAMP), "a look changes nothing"

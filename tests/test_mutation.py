@@ -71,7 +71,7 @@ def test_rows_and_sums() -> None:
     ]
     assert [Row.from_json(r.to_json()) for r in rows] == rows
     assert rows[2].hmm_tests == NOT_RUN
-    data = Result(1, 10.0, rows).to_json()
+    data = Result(1, 10.0, {}, rows).to_json()
     assert data["verdict"] == "pass"
     assert (data["summary"]["hmm_tests_killed"], data["summary"]["hmm_tests_alive"]) == (1, 1)
     assert data["summary"]["recipes_of_10_or_less"] == 1

@@ -125,7 +125,7 @@ def test_a_point_that_is_passed_seldom_waits_each_time() -> None:
             assert int(us) >= 3000
 
 
-@pytest.mark.parametrize("what", ["random", "pairs"])
+@pytest.mark.parametrize("what", ["delay-random", "delay-pairs"])
 def test_no_point_stands_still_for_longer_than_a_program_may(what: str) -> None:
     """A MADV_PAGEOUT passed exclusive_before_revoke 2000 times (kernel latest, seed 609)."""
     schedule = SCHEDULES[what](IDLE)

@@ -94,8 +94,27 @@ def test_programs_for_the_emulator() -> None:
 
 def test_alone_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """`--only simt` needs no machine, and the report says what it was measured on."""
-    monkeypatch.setattr(simt_bench, "simt", lambda ui, qemu: {"simt_vectors": "plain"})
+    monkeypatch.setattr(simt_bench, "simt", lambda *_, **__: {"simt_vectors": "plain"})
     report = bench.everything(None, [bench.Part.simt], None, Ui(quiet=True))
     assert report["simt_vectors"] == "plain"
     assert report["host_cpus"] >= 1
     assert "kernel" not in report
+
+
+def test_kernels_that_were_measured_survive_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, kernels = simt_bench.ours, []
+
+    def ours(folder: Path, kernel: simt_bench.Kernel, *more: int, **how: int) -> simt_bench.Run:
+        kernels.append(kernel.name)
+        if kernel.name == NAMES[1]:
+            raise KeyboardInterrupt
+        return real(folder, kernel, *more, **how)
+
+    monkeypatch.setattr(simt_bench, "ours", ours)
+    figures: dict[str, Any] = {}
+    with pytest.raises(KeyboardInterrupt):
+        simt_bench.simt(Ui(quiet=True), None, rounds=1, share=0.02, figures=figures)
+    assert figures[f"simt_{NAMES[0]}_per_s"] > 0
+    assert f"simt_{NAMES[1]}_per_s" not in figures

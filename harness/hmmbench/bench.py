@@ -87,9 +87,14 @@ MEASUREMENTS = (
 )  # fmt: skip
 
 
-def drivers(spec: MachineSpec, snapshots: Snapshots, ui: Ui) -> dict[str, float]:
-    """Every measurement in the guest. Figures are named NAME_us, NAME_test_hmm_us, NAME_ratio."""
-    figures: dict[str, float] = {}
+def drivers(
+    spec: MachineSpec, snapshots: Snapshots, ui: Ui, figures: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Every measurement in the guest. Figures are named NAME_us, NAME_test_hmm_us, NAME_ratio.
+
+    figures -- filled and returned, so that what was measured survives an interrupt
+    """
+    figures = {} if figures is None else figures
     with ui.stage("drivers") as stage, snapshots.open(_with_test_hmm(spec)) as vm:
         if vm.agent.execute("test -c /dev/hmm_dmirror0").status != 0:
             raise EnvironmentFailure(
@@ -271,19 +276,24 @@ class Subject:
 
 
 def everything(
-    subject: Subject | None, parts: Collection[Part], qemu_riscv64: Path | None, ui: Ui
-) -> dict[str, Any]:
+    subject: Subject | None, parts: Collection[Part], qemu_riscv64: Path | None, ui: Ui,
+    report: dict[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """The figures of these parts, flat, and what they were measured on.
 
     subject      -- None only if `parts` is simt alone
     qemu_riscv64 -- what simt compares with, if there is one
+    report       -- filled and returned: who gives it has what was measured before an interrupt;
+                    its "missing" are the parts that were not, or not to their end
     """
-    report: dict[str, Any] = {
+    report = {} if report is None else report
+    report |= {
         "hmmbench": __version__,
         "host_cpus": os.cpu_count(),
         "host_machine": platform.machine(),
         # Read the figures with it: on a busy host absolute times are too long.
         "host_load": round(os.getloadavg()[0], 2),
+        "missing": [part.value for part in Part if part in parts],
     }
     begun, stolen = time.monotonic(), host.stolen_s()
     if subject is not None:
@@ -292,27 +302,31 @@ def everything(
             "qemu": subject.artifacts.versions.get("qemu", ""),
             "accel": subject.accel.name,
         }
-        report |= _of_machine(subject, parts, ui)
-    if Part.simt in parts:
-        report |= simt_bench.simt(ui, qemu_riscv64)
-    # Likewise, where the host is itself a virtual machine with neighbours.
-    whole = (time.monotonic() - begun) * (os.cpu_count() or 1)
-    report["host_stolen"] = round((host.stolen_s() - stolen) / whole, 3)
+    measure = _measurements(subject, qemu_riscv64, ui, report)
+    for name in list(report["missing"]):
+        report |= measure[Part(name)]()
+        report["missing"].remove(name)
+        # Likewise, where the host is itself a virtual machine with neighbours.
+        whole = (time.monotonic() - begun) * (os.cpu_count() or 1)
+        report["host_stolen"] = round((host.stolen_s() - stolen) / whole, 3)
     return report
 
 
-def _of_machine(subject: Subject, parts: Collection[Part], ui: Ui) -> dict[str, Any]:
+def _measurements(
+    subject: Subject | None, qemu_riscv64: Path | None, ui: Ui, report: dict[str, Any]
+) -> dict[Part, Callable[[], dict[str, Any]]]:
+    """How each part is measured; those of many measurements fill the report with each."""
+    measure: dict[Part, Callable[[], dict[str, Any]]] = {
+        Part.simt: lambda: simt_bench.simt(ui, qemu_riscv64, figures=report)
+    }
+    if subject is None:
+        return measure
     snapshots, spec = Snapshots(), subject.spec
-    measure: dict[Part, Callable[[], dict[str, float]]] = {
-        Part.drivers: lambda: drivers(spec, snapshots, ui),
+    return measure | {
+        Part.drivers: lambda: drivers(spec, snapshots, ui, report),
         Part.boot: lambda: boot(spec, ui),
         Part.restore: lambda: restore(spec, snapshots, ui),
         Part.operations: lambda: operations(spec, snapshots, ui),
         Part.audit: lambda: audit(spec, snapshots, ui),
         Part.rebuild: lambda: rebuild(subject.request, ui),
     }
-    figures: dict[str, Any] = {}
-    for part, take in measure.items():
-        if part in parts:
-            figures |= take()
-    return figures

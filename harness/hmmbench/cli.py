@@ -22,7 +22,7 @@ from hmmbench.interrupt import interruptible
 
 COMMANDS = (
     "run", "test", "build", "boot", "replay", "mutants", "selftests", "conformance", "workload",
-    "bench", "doctor",
+    "bench", "exact", "sum", "doctor",
 )  # fmt: skip
 
 HELP = """Property-test HMM mirroring and migration on an emulated GPU, in real VMs.

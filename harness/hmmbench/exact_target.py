@@ -65,10 +65,10 @@ class ExactTarget(VmTarget):
         opener: Callable[[], Machine],
         lost: Callable[[Machine, str], None] = lambda vm, summary: None,
         leaving: Callable[[Machine], None] = lambda vm: None,
+        explain: Callable[[str], str] = lambda text: text,
         points: tuple[int, ...] = (),
         take: bool = False,
         memory: bool = False,
-        explain: Callable[[str], str] = lambda text: text,
     ) -> None:
         super().__init__(opener, lost, leaving, explain)
         self._points_set = points
@@ -178,7 +178,7 @@ class ExactTarget(VmTarget):
         """Execute again, standing at each of these instructions (rising, of this example).
 
         Fewer than asked for if the example ends before.  The machine is of no use for another
-        example afterwards: renew() is due, or the next stop_at() does it.
+        example afterwards: renew() is due.
         """
         vm = self.vm
         # It is ended without being asked anything.

@@ -6,14 +6,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hmmbench import host
+from hmmbench import host, symbols
+from hmmbench.exact_schedule import Points
+from hmmbench.exact_target import ExactTarget
 from hmmbench.target import Totals, VmTarget
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
+
+if TYPE_CHECKING:
+    from hmmbench.build import Artifacts
+
+#: Of an exact machine: a CPU more costs it nothing, and one that is held holds up less.
+EXACT_CPUS = 4
 
 #: A machine is only worth its start (a third of a second) for some examples.
 EXAMPLES_EACH = 20
@@ -56,6 +66,53 @@ def fleet(
             )
             for _ in range(number)
         ]
+
+
+@contextmanager
+def exact_fleet(
+    artifacts: Artifacts, spec: MachineSpec, number: int, out: Path, say: Callable[[str], None],
+    leaving: Callable[[Machine], None] = lambda vm: None, snapshots: Snapshots | None = None,
+    explain: Callable[[str], str] = lambda text: text,
+) -> Iterator[tuple[list[ExactTarget], Points]]:  # fmt: skip
+    """As fleet(), with exact machines; and the points where their schedules may hold CPUs."""
+    spec = replace(spec, exact=True, accel="tcg", cpus=EXACT_CPUS)
+    points = exact_points(artifacts, spec, snapshots)
+    losses = itertools.count(1)
+
+    def lost(vm: Machine, summary: str) -> None:
+        folder = out / f"machine-lost-{next(losses)}"
+        say(f"{summary}; going on in a fresh machine (evidence: {folder})")
+        vm.keep(folder)
+
+    with ExitStack() as stack:
+        targets = [
+            stack.enter_context(
+                ExactTarget(
+                    stack.enter_context(Opener(spec, snapshots, say)), lost, leaving, explain,
+                    points=points.all,
+                )
+            )
+            for _ in range(number)
+        ]  # fmt: skip
+        yield targets, points
+
+
+def exact_points(
+    artifacts: Artifacts, spec: MachineSpec, snapshots: Snapshots | None = None
+) -> Points:
+    """The functions that HMM drivers call, then those of the modules under test and their calls.
+
+    None where the kernel's symbols are not known.
+    """
+    if artifacts.system_map is None:
+        return Points()
+    found = symbols.points(artifacts, (snapshots or Snapshots()).sections(spec))
+    kernel = {symbol.name: symbol.address for symbol in found.kernel}
+    own = [symbol.address for symbol in found.functions]
+    # A call is a point where it returns to; where it begins is the function's own point.
+    near = [c.returns for c in found.calls if c.returns is not None and c.callee in kernel]
+    rest = [c.returns for c in found.calls if c.returns is not None and c.callee not in kernel]
+    return Points((*near, *kernel.values()), (*own, *rest))
 
 
 def totals(targets: Sequence[VmTarget]) -> Totals:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hmmbench import selftests
-from hmmbench.build import BuildRequest, ensure, hmm_tests
+from hmmbench import depends, selftests
+from hmmbench.build import BuildRequest, cache, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.errors import HmmbenchError
 from hmmbench.mutants import Mutant
@@ -60,6 +60,8 @@ class Row:
     rate      -- failures an execution of the recipe (0: not seen again)
     declared  -- its patch carries a proof that it is equivalent
     hmm_tests -- whether the kernel's own tests kill it: killed, alive, error or not run
+    patch     -- hash of its patch, and `kernel` what it ran in (depends.py): a row is as old as
+                 these
     """
 
     name: str
@@ -75,6 +77,8 @@ class Row:
     rate: float = 0.0
     recipe: str = ""
     hmm_tests: str = NOT_RUN
+    patch: str = ""
+    kernel: dict[str, str] = field(default_factory=dict)
 
     @property
     def wrong(self) -> bool:
@@ -99,6 +103,8 @@ class Result:
 
     seed: int
     limit_s: float
+    #: depends.of(); the kernels are added from the rows
+    depends: dict[str, Any] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     controls: list[Row] = field(default_factory=list)
 
@@ -108,6 +114,11 @@ class Result:
     @property
     def false_alarm(self) -> bool:
         return any(r.status == KILLED for r in self.controls)
+
+    def depending(self) -> dict[str, Any]:
+        """What the rows depend on together."""
+        kernels = {n: k for r in [*self.rows, *self.controls] for n, k in r.kernel.items()}
+        return self.depends | {"kernel": kernels}
 
     @property
     def verdict(self) -> str:
@@ -148,7 +159,10 @@ def run_one(
     mutant: Mutant, ui: Ui, out: Path, *, seed: int, limit_s: float, shrink_s: float
 ) -> Row:
     """Build, run and judge one mutant.  An environment that fails becomes the row's error."""
-    row = Row(mutant.name, mutant.bug_class, declared=bool(mutant.proof))
+    row = Row(
+        mutant.name, mutant.bug_class, declared=bool(mutant.proof),
+        patch=cache.file_digest(mutant.path),
+    )  # fmt: skip
     seconds = min(limit_s, EQUIVALENT_S) if mutant.proof else limit_s
     silent = EQUIVALENT if mutant.proof else ALIVE
     shrink_s *= DEBUG_SHRINK if mutant.debug else 1
@@ -201,6 +215,7 @@ def _fill(
     folder = out / row.name
     try:
         artifacts = ensure(request, Ui(quiet=True))
+        row.kernel = depends.kernel(replace(request, kernel_patches=()), artifacts)
         spec, _ = best_spec(artifacts)
         if coherent:
             spec = spec.with_gpu(coherent=True)

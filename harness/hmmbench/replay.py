@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from hmmbench import exact_schedule
 from hmmbench.guest.protocol import Program
 from hmmbench.model.admit import normalise
 from hmmbench.oracle.violation import Violation
@@ -57,6 +58,25 @@ def replay(
             if stop_at_first:
                 break
         note(n + 1, total)
+    return out
+
+
+def other_schedules(
+    target: Target, recipe: Recipe, seeds: int,
+    note: Callable[[int, int], None] = lambda done, total: None,
+) -> Replayed:  # fmt: skip
+    """Execute an exact machine's recipe with other chances of the same schedule until it fails."""
+    program = sound(recipe.program)
+    out = Replayed()
+    for seed in range(1, seeds + 1):
+        schedule = exact_schedule.reseeded(recipe.environment.schedule, seed)
+        outcome = judge(target.execute(program, replace(recipe.environment, schedule=schedule)))
+        out.executions += 1
+        if outcome.failed:
+            out.failures += 1
+            out.violations += outcome.violations
+            break
+        note(seed, seeds)
     return out
 
 

@@ -59,9 +59,11 @@ class Report:
     options: list[str] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    #: see depends.py
+    depends: dict[str, Any] = field(default_factory=dict)
 
     def write_json(self, path: Path) -> None:
-        write_json(path, asdict(self))
+        write_result(path, "run", asdict(self), self.depends)
 
     def write_junit(self, path: Path) -> None:
         """One test case for the run; each violation is a failure of it."""
@@ -169,9 +171,17 @@ def _one_line(text: str) -> str:
 
 
 def write_json(path: Path | None, data: Any) -> None:
-    """What `--json FILE` of every command writes, if it was given.  Raises UsageError."""
+    """What `--json FILE` writes, if it was given.  Raises UsageError."""
     if path is not None:
         _write(path, json.dumps(data, indent=1) + "\n")
+
+
+def write_result(
+    path: Path | None, command: str, data: dict[str, Any], depends: dict[str, Any]
+) -> None:
+    """The same of a command that tests or measures: with what the result depends on (depends.py),
+    so that `hmmbench sum` can add it to others."""
+    write_json(path, {"command": command, **data, "depends": depends})
 
 
 def _write(path: Path, text: str) -> None:

@@ -30,13 +30,14 @@ from hypothesis import strategies as st
 from hmmbench import exact_schedule, interrupt
 from hmmbench.coverage import Coverage
 from hmmbench.evidence import Portrait, portrait
+from hmmbench.exact_shrink import ExactShrinker, Fresh, plain, shorter_chain
 from hmmbench.guest.protocol import POLICY_MIGRATE, OpKind, Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Link, Recipe
 from hmmbench.schedule import FAVOURITES, SCHEDULES
 from hmmbench.shrink import SMALL, Shrinker, Shrunk
-from hmmbench.target import Execution, Target, judge
+from hmmbench.target import Execution, Target, judge, run
 
 #: Examples of each profile.
 PROFILES = {"quick": 300, "default": 3000, "long": 30000}
@@ -189,6 +190,8 @@ class Campaign:
     exact       -- the targets are exact machines: where their schedules may hold CPUs
     kind        -- of those schedules: a name of exact_schedule.KINDS
     first       -- number of the first example
+    cpus        -- of exact machines, for recipes
+    tally       -- that of a campaign before, which this one goes on with
     """
 
     def __init__(
@@ -200,7 +203,7 @@ class Campaign:
         examples: int = PROFILES["quick"],
         kernel: str = "",
         delays: Sequence[str] = (),
-        schedule: str = "random",
+        schedule: str = "delay-random",
         injections: Sequence[str] = INJECTIONS,
         note: Callable[[Tally, str], None] = lambda tally, text: None,
         shrink_s: float = 150.0,
@@ -210,6 +213,8 @@ class Campaign:
         exact: exact_schedule.Points | None = None,
         kind: str = "mixed",
         first: int = 0,
+        cpus: int = 0,
+        tally: Tally | None = None,
     ) -> None:
         self.targets = tuple(targets) if isinstance(targets, Sequence) else (targets,)
         self.out = out
@@ -227,7 +232,8 @@ class Campaign:
         self.exact = exact
         self.kind = kind
         self.first = first
-        self.tally = Tally()
+        self.cpus = cpus
+        self.tally = Tally() if tally is None else tally
         self._started = 0
         self._begun = time.monotonic()
         self._looks_since = 0.0
@@ -260,7 +266,7 @@ class Campaign:
                 for target in self.targets:
                     target.renew()
                 raise
-        self.tally.run_s = time.monotonic() - begun
+        self.tally.run_s += time.monotonic() - begun
         return self.tally
 
     def _all(self) -> None:
@@ -278,15 +284,15 @@ class Campaign:
             for number, running in enumerate(self._running):
                 if running is None:
                     give(number)
-            number = self._answered()
-            if number is None:
+            answered = self._answered()
+            if answered is None:
                 break
-            done = self._take(number)
+            done = self._take(answered)
             if done is not None and done.answer.result().tainted:
                 # Judged first: what follows would replace the machine, and its evidence.
                 self._finish(done)
             else:
-                give(number)
+                give(answered)
                 self._finish(done)
 
     def _going(self) -> bool:
@@ -311,9 +317,9 @@ class Campaign:
         # In batches, because Hypothesis can only be left between two of them: an exception would
         # make it run the example again.
         for number in count():
+            if self._started >= self.examples:
+                return
             for data in self._batch(number):
-                if self._started >= self.examples:
-                    return
                 index = self.first + self._started
                 self._started += 1
                 p = program(data, self.seed)
@@ -362,10 +368,10 @@ class Campaign:
         target = self.targets[number]
         before = self._before[number]
         chain: tuple[Link, ...] = ()
-        if self.exact is not None and before is not None and not example.first:
-            # A machine that something was wrong with is replaced, so the chain begins anew.
-            if not before.answer.result().tainted:
-                chain = (*before.chain, Link(before.program, before.env))
+        # A machine that something was wrong with is replaced: the chain begins anew.
+        going_on = before is not None and not (example.first or before.answer.result().tainted)
+        if self.exact is not None and before is not None and going_on:
+            chain = (*before.chain, Link(before.program, before.env))
 
         def work() -> Execution:
             if self.exact is not None and not chain:
@@ -419,6 +425,9 @@ class Campaign:
         if outcome.failed:
             self._stop()
             self._found(example, outcome.violations)
+            if self.exact is not None:
+                # Their machines have run something else since.
+                self._before = [None] * len(self.targets)
 
     def _record(self, env: Environment) -> None:
         """What the report shows besides the sums."""
@@ -441,8 +450,9 @@ class Campaign:
         path = folder / "recipe.json"
         original = folder / "original.json"
         recipe = Recipe(
-            p, env, first.oracle, first.message, self.kernel, self.seed, index, repeat=200,
-            coherent=self.coherent,
+            p, env, first.oracle, first.message, self.kernel, self.seed, index,
+            repeat=200 if self.exact is None else 1, coherent=self.coherent, cpus=self.cpus,
+            chain=example.chain,
         )  # fmt: skip
         # Before anything else: what follows may be interrupted.
         recipe.write(path)
@@ -457,8 +467,12 @@ class Campaign:
         finding = Finding(first, path, folder, len(p.ops), 0.0)
         self.tally.findings.append(finding)
         self.note(self.tally, f"violation in example {index}: {first.message}")
-        small = self._shrink(target, p, env, first)
-        if not small.rate and example.before is not None:
+        chain: tuple[Link, ...] = ()
+        if self.exact is not None:
+            small, chain = self._shrink_exact(target, example, first)
+        else:
+            small = self._shrink(target, p, env, first)
+        if self.exact is None and not small.rate and example.before is not None:
             # Some mistakes show when the next program starts (an ASID that is used again), or
             # when the driver is unbound after it.
             self.note(self.tally, "not seen again: the example before is tried")
@@ -470,8 +484,8 @@ class Campaign:
         if small.rate:
             Recipe(
                 small.program, small.environment, small.violation.oracle,
-                small.violation.message, self.kernel, self.seed, index, repeats(small.rate),
-                self.coherent,
+                small.violation.message, self.kernel, self.seed, index,
+                repeats(small.rate) if self.exact is None else 1, self.coherent, self.cpus, chain,
             ).write(path)  # fmt: skip
             finding.violation = small.violation
             finding.operations = len(small.program.ops)
@@ -479,9 +493,38 @@ class Campaign:
         if small.rate:
             self.note(self.tally, "one more look at the failure")
             finding.portrait = portrait(
-                target, small.program, small.environment, small.violation,
+                target if self.exact is None else Fresh(target, chain),
+                small.program, small.environment, small.violation,
                 min(LOOKS, repeats(small.rate)),
             )  # fmt: skip
+
+    def _shrink_exact(
+        self, target: Target, example: _Running, first: Violation
+    ) -> tuple[Shrunk, tuple[Link, ...]]:
+        """Alone if it fails alone, else with what ran before it in its machine."""
+        deadline = time.monotonic() + self.shrink_s
+        p = plain(example.program)
+
+        def small(chain: tuple[Link, ...], violation: Violation) -> Shrunk:
+            return ExactShrinker(
+                Fresh(target, chain), p, example.env, violation,
+                max(0.0, deadline - time.monotonic()),
+                lambda text: self.note(self.tally, f"shrinking: {text}"),
+            ).run()  # fmt: skip
+
+        found = small((), first)
+        if found.rate or not example.chain:
+            return found, ()
+        self.note(self.tally, "not seen alone: with the examples before it")
+        chain = tuple(Link(plain(link.program), link.environment) for link in example.chain)
+        outcome = run(Fresh(target, chain), p, example.env)
+        if not any(v.oracle == first.oracle for v in outcome.violations):
+            return found, ()
+        half = time.monotonic() + (deadline - time.monotonic()) / 2
+        chain = shorter_chain(
+            target, chain, p, example.env, first.oracle, lambda: time.monotonic() > half
+        )
+        return small(chain, replace(first, op=-1)), chain
 
     def _shrink(self, target: Target, p: Program, env: Environment, first: Violation) -> Shrunk:
         return Shrinker(

@@ -301,7 +301,7 @@ class Pairs(Schedule):
 
 
 SCHEDULES: dict[str, Callable[[Sequence[str]], Schedule]] = {
-    "random": Random,
-    "pct": Pct,
-    "pairs": Pairs,
+    "delay-random": Random,
+    "delay-pct": Pct,
+    "delay-pairs": Pairs,
 }

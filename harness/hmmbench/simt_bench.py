@@ -135,17 +135,21 @@ def _output(argv: list[str]) -> str:
     return done.stdout
 
 
-def simt(ui: Ui, qemu: Path | None, rounds: int = 5, share: float = 1.0) -> dict[str, Any]:
+def simt(
+    ui: Ui, qemu: Path | None, rounds: int = 5, share: float = 1.0,
+    figures: dict[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """All figures, flat. simt_KERNEL_per_s: ours, a second of CPU time of one thread;
     simt_KERNEL_qemu_per_s and simt_KERNEL_ratio: qemu-riscv64's, and ours over it;
     simt_KERNEL_two_sms: throughput (wall time) of two SMs over one, where there are two CPUs, and
     simt_KERNEL_two_sms_cpu: what it would be on a host with nothing else to do, by the CPU time
     that both took (two less what they cost each other; waiting does not show in it).
 
-    rounds -- measurements of each kind
-    share  -- of the usual work of each measurement
+    rounds  -- measurements of each kind
+    share   -- of the usual work of each measurement
+    figures -- filled and returned, so that what was measured survives an interrupt
     """
-    figures: dict[str, Any] = {}
+    figures = {} if figures is None else figures
     with ui.stage("simt: compiling"):
         folder = programs()
     with ui.stage("simt") as stage:

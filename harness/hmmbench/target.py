@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from hmmbench.coverage import Coverage
 from hmmbench.errors import HmmbenchError
@@ -207,7 +207,7 @@ class VmTarget:
         self._audited = mirror.Audit()
         self.totals = Totals()
 
-    def __enter__(self) -> VmTarget:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

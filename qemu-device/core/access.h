@@ -78,6 +78,7 @@ static inline HgTlbEnt *hg_warp_entry(HgEngine *e, unsigned asid, uint64_t va, b
             if (audit == HG_AUDIT_ACCESS) {     /* all lanes' notes are one */
                 hg_audit_note(e, &s[i], access, false);
             }
+            hg_point_held(e, vpn);
             return &s[i];
         }
     }

@@ -32,10 +32,12 @@
  *    it again, under the page-table lock but unannounced.  A huge entry is
  *    meanwhile "PSE without PRESENT" with its frame inverted, and is accepted
  *    as what it was.  A small one is 0 meanwhile.  So an entry that is empty
- *    is read again until it is not, for at most HG_AUDIT_WAIT_NS of virtual
+ *    is read again until it is not, for at most audit_wait_ns of virtual
  *    time; the engine has still not passed its safe point, so all of the above
- *    holds meanwhile.  If the wait must be broken off (the host wants the
- *    engines parked, and its thread may be the one that lets CPUs run), there
+ *    holds meanwhile.  In deterministic mode the engine stands while it waits, and
+ *    CPUs run.  A host that may hold one of them up then counts the time in which
+ *    it held none (fair_now()).  If the wait must be broken off (the host wants
+ *    the engines parked, and its thread may be the one that lets CPUs run), there
  *    is no verdict: that is counted as undecided.
  * A page table may go away as a whole only after MMU_NOTIFY_RELEASE, which the
  * driver answers by taking the CPU root out of the device and invalidating.
@@ -310,19 +312,29 @@ void hg_audit_note(HgEngine *e, const HgTlbEnt *t, unsigned access, bool fill)
     e->note[e->nnote++] = (HgAuditNote) { t->vpn, t->pte, t->addr, t->asid, access };
 }
 
+static uint64_t fair_now(HgDev *d)
+{
+    return d->ops.fair_now ? d->ops.fair_now(d->host) : hg_now(d);
+}
+
+/* Let CPUs run before the next look: a host's thread sleeps, a stepped engine stands. */
+static void look_later(HgEngine *e, unsigned turn)
+{
+    if (e->co) {
+        unsigned more = turn < HG_AUDIT_LOOKS ? turn : HG_AUDIT_LOOKS;
+        hg_wait_until(e, HG_AT_AUDIT_WAIT, hg_now(e->d) + ((uint64_t)HG_AUDIT_LOOK_NS << more));
+    } else {
+        struct timespec ts = { .tv_nsec = 100000 };
+        nanosleep(&ts, NULL);
+    }
+}
+
 /* The entry is empty: see the comment on top.  False: no verdict. */
-static bool wait_filled(HgEngine *e, uint64_t root, uint64_t va, Cpu *c)
+static bool wait_until_filled(HgEngine *e, uint64_t root, uint64_t va, Cpu *c)
 {
     HgDev *d = e->d;
-    uint64_t limit = d->cfg.audit_wait_ns, begun = hg_now(d);
+    uint64_t limit = d->cfg.audit_wait_ns, begun = fair_now(d);
 
-    if (!limit) {
-        return true;            /* a host whose CPUs do no such thing */
-    }
-    if (d->cfg.deterministic ||
-        atomic_load_explicit(&d->waits_lost, memory_order_relaxed) >= HG_AUDIT_WAITS) {
-        return false;           /* CPUs stand still while we look; or enough has been waited */
-    }
     for (unsigned turn = 0; ; turn++) {
         if (!cpu_walk(d, root, va, c)) {
             return false;
@@ -330,19 +342,44 @@ static bool wait_filled(HgEngine *e, uint64_t root, uint64_t va, Cpu *c)
         if (c->kind != CPU_NONE) {
             return true;
         }
-        if (turn < 200) {
+        if (!e->co && turn < 200) {
             continue;
         }
         if (hg_wanted_parked(d)) {
             return false;
         }
-        if (hg_now(d) - begun >= limit) {
+        if (fair_now(d) - begun >= limit) {
             atomic_fetch_add_explicit(&d->waits_lost, 1, memory_order_relaxed);
             return true;
         }
-        struct timespec ts = { .tv_nsec = 100000 };
-        nanosleep(&ts, NULL);
+        look_later(e, turn);
     }
+}
+
+static bool wait_filled(HgEngine *e, uint64_t root, uint64_t va, Cpu *c)
+{
+    HgDev *d = e->d;
+
+    if (!d->cfg.audit_wait_ns) {
+        return true;            /* a host whose CPUs do no such thing */
+    }
+    if (atomic_load_explicit(&d->waits_lost, memory_order_relaxed) >= HG_AUDIT_WAITS) {
+        return false;           /* enough has been waited */
+    }
+    e->audit_waits = true;
+    bool sure = wait_until_filled(e, root, va, c);
+    e->audit_waits = false;
+    return sure;
+}
+
+bool hg_audit_waits(HgDev *d)
+{
+    for (unsigned i = 0; d->cfg.deterministic && i < d->neng; i++) {
+        if (d->eng[i].audit_waits) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void check_note(HgEngine *e, const HgAuditNote *n, uint64_t pc, unsigned warp)
@@ -390,9 +427,13 @@ static void check_note(HgEngine *e, const HgAuditNote *n, uint64_t pc, unsigned 
 void hg_audit_check(HgEngine *e, uint64_t pc, unsigned warp)
 {
     for (unsigned i = 0; i < e->nnote; i++) {
+        if (i) {
+            hg_point(e, HG_AT_DATA);
+        }
         check_note(e, &e->note[i], pc, warp);
     }
     e->nnote = 0;
+    hg_point(e, HG_AT_AUDITED);
 }
 
 bool hg_audit_root_ok(uint64_t root)

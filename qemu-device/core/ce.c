@@ -52,6 +52,16 @@ static bool eligible(const HgEngine *e, const HgCtx *c)
            !c->copy.busy && c->priv == (e->num == 0);
 }
 
+bool hg_ce_has_work(HgEngine *e)
+{
+    for (unsigned i = 0; i < HG_NUM_CTXS; i++) {
+        if (eligible(e, &e->d->ctx[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 HgCtx *hg_ce_pick(HgEngine *e)
 {
     for (unsigned i = 1; i <= HG_NUM_CTXS; i++) {
@@ -196,6 +206,7 @@ static Piece one_piece(HgEngine *e, HgCtx *c)
     if (k->nfault) {
         return PIECE_STALL;
     }
+    hg_point(e, HG_AT_HELD);
     if (fill) {
         for (uint32_t i = 0; i < n; i += 8) {
             memcpy(e->bounce + i, &s->src, n - i < 8 ? n - i : 8);
@@ -234,7 +245,7 @@ static Piece one_piece(HgEngine *e, HgCtx *c)
     return PIECE_OK;
 }
 
-uint32_t hg_ce_slice(HgEngine *e, HgCtx *c, uint32_t budget)
+void hg_ce_slice(HgEngine *e, HgCtx *c, uint32_t budget)
 {
     HgDev *d = e->d;
     HgCopy *k = &c->copy;
@@ -267,8 +278,10 @@ uint32_t hg_ce_slice(HgEngine *e, HgCtx *c, uint32_t budget)
                 continue;
             }
             p = one_piece(e, c);
+            hg_point(e, HG_AT_DATA);
             hg_audit_point(e, 0, 0);
             left--;
+            hg_point(e, HG_AT_SAFE);
             if (p != PIECE_STALL && k->replayed) {
                 hg_lock(d);
                 k->replayed = false;
@@ -293,5 +306,4 @@ uint32_t hg_ce_slice(HgEngine *e, HgCtx *c, uint32_t budget)
     if (c->rs == HG_RS_REPORT && hg_ring_ready(d, c, hg_now(d)) && hg_may_run(d)) {
         hg_ring_run(e, c);
     }
-    return budget - left ? budget - left : 1;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Life cycle, engine threads, deterministic stepping, the front end and its
- * timers, interrupts.
+ * Life cycle, engine threads, the front end and its timers, interrupts.
+ * (Deterministic stepping: step.c.)
  */
 #include "hg_internal.h"
 #include "vec.h"
@@ -205,7 +205,11 @@ void hg_pause(HgDev *d)
         if (!busy) {
             return;
         }
-        pthread_cond_wait(&d->quiet, &d->lock);
+        if (d->cfg.deterministic) {
+            hg_steps_to_rest(d);
+        } else {
+            pthread_cond_wait(&d->quiet, &d->lock);
+        }
     }
 }
 
@@ -362,18 +366,16 @@ void hg_fe_slice(HgEngine *e)
 /* -- engine threads -- */
 
 /* One turn of an engine.  d->lock on entry and exit; false: nothing to do. */
-static bool engine_turn(HgEngine *e, uint32_t budget, uint32_t *used)
+bool hg_engine_turn(HgEngine *e)
 {
     HgDev *d = e->d;
     HgCtx *c;
 
-    *used = 0;
     if (e->kind == HG_ENG_FE) {
         if (!hg_fe_work(d, hg_now(d))) {
             return false;
         }
         hg_fe_slice(e);
-        *used = 1;
         return true;
     }
     if (!hg_may_run(d)) {
@@ -384,14 +386,14 @@ static bool engine_turn(HgEngine *e, uint32_t budget, uint32_t *used)
         if (!c) {
             return false;
         }
-        *used = hg_sm_slice(e, c, budget);
+        hg_sm_slice(e, c, HG_SM_SLICE);
         return true;
     }
     c = hg_ce_pick(e);
     if (!c) {
         return false;
     }
-    *used = hg_ce_slice(e, c, budget);
+    hg_ce_slice(e, c, HG_CE_SLICE);
     return true;
 }
 
@@ -405,8 +407,7 @@ static void *engine_main(void *opaque)
     }
     hg_lock(d);
     while (!d->exiting) {
-        uint32_t used;
-        if (engine_turn(e, e->kind == HG_ENG_SM ? HG_SM_SLICE : HG_CE_SLICE, &used)) {
+        if (hg_engine_turn(e)) {
             /* let a waiting MMIO handler have the lock, and make put-off host calls */
             hg_unlock(d);
             hg_lock(d);
@@ -445,44 +446,6 @@ static void *engine_main(void *opaque)
     return NULL;
 }
 
-bool hg_step(HgDev *d, uint32_t budget)
-{
-    bool more;
-    uint64_t done = 0;
-
-    if (!d->cfg.deterministic) {
-        return false;
-    }
-    hg_lock(d);
-    /* whole rounds, so that where a call ends is not part of the state */
-    do {
-        bool any = false;
-        /* front end first, then copy engines, then SMs: the order is arbitrary but fixed */
-        for (unsigned i = d->neng; i-- > 0; ) {
-            HgEngine *e = &d->eng[i];
-            uint32_t used;
-            if (engine_turn(e, e->kind == HG_ENG_SM ? HG_WARP_CHUNK : 4, &used)) {
-                any = true;
-                done += used ? used : 1;
-            }
-        }
-        if (!any) {
-            break;
-        }
-    } while (done < budget);
-    more = d->started && hg_next_deadline(d, hg_now(d)) != UINT64_MAX;
-    for (unsigned i = 0; !more && hg_may_run(d) && i < HG_NUM_CTXS; i++) {
-        HgCtx *c = &d->ctx[i];
-        for (unsigned s = 0; !more && s < d->nsm; s++) {
-            more = hg_sm_has_work(&d->eng[s], c);
-        }
-        more |= c->enabled && c->rs == HG_RS_COPY && c->copy.state == HG_CP_RUN;
-    }
-    d->kick_out = false;        /* the return value says it */
-    hg_unlock(d);
-    return more;
-}
-
 void hg_start(HgDev *d)
 {
     hg_lock(d);
@@ -501,10 +464,20 @@ void hg_start(HgDev *d)
 
 void hg_stop(HgDev *d)
 {
-    hg_pause(d);
+    if (d->cfg.deterministic) {
+        hg_lock(d);             /* nobody steps now */
+    } else {
+        hg_pause(d);
+        d->pause--;
+    }
     d->started = false;
-    d->pause--;
     hg_unlock(d);
+}
+
+void hg_park(HgDev *d)
+{
+    hg_pause(d);
+    hg_resume(d);
 }
 
 void hg_set_bus_master(HgDev *d, bool on)
@@ -678,6 +651,9 @@ HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, 
             e->pend = hg_alloc_lines(cfg->utlb_misses * sizeof(*e->pend));
             ok &= e->pend != NULL;
         }
+        if (cfg->deterministic) {
+            ok &= hg_steps_new(e);
+        }
         if (e->kind == HG_ENG_SM) {
             e->ic = calloc(HG_IC_PAGES, sizeof(*e->ic));
             ok &= e->ic != NULL;
@@ -706,7 +682,7 @@ void hg_free(HgDev *d)
     }
     if (d->eng) {
         hg_stop(d);
-        hg_lock(d);
+        hg_pause(d);
         d->exiting = true;
         for (unsigned i = 0; i < d->neng; i++) {
             pthread_cond_broadcast(&d->eng[i].cv);
@@ -720,6 +696,7 @@ void hg_free(HgDev *d)
         }
         for (unsigned i = 0; i < d->neng; i++) {
             HgEngine *e = &d->eng[i];
+            hg_steps_free(e);
             pthread_cond_destroy(&e->cv);
             free(e->utlb.ent);
             free(e->utlb.next);

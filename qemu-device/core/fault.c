@@ -87,10 +87,10 @@ void hg_ring_valid_write(HgEngine *e, unsigned ring, uint64_t addr, uint32_t wor
     HgDev *d = e->d;
     int r;
 
-    hg_unlock(d);
+    hg_leave_lock(e);
     atomic_thread_fence(memory_order_release);
     r = hg_bus_write(e, addr + HG_FE_FLAGS * 4, &word, 4);
-    hg_lock(d);
+    hg_retake_lock(e);
     d->ring[ring].writers--;
     if (r) {
         d->cnt[HG_CNT_FAULTS_DROPPED]++;
@@ -118,7 +118,7 @@ static void emit_write(HgEngine *e, Emit *m, unsigned n, bool was_empty[2])
         order[i - 1] = order[j];
         order[j] = t;
     }
-    hg_unlock(d);
+    hg_leave_lock(e);
     for (unsigned i = 0; i < n; i++) {
         uint32_t body[8];
         hg_check_fault_slot(e, m[i].ring, m[i].addr);
@@ -130,6 +130,7 @@ static void emit_write(HgEngine *e, Emit *m, unsigned n, bool was_empty[2])
         }
     }
     atomic_thread_fence(memory_order_release);
+    hg_point(e, HG_AT_BUS);
     for (unsigned i = 0; i < n; i++) {
         Emit *x = &m[order[i]];
         if (x->w[HG_FE_FLAGS] && !x->delay &&
@@ -137,7 +138,7 @@ static void emit_write(HgEngine *e, Emit *m, unsigned n, bool was_empty[2])
             bad++;
         }
     }
-    hg_lock(d);
+    hg_retake_lock(e);
     for (unsigned i = 0; i < n; i++) {
         HgRing *r = &d->ring[m[i].ring];
         irq[m[i].ring] = true;

@@ -31,9 +31,20 @@
  * slice (the engine only touches runnable ones; the transition to stalled
  * happens under d->lock), so replay and cancel act at once.
  *
- * hg_stop, reset, load, ram_add/remove raise d->pause and wait until no engine
- * is in a slice; an engine that sees it leaves its slice completely, so no
+ * hg_stop, reset, save, load, ram_add/remove raise d->pause and wait until no
+ * engine is in a slice; an engine that sees it leaves its slice completely, so no
  * pointer of the old state survives on its stack.
+ *
+ * Deterministic stepping (step.c) keeps all of this and has no threads: each
+ * engine is a coroutine, run by the host's thread inside hg_step_engine() until
+ * its steps are used up.  It may stop at any *point* (hg_point()), which is
+ * where others may come in between as they do between any two instructions of
+ * a thread; so what is said above of an engine in a slice holds for one that
+ * stands in the middle of it, and nothing else may be relied on there.  A point
+ * is never passed with a lock held: d->lock, the leaf locks and the host's are
+ * free whenever an engine stands, and only one engine runs at a time.  Instead of
+ * waiting for engines in slices, hg_pause() runs them on to their safe points.
+ * The machine's stop is no such pause: engines stay where they are (hg_stop()).
  */
 #ifndef HG_INTERNAL_H
 #define HG_INTERNAL_H
@@ -47,6 +58,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coro.h"
 #include "hmm_gpu_core.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -67,6 +79,8 @@
 #define HG_SM_SLICE         1024        /* warp instructions */
 #define HG_WARP_CHUNK       64          /* before the next warp has its turn */
 #define HG_CE_SLICE         256         /* pieces */
+#define HG_ROUND_SM         256         /* steps an engine in a round of hg_step() */
+#define HG_ROUND_OTHER      32
 #define HG_STARVE           4096        /* see rv.c */
 #define HG_STARVE_QUANTUM   64
 #define HG_DEFAULT_SLICE_US 1000
@@ -75,6 +89,8 @@
 #define HG_FILL_NOTES       64          /* power of two */
 #define HG_INVAL_LOG        64
 #define HG_FULL_BUDGET      (1u << 22)
+#define HG_AUDIT_LOOK_NS    1000        /* deterministic mode: from one look to the next, */
+#define HG_AUDIT_LOOKS      6           /* doubled so many times */
 #define HG_AUDIT_WAITS      16          /* vain waits until the host clears the violations */
 
 /* Guest memory is shared with CPUs: always through these, never plain. */
@@ -189,6 +205,13 @@ struct HgEngine {
     bool running;               /* thread exists */
     bool in_slice;              /* d->lock */
     _Atomic uint32_t attn;      /* set and cleared under d->lock, read anywhere */
+    /* deterministic mode, else NULL; these belong to the thread that steps */
+    HgCoro *co;
+    uint32_t steps;             /* left until it yields */
+    uint64_t held;              /* 1 + page of the translation in hand, of this instruction */
+    uint8_t at;                 /* HgAt, while it stands in a slice */
+    bool audit_waits;           /* for an empty CPU entry */
+    uint64_t wake;              /* waits for this time, or 0 */
     HgInval req[HG_INVAL_REQS]; /* d->lock: invalidations posted, not served */
     unsigned nreq;
     bool req_all;
@@ -464,6 +487,7 @@ struct HgDev {
 
     bool started;
     bool exiting;
+    bool stepping;              /* an engine's coroutine runs; the stepping thread's */
     uint32_t pause;             /* host wants all engines parked */
     bool bus_master;            /* changed with all engines parked */
 
@@ -556,6 +580,64 @@ static inline void hg_cnt(HgEngine *e, unsigned n, uint64_t v)
 static inline bool hg_attn(HgEngine *e)
 {
     return atomic_load_explicit(&e->attn, memory_order_relaxed) != 0;
+}
+
+/* -- step.c: deterministic mode; in the engine's coroutine -- */
+bool hg_engine_turn(HgEngine *e);                           /* dev.c; d->lock on entry and exit */
+void hg_spend(HgEngine *e, HgAt at, uint32_t steps);
+void hg_spend_held(HgEngine *e, uint64_t vpn);
+void hg_wait_until(HgEngine *e, HgAt at, uint64_t due);     /* or until it is to be parked */
+/* -- by the host's thread -- */
+bool hg_steps_new(HgEngine *e);                             /* false: no memory */
+void hg_steps_free(HgEngine *e);                            /* d->exiting is set */
+void hg_steps_to_rest(HgDev *d);                            /* d->lock on entry and exit; d->pause */
+
+/*
+ * A point: in a slice, no lock held.  Others may come in between here, as they may
+ * anywhere if engines are threads; for threads it is nothing.
+ */
+static inline void hg_point(HgEngine *e, HgAt at)
+{
+    if (__builtin_expect(e->co != NULL, 0)) {
+        hg_spend(e, at, 1);
+    }
+}
+
+/*
+ * A translation is in hand.  Lanes one after the other in the same page are one
+ * access, however they are executed: so steps do not depend on the host's vectors.
+ */
+static inline void hg_point_held(HgEngine *e, uint64_t vpn)
+{
+    if (__builtin_expect(e->co != NULL, 0)) {
+        hg_spend_held(e, vpn);
+    }
+}
+
+/* After n instructions in a row, which hg_steps_room() has allowed. */
+static inline void hg_point_insns(HgEngine *e, uint32_t n)
+{
+    if (__builtin_expect(e->co != NULL, 0)) {
+        hg_spend(e, HG_AT_SAFE, n);
+    }
+}
+
+static inline uint32_t hg_steps_room(const HgEngine *e, uint32_t n)
+{
+    return __builtin_expect(e->co != NULL, 0) && e->steps < n ? e->steps : n;
+}
+
+/* In a slice: let d->lock go for accesses to memory, and take it again. */
+static inline void hg_leave_lock(HgEngine *e)
+{
+    hg_unlock(e->d);
+    hg_point(e, HG_AT_BUS);
+}
+
+static inline void hg_retake_lock(HgEngine *e)
+{
+    hg_point(e, HG_AT_BUS);
+    hg_lock(e->d);
 }
 
 /* -- mem.c: in a slice only -- */
@@ -683,6 +765,7 @@ static inline HgTlbEnt *hg_translate(HgEngine *e, unsigned asid, uint64_t va, un
             if (atomic_load_explicit(&e->audit, memory_order_relaxed) >= HG_AUDIT_SAMPLED) {
                 hg_audit_note(e, &s[i], access, false);
             }
+            hg_point_held(e, vpn);
             return &s[i];
         }
     }
@@ -703,7 +786,7 @@ uint32_t hg_pending_faults(HgDev *d);
 /* -- sm.c -- */
 bool hg_sm_has_work(HgEngine *e, HgCtx *c);                 /* d->lock */
 HgCtx *hg_sm_pick(HgEngine *e, uint64_t now);               /* d->lock */
-uint32_t hg_sm_slice(HgEngine *e, HgCtx *c, uint32_t budget);   /* d->lock on entry and exit */
+void hg_sm_slice(HgEngine *e, HgCtx *c, uint32_t budget);   /* d->lock on entry and exit */
 void hg_launch_start(HgDev *d, HgCtx *c);                   /* d->lock */
 void hg_launch_fail(HgDev *d, HgCtx *c, const HgResult *r); /* d->lock */
 void hg_launch_try_finish(HgDev *d, HgCtx *c);              /* d->lock */
@@ -739,8 +822,9 @@ bool hg_rvf_is_csr(unsigned csr);
 uint64_t hg_rvf_csr(HgWarp *w, unsigned l, uint32_t raw, uint64_t arg);
 
 /* -- ce.c -- */
+bool hg_ce_has_work(HgEngine *e);                           /* d->lock */
 HgCtx *hg_ce_pick(HgEngine *e);                             /* d->lock */
-uint32_t hg_ce_slice(HgEngine *e, HgCtx *c, uint32_t budget);   /* d->lock on entry and exit */
+void hg_ce_slice(HgEngine *e, HgCtx *c, uint32_t budget);   /* d->lock on entry and exit */
 bool hg_copy_check(HgDev *d, HgCtx *c, const HgSeg *s);
 void hg_copy_end(HgDev *d, HgCtx *c);                       /* d->lock; c->res is set */
 

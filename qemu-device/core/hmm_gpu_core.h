@@ -3,12 +3,14 @@
  * hmm-gpu core: the GPU, without QEMU.  This is the whole interface between
  * the GPU and whoever hosts it (QEMU's glue, the unit tests, Python by cffi).
  *
- * Host threads: MMIO, start/stop, save/load, ram_add/remove, inject and reset
- * are called by one host thread at a time (in QEMU: under the big lock).
+ * Host threads: MMIO, start/stop, save/load, ram_add/remove, inject, reset and
+ * stepping are called by one host thread at a time (in QEMU: under the big lock).
  * Engine threads belong to the core; it starts them in hg_start() and joins or
  * parks them in hg_stop().  Host callbacks may come from any engine thread or
  * from inside a host call; the core holds none of its locks across read/write/
- * atomic callbacks.
+ * atomic callbacks.  In deterministic mode there are no engine threads: engines
+ * run inside hg_step_engine() and hg_step() alone, and inside the calls that park
+ * them.  A host callback must then not step, nor call what parks engines.
  */
 #ifndef HMM_GPU_CORE_H
 #define HMM_GPU_CORE_H
@@ -76,6 +78,11 @@ typedef struct HgHostOps {
     void (*thread_exit)(void *host);
     /* deterministic mode: there is work, call hg_step() soon; may be NULL */
     void (*kick)(void *host);
+    /*
+     * Virtual nanoseconds in which no CPU was kept from running: what limits of
+     * time are counted in.  May be NULL: a host that holds up none, now() then.
+     */
+    uint64_t (*fair_now)(void *host);
 } HgHostOps;
 
 typedef struct HgConfig {
@@ -108,14 +115,68 @@ void hg_free(HgDev *d);                /* stops first */
 uint64_t hg_mmio_read(HgDev *d, uint64_t off, unsigned size);
 void hg_mmio_write(HgDev *d, uint64_t off, uint64_t val, unsigned size);
 
-/* Let engines run / bring all of them to an instruction boundary and keep them there.  Idempotent. */
+/*
+ * Let engines run / keep them from running.  Idempotent.  hg_stop() brings engine
+ * threads to an instruction boundary.  In deterministic mode it leaves engines
+ * where they stand, in the middle of an access perhaps: they go on from there
+ * after hg_start(), and what ran does not depend on when the machine was stopped.
+ *
+ * hg_park() brings them to an instruction boundary, stopped or not.  In
+ * deterministic mode that finishes accesses to memory, which is to be
+ * done before memory is saved, replaced or reset.  Save, load, reset and others
+ * begin with the same, which is too late for that.
+ */
 void hg_start(HgDev *d);
 void hg_stop(HgDev *d);
+void hg_park(HgDev *d);
 /* Bus mastering off: engines' bus accesses fail with a bus error. */
 void hg_set_bus_master(HgDev *d, bool on);
 void hg_reset(HgDev *d);               /* to power-on state; VRAM content stays */
 
-/* deterministic mode: run engines for about `budget` warp instructions or copy pieces; false = nothing to do */
+/*
+ * Deterministic mode.  Engines are numbered: SMs, copy engines, front end.  One runs
+ * in hg_step_engine() for so many steps and stops there, in the middle of what it
+ * does; CPUs and other engines may run before it goes on.  A step is a warp
+ * instruction, a copy piece, or one part of an access (HgAt): an access that hits
+ * is two or three steps, one with a walk about eight.  What an engine does does not
+ * depend on how its steps are cut, only on what others do in between.
+ */
+typedef enum {
+    HG_AT_REST,             /* not in a slice */
+    HG_AT_SAFE,             /* between two instructions, pieces or descriptors */
+    HG_AT_WALK,             /* about to walk: the TLBs have no entry */
+    HG_AT_LEVEL,            /* an entry of an upper table is read */
+    HG_AT_LEAF,             /* the leaf is read, and in no TLB yet */
+    HG_AT_HELD,             /* translation in hand, data not touched */
+    HG_AT_DATA,             /* data done, the audit has not looked */
+    HG_AT_AUDITED,          /* the audit has looked */
+    HG_AT_BUS,              /* before or after accesses for a ring: descriptors, fences, faults */
+    HG_AT_PAUSE,            /* injected pause of a walk: waits for time */
+    HG_AT_AUDIT_WAIT,       /* the CPU's entry is empty: the audit waits to look again */
+    HG_AT_COUNT
+} HgAt;
+
+unsigned hg_engines(HgDev *d);
+/* Bit i: engine i has something to do now, perhaps in the middle of a slice. */
+uint32_t hg_engines_ready(HgDev *d);
+/* Where engine i stands, and its name for people. */
+HgAt hg_engine_at(HgDev *d, unsigned i);
+const char *hg_at_name(unsigned at);
+/*
+ * Run engine i for at most about `steps` steps; how many it took.  Fewer: it has
+ * nothing to do now.  0: it had nothing to do, or waits for time.
+ */
+uint32_t hg_step_engine(HgDev *d, unsigned i, uint32_t steps);
+/*
+ * When (virtual nanoseconds) hg_engines_ready() will say more than now although
+ * nothing happens but time: timers, delays, polls, pauses.  UINT64_MAX: never.
+ * A time that has come means that it says so already.
+ */
+uint64_t hg_deadline(HgDev *d);
+/*
+ * Rounds over all engines, in a fixed order, of together about `budget` steps;
+ * false: nothing to do, now and later.
+ */
 bool hg_step(HgDev *d, uint32_t budget);
 
 /*
@@ -220,6 +281,11 @@ enum { HG_AUDIT_OFF, HG_AUDIT_FILL, HG_AUDIT_SAMPLED, HG_AUDIT_ACCESS };
 int hg_audit_set(HgDev *d, const char *mode);
 const char *hg_audit_name(unsigned mode);
 unsigned hg_audit_mode(HgDev *d);
+/*
+ * Deterministic mode: an engine waits for an empty entry of the CPU.  A host that
+ * holds up CPUs lets all of them run while this is so.
+ */
+bool hg_audit_waits(HgDev *d);
 /*
  * Every valid GPU entry of every enabled address space against the CPU's
  * table, and every device-private entry of the CPU against VRAM.  Only when

@@ -287,17 +287,21 @@ static bool read_entry(HgEngine *e, bool vram, uint64_t addr, uint64_t *pte)
  * An injected pause of a walk, between two of its reads: it has found a table
  * and has not looked into it.  The engine is in its slice, so no invalidation
  * can complete meanwhile, which is what keeps a driver's tables alive.  Broken
- * off if the engines are to be parked; nothing where time stands still.
+ * off if the engines are to be parked.
  */
 static void walk_pause(HgEngine *e, uint64_t va)
 {
     HgDev *d = e->d;
     uint64_t ns, begun;
 
-    if (hg_injected(d, HG_INJ_WALK, va, &ns) != HG_ACT_DELAY || d->cfg.deterministic) {
+    if (hg_injected(d, HG_INJ_WALK, va, &ns) != HG_ACT_DELAY) {
         return;
     }
     begun = hg_now(d);
+    if (e->co) {
+        hg_wait_until(e, HG_AT_PAUSE, begun + ns < begun ? UINT64_MAX : begun + ns);
+        return;
+    }
     while (hg_now(d) - begun < ns && !hg_wanted_parked(d)) {
         struct timespec ts = { .tv_nsec = 20000 };
         nanosleep(&ts, NULL);
@@ -310,6 +314,9 @@ static void walk_pause(HgEngine *e, uint64_t va)
  */
 static bool walk(HgEngine *e, unsigned asid, uint64_t va, HgWay *way, HgTlbEnt *n, HgFault *f)
 {
+    if (way) {
+        hg_point(e, HG_AT_WALK);
+    }
     uint64_t root = atomic_load_explicit(&e->d->root[asid], memory_order_acquire);
     bool vram = root & HG_ROOT_VRAM;
     uint64_t table = root & HG_PTE_FRAME_MASK;
@@ -344,6 +351,9 @@ static bool walk(HgEngine *e, unsigned asid, uint64_t va, HgWay *way, HgTlbEnt *
             return false;
         }
         if (level == 0 || (level == 1 && (pte & HG_PTE_HUGE))) {
+            if (way) {
+                hg_point(e, HG_AT_LEAF);
+            }
             n->huge = level == 1;
             n->vpn = va >> HG_PAGE_SHIFT;
             n->addr = pte & HG_PTE_FRAME_MASK;
@@ -358,6 +368,9 @@ static bool walk(HgEngine *e, unsigned asid, uint64_t va, HgWay *way, HgTlbEnt *
         }
         vram = aper == HG_PTE_APER_VRAM;
         table = pte & HG_PTE_FRAME_MASK;
+        if (way) {
+            hg_point(e, HG_AT_LEVEL);
+        }
     }
 }
 
@@ -477,5 +490,7 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
     if (atomic_load_explicit(&e->audit, memory_order_relaxed)) {
         hg_audit_note(e, &leaf, access, true);
     }
-    return tlb_insert(&e->utlb, &leaf);
+    t = tlb_insert(&e->utlb, &leaf);
+    hg_point_held(e, vpn);
+    return t;
 }

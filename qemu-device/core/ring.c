@@ -256,10 +256,10 @@ static void poll_wait(HgEngine *e, HgCtx *c)
     uint64_t v = 0, addr = c->desc[1];
     int r;
 
-    hg_unlock(d);
+    hg_leave_lock(e);
     r = hg_bus_read(e, addr, &v, 8);
     atomic_thread_fence(memory_order_seq_cst);
-    hg_lock(d);
+    hg_retake_lock(e);
     if (c->aborting) {
         return;
     }
@@ -293,11 +293,11 @@ static void do_fence(HgEngine *e, HgCtx *c)
     uint64_t addr = c->desc[1], v = c->desc[2];
     int r;
 
-    hg_unlock(d);
+    hg_leave_lock(e);
     hg_check_fence(e, c, addr, v);
     atomic_thread_fence(memory_order_seq_cst);
     r = hg_bus_write(e, addr, &v, 8);
-    hg_lock(d);
+    hg_retake_lock(e);
     hg_trace(d, HG_EV_FENCE, c->id, addr, v, 0);
     if (r) {
         if (!c->aborting) {
@@ -324,12 +324,12 @@ static void do_copy_list(HgEngine *e, HgCtx *c)
     uint32_t n = (uint32_t)c->desc[2];
     int r = 0;
 
-    hg_unlock(d);
+    hg_leave_lock(e);
     for (uint32_t i = 0; i < n && !r; i += 64) {
         uint32_t part = n - i < 64 ? n - i : 64;
         r = hg_bus_read(e, addr + (uint64_t)i * sizeof(HgSeg), &k->seg[i], part * sizeof(HgSeg));
     }
-    hg_lock(d);
+    hg_retake_lock(e);
     if (c->aborting) {
         return;
     }
@@ -439,9 +439,9 @@ static void do_report(HgEngine *e, HgCtx *c)
         hg_raise(d, HG_VEC_ERROR);
     }
     if (addr) {
-        hg_unlock(d);
+        hg_leave_lock(e);
         bad = write_report(e, addr, &r, ns);
-        hg_lock(d);
+        hg_retake_lock(e);
         if (c->aborting) {
             return;
         }
@@ -461,9 +461,9 @@ static void fetch(HgEngine *e, HgCtx *c)
     uint64_t w[8];
     int r;
 
-    hg_unlock(d);
+    hg_leave_lock(e);
     r = hg_bus_read(e, addr, w, sizeof(w));
-    hg_lock(d);
+    hg_retake_lock(e);
     if (c->aborting) {
         return;
     }

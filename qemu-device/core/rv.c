@@ -1010,17 +1010,19 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
             if (vec) {
                 uint32_t did;
                 if (mask == UINT32_MAX) {
-                    did = vec->run(e, w, c->asid, w - cs->warps, code, &pc, limit - n);
+                    did = vec->run(e, w, c->asid, w - cs->warps, code, &pc,
+                                   hg_steps_room(e, limit - n));
                 } else {
                     uint64_t most = code->insn + HG_PAGE_INSNS - in;
                     most = most < limit - n ? most : limit - n;
                     most = most < (join - pc + 3) / 4 ? most : (join - pc + 3) / 4;
-                    did = run_some(e, vec, w, in, mask, most);
+                    did = run_some(e, vec, w, in, mask, hg_steps_room(e, most));
                     pc += 4 * (uint64_t)did;
                 }
                 if (did) {
                     n += did;
                     e->cycles += did;
+                    hg_point_insns(e, did);
                     continue;
                 }
             }
@@ -1106,6 +1108,7 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
                 if (good && w->stall_mask) {
                     hg_look_ahead(e, c, w, in, pc, mask);
                 }
+                hg_point(e, HG_AT_DATA);
                 hg_audit_point(e, pc, w - cs->warps);
                 if (!good) {
                     res = HG_RUN_ERROR;
@@ -1204,6 +1207,7 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
             }
             n++;
             e->cycles++;
+            hg_point(e, HG_AT_SAFE);
             if (again) {
                 break;
             }

@@ -318,9 +318,9 @@ static void barrier_check(HgEngine *e, HgCtx *c, unsigned k)
 
 /*
  * Run warps of context c for up to `budget` warp instructions.  d->lock on
- * entry and exit; returns the instructions issued.
+ * entry and exit.
  */
-uint32_t hg_sm_slice(HgEngine *e, HgCtx *c, uint32_t budget)
+void hg_sm_slice(HgEngine *e, HgCtx *c, uint32_t budget)
 {
     HgDev *d = e->d;
     HgCtxSm *cs = &c->sm[e->num];
@@ -377,9 +377,6 @@ uint32_t hg_sm_slice(HgEngine *e, HgCtx *c, uint32_t budget)
                 break;
             case HG_RUN_STALL:
                 hg_sm_stalled(e, c, k);
-                if (left == budget) {
-                    left--;     /* a stall is progress: deterministic steps end */
-                }
                 break;
             case HG_RUN_IDLE:
                 atomic_fetch_and_explicit(&cs->run_mask, ~(1u << k), memory_order_relaxed);
@@ -411,5 +408,4 @@ uint32_t hg_sm_slice(HgEngine *e, HgCtx *c, uint32_t budget)
     if (c->rs == HG_RS_REPORT && hg_ring_ready(d, c, hg_now(d)) && hg_may_run(d)) {
         hg_ring_run(e, c);      /* saves a thread hop between launch, report and fence */
     }
-    return budget - left;
 }

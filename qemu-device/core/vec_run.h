@@ -328,6 +328,13 @@ static TARGET uint32_t NAME(run)(HgEngine *e, HgWarp *w, unsigned asid, unsigned
 
 #define PC (page + (uint64_t)(in - code->insn) * 4)
 #define IMM ((uint64_t)(int64_t)in->imm)
+/* If engines are stepped, an access is alone: instructions before it are spent, then its steps. */
+#define ALONE                                                                   \
+    do {                                                                        \
+        if (__builtin_expect(e->co != NULL, 0) && left != most) {               \
+            goto out;                                                           \
+        }                                                                       \
+    } while (0)
     for (;;) {
         uint32_t taken;
 
@@ -342,41 +349,54 @@ static TARGET uint32_t NAME(run)(HgEngine *e, HgWarp *w, unsigned asid, unsigned
             NAME(put)(w->x[in->rd], PC + IMM);
             break;
         case OP_LB: case OP_LBU:
+            ALONE;
             if (!NAME(load)(e, w, asid, in, 0)) {
                 goto out;
             }
             goto audit;
         case OP_LH: case OP_LHU:
+            ALONE;
             if (!NAME(load)(e, w, asid, in, 1)) {
                 goto out;
             }
             goto audit;
         case OP_LW: case OP_LWU: case OP_FLW:
+            ALONE;
             if (!NAME(load)(e, w, asid, in, 2)) {
                 goto out;
             }
             goto audit;
         case OP_LD: case OP_FLD:
+            ALONE;
             if (!NAME(load)(e, w, asid, in, 3)) {
                 goto out;
             }
             goto audit;
         case OP_SB: case OP_SH:
+            ALONE;
             if (!hg_warp_access(e, asid, w, in)) {
                 goto out;
             }
             goto audit;
         case OP_SW: case OP_FSW:
+            ALONE;
             if (!NAME(store)(e, w, asid, in, 2)) {
                 goto out;
             }
             goto audit;
         case OP_SD: case OP_FSD:
+            ALONE;
             if (!NAME(store)(e, w, asid, in, 3)) {
                 goto out;
             }
         audit:
+            hg_point(e, HG_AT_DATA);
             hg_audit_point(e, PC, warp);
+            if (__builtin_expect(e->co != NULL, 0)) {
+                in++;
+                left--;
+                goto out;
+            }
             break;
         case OP_FP:
 #if VEC_FP
@@ -445,6 +465,7 @@ out:
     return most - left;
 #undef PC
 #undef IMM
+#undef ALONE
 }
 
 #undef V

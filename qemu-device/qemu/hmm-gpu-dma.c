@@ -237,6 +237,11 @@ static uint64_t hmm_gpu_now(void *host)
     return qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL);
 }
 
+static uint64_t hmm_gpu_fair_now(void *host)
+{
+    return hmm_exact_on() ? hmm_exact_fair_ns() : hmm_gpu_now(host);
+}
+
 static void hmm_gpu_host_kick(void *host)
 {
     hmm_gpu_kick(host);
@@ -274,6 +279,7 @@ const HgHostOps hmm_gpu_host_ops = {
     .thread_enter = hmm_gpu_thread_enter,
     .thread_exit = hmm_gpu_thread_exit,
     .kick = hmm_gpu_host_kick,
+    .fair_now = hmm_gpu_fair_now,
 };
 
 static void hmm_gpu_region_add(MemoryListener *listener,

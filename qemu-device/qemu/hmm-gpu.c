@@ -101,10 +101,14 @@ static void hmm_gpu_irq_late(void *opaque)
 void hmm_gpu_kick(HmmGpuState *s)
 {
     if (hmm_exact_on()) {
-        if (s->cfg.deterministic && !s->step_event.pending) {
-            hmm_exact_event_at(&s->step_event,
-                               qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL) +
-                               hmm_exact_engine_gap());
+        if (s->cfg.deterministic) {
+            int64_t at = qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL) +
+                         hmm_exact_engine_gap();
+
+            /* What waits for a time may be further off. */
+            if (!s->step_event.pending || s->step_event.due > at) {
+                hmm_exact_event_at(&s->step_event, at);
+            }
         }
         return;
     }
@@ -114,17 +118,46 @@ void hmm_gpu_kick(HmmGpuState *s)
     }
 }
 
+/* In an exact machine: the engines that can, from any of them on, each so far. */
+static void hmm_gpu_step_exact(void *opaque)
+{
+    HmmGpuState *s = opaque;
+    uint32_t ready = hg_engines_ready(s->gpu);
+    int64_t now = qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL);
+    uint64_t due;
+
+    if (ready) {
+        unsigned first = hmm_exact_engine_of(32);
+
+        ready = ror32(ready, first);
+        while (ready) {
+            unsigned i = (ctz32(ready) + first) % 32;
+
+            ready &= ready - 1;
+            hmm_exact_log_engine(i, hg_step_engine(s->gpu, i,
+                                                   hmm_exact_engine_steps()));
+        }
+        hmm_gpu_after_call(s);
+        hmm_exact_hold_nobody(hg_audit_waits(s->gpu));
+    }
+    if (s->step_event.pending) {
+        return;                 /* kicked meanwhile */
+    }
+    if (hg_engines_ready(s->gpu)) {
+        hmm_gpu_kick(s);
+        return;
+    }
+    due = hg_deadline(s->gpu);
+    if (due != UINT64_MAX) {
+        hmm_exact_event_at(&s->step_event, MAX(due, now + 1));
+    }
+}
+
 static void hmm_gpu_step(void *opaque)
 {
     HmmGpuState *s = opaque;
-    uint32_t budget = HMM_GPU_STEP_BUDGET;
-    bool more;
+    bool more = hg_step(s->gpu, HMM_GPU_STEP_BUDGET);
 
-    if (hmm_exact_on()) {
-        budget = hmm_exact_engine_steps();
-        hmm_exact_log_engine(0, budget);
-    }
-    more = hg_step(s->gpu, budget);
     hmm_gpu_after_call(s);
     if (more) {
         hmm_gpu_kick(s);
@@ -418,7 +451,9 @@ static void hmm_gpu_realize(PCIDevice *pci, Error **errp)
     if (s->cfg.deterministic) {
         s->step_timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, hmm_gpu_step, s);
     }
-    s->step_event = (HmmExactEvent) { .fn = hmm_gpu_step, .opaque = s };
+    s->step_event = (HmmExactEvent) {
+        .fn = hmm_gpu_step_exact, .opaque = s,
+    };
     s->irq_event = (HmmExactEvent) { .fn = hmm_gpu_irq_late, .opaque = s };
     s->gpu = hg_new(&s->cfg, &hmm_gpu_host_ops, s, err, sizeof(err));
     if (!s->gpu) {

@@ -5,9 +5,10 @@
  * the kernels with clang and runs all of them; `./hmmbench bench --only simt` compares
  * them with qemu-riscv64.  A figure, not a test: nothing fails by being slow.
  *
- *   bench [-v off|plain|avx2|avx512] [-s SMS] [-r ROUNDS] [-j] KERNEL KERNEL.bin
+ *   bench [-v off|plain|avx2|avx512] [-s SMS] [-r ROUNDS] [-d STEPS] [-j] KERNEL KERNEL.bin
  *   KERNEL: hash, saxpy, strided or matmul
  *
+ * -d: a deterministic device, so many steps a call, in place of threads.
  * -j: one line of JSON; `sum` is what bench_user.h prints of the same work.
  */
 #include <stdio.h>
@@ -85,7 +86,7 @@ static double seconds(clockid_t clock)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: bench [-v VECTORS] [-s SMS] [-r ROUNDS] [-j] "
+    fprintf(stderr, "usage: bench [-v VECTORS] [-s SMS] [-r ROUNDS] [-d STEPS] [-j] "
                     "hash|saxpy|strided|matmul KERNEL.bin\n");
     return 2;
 }
@@ -99,17 +100,18 @@ int main(int argc, char **argv)
     HgConfig cfg;
     HgDev *d;
     char err[200];
-    unsigned sms = 1;
+    unsigned sms = 1, steps = 0;
     uint64_t rounds = 0, base = HG_REG_CTX + HG_CTX_STRIDE;
     double t, wall;
     int work = 0, opt;
     FILE *f;
 
-    while ((opt = getopt(argc, argv, "v:s:r:j")) != -1) {
+    while ((opt = getopt(argc, argv, "v:s:r:d:j")) != -1) {
         switch (opt) {
         case 'v': vectors = optarg; break;
         case 's': sms = (unsigned)strtoul(optarg, NULL, 10); break;
         case 'r': rounds = strtoull(optarg, NULL, 10); break;
+        case 'd': steps = (unsigned)strtoul(optarg, NULL, 10); break;
         case 'j': json = true; break;
         default: return usage();
         }
@@ -127,6 +129,7 @@ int main(int argc, char **argv)
     rounds = rounds ? rounds : usual[work];
     hg_config_default(&cfg);
     cfg.sms = sms;
+    cfg.deterministic = steps;
     h = th_new(RAM_BASE, RAM_SIZE, VRAM);
     h->measured = true;
     d = th_device(h, &cfg, 1, err, sizeof(err));
@@ -159,7 +162,11 @@ int main(int argc, char **argv)
     wall = seconds(CLOCK_MONOTONIC);
     hg_mmio_write(d, HG_REG_DOORBELL + HG_DOORBELL_STRIDE, 1, 4);
     do {
-        nanosleep(&(struct timespec) { 0, 1000000 }, NULL);
+        if (steps) {
+            hg_step(d, steps);
+        } else {
+            nanosleep(&(struct timespec) { 0, 1000000 }, NULL);
+        }
     } while (get64(REPORT + HG_RPT_DONE) != HG_RPT_DONE_MAGIC);
     t = seconds(CLOCK_PROCESS_CPUTIME_ID) - t;
     wall = seconds(CLOCK_MONOTONIC) - wall;

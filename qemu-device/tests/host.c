@@ -149,12 +149,20 @@ static uint64_t th_now(void *host)
 {
     ThHost *h = host;
 
+    if (h->manual) {
+        return h->now;
+    }
     if (h->now_step) {
         return __atomic_add_fetch(&h->now, h->now_step, __ATOMIC_RELAXED);
     }
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+static uint64_t th_fair_now(void *host)
+{
+    return th_now(host) - ((ThHost *)host)->held;
 }
 
 static void th_trace(void *host, HgTraceEvent ev, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
@@ -200,6 +208,7 @@ HgDev *th_device(ThHost *h, HgConfig *cfg, int direct, char *err, size_t errlen)
         .read = th_read, .write = th_write, .atomic = th_atomic,
         .ram_written = th_ram_written, .vram_written = th_vram_written,
         .irq = th_irq, .now = th_now, .trace = th_trace, .kick = th_kick,
+        .fair_now = th_fair_now,
     };
 
     cfg->vram = h->vram;

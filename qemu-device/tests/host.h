@@ -31,6 +31,8 @@ typedef struct ThHost {
     uint64_t logged;            /* all events; the log keeps the last TH_LOG */
     HgDev *dev;
     bool measured;              /* bytes are not counted: two engines would take turns at it */
+    bool manual;                /* the clock is `now`, which the test sets */
+    uint64_t held;              /* of it, time in which a CPU was held up */
 } ThHost;
 
 ThHost *th_new(uint64_t ram_base, uint64_t ram_size, uint64_t vram_size);

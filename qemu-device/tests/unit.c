@@ -226,7 +226,7 @@ static void test_abort_leaves_nothing(void)
         0x0000000b,
     };
 
-    for (unsigned steps = 0; steps < 40; steps++) {
+    for (unsigned steps = 0; steps < 120; steps++) {
         Fix f = setup(true, true);
         tables(&f, 3, 9);
         memcpy(f.h->ram + 4096, prog, sizeof(prog));
@@ -238,13 +238,21 @@ static void test_abort_leaves_nothing(void)
         launch(&f, 1, 0, 6, 8);
         launch(&f, 2, 0, 3, 40);
         for (unsigned i = 0; i < steps; i++) {
-            hg_step(f.d, 1);
-            if (i % 3 == 2) {
+            for (unsigned k = 0; k < hg_engines(f.d); k++) {
+                hg_step_engine(f.d, k, 7);      /* and so they stand anywhere */
+            }
+            if (i % 9 == 8) {
                 hg_mmio_write(f.d, HG_REG_REPLAY, HG_REPLAY_START_ACK_ALL, 4);
             }
         }
         hg_mmio_write(f.d, HG_REG_CTX + HG_CTX_STRIDE + HG_CTX_CTRL, 0, 4);
         hg_mmio_write(f.d, HG_REG_CTX + 2 * HG_CTX_STRIDE + HG_CTX_CTRL, 0, 4);
+        if (steps & 1) {
+            hg_park(f.d);
+        } else {
+            while (hg_step(f.d, 100)) {
+            }
+        }
         CHECK(hg_counter(f.d, HG_CNT_STALLED_WARPS) == 0);
         CHECK(hg_counter(f.d, HG_CNT_PENDING_FAULTS) == 0);
         CHECK(f.d->nrq == 0 && f.d->replay_done == f.d->replay_seq);

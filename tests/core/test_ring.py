@@ -202,7 +202,8 @@ def test_invalidate_descriptor() -> None:
         dev.inject("tlb_invalidate delay=50us")
         c.push([HW.HG_OP_INVALIDATE, HW.HG_INVAL_ASID | 1 << 16])
         c.ring_doorbell()
-        dev.step(1)
+        while not dev.rd(HW.HG_REG_INVAL_SEQ, 8):
+            dev.step_engine(4)
         assert dev.rd(HW.HG_REG_INVAL_SEQ, 8) == 1
         assert c.reg(HW.HG_CTX_GET) == 0
         dev.run(lambda: c.reg(HW.HG_CTX_GET) == 1)
@@ -237,6 +238,8 @@ def test_disable_aborts() -> None:
         rep = c.launch(CODE, grid=9, block=96)
         dev.step(500)
         dev.wr(c.base + HW.HG_CTX_CTRL, 0)
+        assert c.reg(HW.HG_CTX_STATUS) == HW.HG_CTX_ACTIVE  # until the SM has come to a safe point
+        dev.step(1)
         assert c.reg(HW.HG_CTX_STATUS) == 0
         assert c.reg(HW.HG_CTX_ERROR) == HW.HG_ERR_ABORTED
         before = dev.ram.copy()
@@ -252,6 +255,8 @@ def test_ctrl_enable_parks() -> None:
         Ctx(dev, 1, 1).launch(CODE, block=32)
         dev.step(500)
         dev.wr(HW.HG_REG_CTRL, 0)
+        assert dev.rd(HW.HG_REG_STATUS) == 0
+        dev.step(1)
         assert dev.rd(HW.HG_REG_STATUS) == HW.HG_STATUS_PARKED
         n = dev.counter("instrs")
         dev.step(500)

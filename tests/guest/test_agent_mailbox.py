@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import random
 import shutil
 import signal
 import struct
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 from host_mailbox import HostMailbox
+from test_agent_fuzz import random_program
 
 from hmmbench.guest import example
 from hmmbench.guest import protocol as p
@@ -311,6 +313,24 @@ def test_a_death_that_nobody_asked_for_does_not_hold_the_others(box: HostMailbox
     assert len(box.living()) == 1
     result = finish(box, program)
     assert (result.died, result.died_signal) == (2, signal.SIGABRT)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_programs_stand_once_and_once_more(box: HostMailbox, seed: int) -> None:
+    """Who is born, dies or is killed whenever: the first stand comes, then the answer."""
+    rng = random.Random(seed)
+    ran = 0
+    for _ in range(40):
+        program = random_program(rng)
+        box.mailbox.post(PROTO.HB_MSG_EXAMPLE, Example(program, stand=True).encode())
+        if box.go() == HM.HM_STAND_ENDED:
+            result = finish(box, program)
+            assert result.died == 0, f"{program} died of {result.died_signal}"
+            ran += 1
+        else:
+            assert box.mailbox.take()[0] == PROTO.HB_MSG_ERROR
+        assert box.living() == []
+    assert 5 < ran < 40
 
 
 def test_without_the_flag_and_when_refused_it_stands_once(box: HostMailbox) -> None:

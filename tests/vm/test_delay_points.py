@@ -80,7 +80,7 @@ def refusing(spec: MachineSpec) -> Iterator[VmTarget]:
         yield target
 
 
-@pytest.mark.parametrize("schedule", ["pct", "pairs"])
+@pytest.mark.parametrize("schedule", ["delay-pct", "delay-pairs"])
 def test_a_sound_driver_survives(schedule: str, spec: MachineSpec, tmp_path: Path) -> None:
     with Opener(spec) as opener, VmTarget(opener) as target:
         campaign = Campaign(
@@ -90,7 +90,7 @@ def test_a_sound_driver_survives(schedule: str, spec: MachineSpec, tmp_path: Pat
         tally = campaign.run()
     assert not tally.findings
     assert tally.delayed
-    if schedule == "pairs":
+    if schedule == "delay-pairs":
         coverage = campaign.schedule.coverage()
         assert 0 <= coverage["pairs_met"] <= coverage["pairs_tried"] <= tally.examples
         assert coverage["pairs_tried"]

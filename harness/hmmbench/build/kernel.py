@@ -29,6 +29,9 @@ LTS_SUITES = (
 #: Where the newest kernels are. Their versions move every week: resolved when building.
 LATEST_SUITES = ("trixie-backports", "sid")
 
+#: In a build folder: what it was finished for.
+STAMP = ".hmmbench.json"
+
 #: Options without which the bench cannot work, and what each is for.
 REQUIRED = {
     "CONFIG_DEVICE_PRIVATE": "pages of GPU memory",
@@ -153,17 +156,9 @@ def from_source(
     """Configure and build a source tree in a folder of the cache."""
     if not trusted:
         _check_source(source)
-    merged = [*(["debug"] if debug else []), *(["gcov"] if coverage else [])]
-    variant = "-".join(merged) or "base"
-    fragments = "".join(
-        (FRAGMENTS / f"{name}.config").read_text() for name in ["base", *merged]
-    )
-    compiler = ctx.runner.output(["gcc", "--version"], what="gcc --version").splitlines()[0]
-    # Not by configuration: a changed option then compiles what it touches, and no more.
-    name = f"linux-{label}-{variant}-{cache.digest(str(source), compiler)}"
-    build_dir = paths.cache_dir("work") / name
+    build_dir, fragments = _place(ctx, source, label, debug, coverage)
     key = cache.digest(*options(fragments))
-    stamp = build_dir / ".hmmbench.json"
+    stamp = build_dir / STAMP
     # A user's own source may have changed: make decides what to do. Ours cannot.
     if not (trusted and cache.stamp_read(stamp).get("key") == key):
         with ctx.lock(build_dir.name, f"kernel {label}"):
@@ -175,6 +170,33 @@ def from_source(
                 check_config(read_config(build_dir / ".config"), build_dir)
                 cache.stamp_write(stamp, {"key": key, "origin": origin})
     return describe(build_dir, origin, source)
+
+
+def _place(
+    ctx: Context, source: Path, label: str, debug: bool, coverage: bool
+) -> tuple[Path, str]:
+    """Where a source tree is built, and the configuration that is asked for."""
+    merged = [*(["debug"] if debug else []), *(["gcov"] if coverage else [])]
+    variant = "-".join(merged) or "base"
+    fragments = "".join(
+        (FRAGMENTS / f"{name}.config").read_text() for name in ["base", *merged]
+    )
+    compiler = ctx.runner.output(["gcc", "--version"], what="gcc --version").splitlines()[0]
+    # Not by configuration: a changed option then compiles what it touches, and no more.
+    name = f"linux-{label}-{variant}-{cache.digest(str(source), compiler)}"
+    return paths.cache_dir("work") / name, fragments
+
+
+def find(ctx: Context, which: str, debug: bool = False, coverage: bool = False) -> Kernel | None:
+    """The kernel that `build` would return, if it is built; nothing is made or asked for."""
+    known = cache.stamp_read(paths.cache_dir("resolved") / f"kernel-{which}.json")
+    source = paths.cache_root() / "src" / str(known.get("name", ""))
+    if not known or not source.is_dir():
+        return None
+    build_dir, fragments = _place(ctx, source, which, debug, coverage)
+    if cache.stamp_read(build_dir / STAMP).get("key") != cache.digest(*options(fragments)):
+        return None
+    return describe(build_dir, str(known["origin"]), source)
 
 
 def _check_source(source: Path) -> None:

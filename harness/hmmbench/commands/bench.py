@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +11,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hmmbench import bench, simt_bench
+from hmmbench import against, bench, compare, depends, simt_bench
 from hmmbench.build import BuildRequest, ensure
 from hmmbench.commands import options
-from hmmbench.report import check_writable, write_json
+from hmmbench.errors import UsageError
+from hmmbench.report import check_writable, write_result
 from hmmbench.ui import Ui
 from hmmbench.vm.standard import best_spec
 
@@ -39,6 +41,27 @@ def main(
             help="The emulator that simt compares with (default: the one in PATH).",
         ),
     ] = None,
+    older: Annotated[
+        Path | None,
+        typer.Option(
+            "--compare", metavar="OLD.json",
+            help="Put the figures beside those of an earlier `bench --json`.",
+        ),
+    ] = None,
+    other: Annotated[
+        Path | None,
+        typer.Option(
+            "--against", metavar="DIR",
+            help="Another checkout: both are measured in turn, and each figure is better, worse "
+            "or noise.",
+        ),
+    ] = None,
+    pairs: Annotated[
+        int, typer.Option(min=against.LEAST, help="With --against: measurements of each.")
+    ] = against.LEAST,
+    seed: Annotated[
+        int, typer.Option(min=0, help="With --against: draws who is first in each pair.")
+    ] = 1,
     json_file: options.JsonFile = None,
 ) -> None:
     """Measure the driver beside the kernel's test driver, the GPU's lanes beside qemu-riscv64,
@@ -48,25 +71,152 @@ def main(
     driver and device are faster than test_hmm, which has no device. Of the lanes (simt, which
     needs no virtual machine) a ratio above 1 means that they are faster.
 
+    Compared with another measurement, a ratio above 1 means that this one is better, be the
+    figure a time or a speed. What was measured before an interrupt is kept in the JSON.
+
     Example:  ./hmmbench bench --json figures.json
+
+    ./hmmbench bench --only operations --against ../hmmbench-before --json against.json
     """
+    if older is not None and other is not None:
+        raise UsageError("--compare and --against exclude each other")
     check_writable(json_file, "--json")
     parts = frozenset(only or bench.Part)
+    request = BuildRequest(kernel=kernel, kernel_build=kernel_build)
+    if other is not None:
+        measured = against.Pairs(against.checkout(other), seed)
+        words = _words(request, only, qemu_riscv64)
+        _against(measured, pairs, words, request, parts != {bench.Part.simt}, json_file)
+        return
+    before = _older(older) if older is not None else None
     qemu = simt_bench.find_qemu(qemu_riscv64)
     ui = Ui()
-    subject = None
+    subject, on = None, depends.of(request)
     if parts - {bench.Part.simt}:
-        request = BuildRequest(kernel=kernel, kernel_build=kernel_build)
         artifacts = ensure(request, ui)
+        on["kernel"] = depends.kernel(request, artifacts)
         spec, accel = best_spec(artifacts)
         subject = bench.Subject(artifacts, request, spec, accel)
-    report = bench.everything(subject, parts, qemu, ui)
-    write_json(json_file, report)
+    report: dict[str, Any] = {}
+    try:
+        bench.everything(subject, parts, qemu, ui, report)
+    finally:
+        # Also after an interrupt: what was found up to then is worth having.
+        write_result(json_file, "bench", report, on)
     console = Console()
     if subject is not None:
         show(report, console)
     if bench.Part.simt in parts:
         show_simt(report, console)
+    if older is not None and before is not None:
+        show_compared(older, compare.figures(report), before, console)
+
+
+def _older(path: Path) -> dict[str, float]:
+    """The figures of an earlier measurement.  Raises UsageError."""
+    try:
+        found = compare.figures(json.loads(path.read_text()))
+    except OSError as error:
+        raise UsageError(f"--compare {path}: {error.strerror}") from error
+    except (ValueError, AttributeError) as error:
+        raise UsageError(f"--compare {path}: not what `bench --json` writes") from error
+    if not found:
+        raise UsageError(f"--compare {path}: no figure of `bench` in it")
+    return found
+
+
+def _words(
+    request: BuildRequest, only: list[bench.Part] | None, qemu_riscv64: Path | None
+) -> list[str]:
+    """The options that both checkouts are given: those that were given here."""
+    words = [] if request.kernel == "lts" else ["--kernel", _place(request.kernel)]
+    if request.kernel_build is not None:
+        words += ["--kernel-build", str(request.kernel_build.resolve())]
+    for part in only or ():
+        words += ["--only", part.value]
+    if qemu_riscv64 is not None:
+        words += ["--qemu-riscv64", str(qemu_riscv64.resolve())]
+    return words
+
+
+def _place(kernel: str) -> str:
+    """The checkouts run elsewhere: a folder is named from the root."""
+    return kernel if kernel in ("lts", "latest") else str(Path(kernel).expanduser().resolve())
+
+
+def _against(
+    measured: against.Pairs, count: int, words: list[str], request: BuildRequest,
+    machine: bool, json_file: Path | None,
+) -> None:  # fmt: skip
+    on = depends.of(request)
+    warm = None
+    if machine:
+        # One example: it builds what is missing, and takes the snapshot.
+        kernel = [] if request.kernel == "lts" else ["--kernel", _place(request.kernel)]
+        if request.kernel_build is not None:
+            kernel += ["--kernel-build", str(request.kernel_build.resolve())]
+        warm = ["run", "--examples", "1", "--no-inject", "--no-delays", *kernel]
+
+    def keep() -> None:
+        if measured.pairs:
+            on["kernel"] = measured.pairs[0]["this"].get("depends", {}).get("kernel", {})
+        write_result(json_file, "bench", measured.to_json(), on)
+
+    try:
+        against.measure(measured, count, words, warm, Ui(), keep)
+    finally:
+        keep()
+    shared = measured.shared()
+    if not shared.both:
+        raise UsageError(f"the two checkouts have no figure in common: {measured.folder}")
+    show_pairs(measured, Console())
+
+
+def show_pairs(measured: against.Pairs, console: Console) -> None:
+    """A line for each figure: both, the ratio with its interval, and the word for it."""
+    table = Table(title=f"{len(measured.pairs)} pairs with {measured.folder}")
+    table.add_column("figure")
+    for title in ("this", "other", "times as good", "from", "to", ""):
+        table.add_column(title, justify="right")
+    colour = {compare.BETTER: "green", compare.WORSE: "red"}
+    for one in measured.compared():
+        style = colour.get(one.word, "")
+        table.add_row(
+            one.name, _number(one.ours), _number(one.theirs), f"{one.ratio:.3f}",
+            f"{one.low:.3f}", f"{one.high:.3f}", one.word, style=style,
+        )  # fmt: skip
+    console.print(table)
+    _unshared(measured.shared(), "the other checkout", console)
+    console.print(
+        "Geometric means; intervals by Student's t on logarithms, which all hold together with "
+        f"{compare.CONFIDENCE:.0%}.", highlight=False,
+    )  # fmt: skip
+
+
+def show_compared(
+    path: Path, ours: dict[str, float], theirs: dict[str, float], console: Console
+) -> None:
+    """One measurement beside another: nothing says what of it is noise."""
+    shared = compare.Shared.of(ours, theirs)
+    table = Table(title=f"beside {path}")
+    table.add_column("figure")
+    for title in ("now", "then", "times as good"):
+        table.add_column(title, justify="right")
+    for name in shared.both:
+        ratio = compare.ratio(name, ours[name], theirs[name])
+        table.add_row(name, _number(ours[name]), _number(theirs[name]), f"{ratio:.3f}")
+    console.print(table)
+    _unshared(shared, str(path), console)
+    console.print("One measurement of each: --against DIR tells better and worse from noise.")
+
+
+def _unshared(shared: compare.Shared, other: str, console: Console) -> None:
+    for names, where in ((shared.only_ours, other), (shared.only_theirs, "this one")):
+        if names:
+            console.print(
+                f"missing in {where}: {', '.join(names)}", highlight=False, markup=False,
+                soft_wrap=True,
+            )  # fmt: skip
 
 
 def show_simt(report: dict[str, Any], console: Console) -> None:

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import conformance
+from hmmbench import conformance, depends
 from hmmbench.commands import options
 from hmmbench.core.library import library
 from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION
-from hmmbench.report import check_writable, write_json
+from hmmbench.report import check_writable, write_result
 from hmmbench.ui import Ui
 
 
@@ -39,6 +39,7 @@ def main(
     wanted = conformance.choose(riscv_tests, names or ())
     tools = conformance.Tools.find()
     ui = Ui()
+    on = depends.of()
     with ui.stage("device core: compiling"):
         library()
     done: list[conformance.Outcome] = []
@@ -51,8 +52,9 @@ def main(
     finally:
         # Also after an interrupt: what was found up to then is worth having.
         count = {v: sum(o.verdict == v for o in done) for v in ("pass", "fail", "error")}
-        write_json(
+        write_result(
             json_file,
+            "conformance",
             {
                 "tests": [asdict(o) for o in done],
                 "passed": count["pass"],
@@ -62,6 +64,7 @@ def main(
                 "compiler": tools.version(),
                 "riscv_tests": conformance.revision(riscv_tests),
             },
+            on,
         )
     typer.echo(f"{count['pass']} of {len(wanted)} passed")
     if count["fail"]:

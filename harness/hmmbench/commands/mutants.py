@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hmmbench import depends
 from hmmbench import kernel_bugs as kernel_set
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
@@ -24,7 +25,7 @@ from hmmbench.mutation import (
     run_sound,
 )
 from hmmbench.mutation_jobs import run_many
-from hmmbench.report import check_writable, write_json
+from hmmbench.report import check_writable, write_result
 from hmmbench.ui import Ui
 
 
@@ -88,13 +89,13 @@ def main(
     check_writable(json_file, "--json")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is not a folder")
-    result = Result(seed, limit)
+    result = Result(seed, limit, depends.of())
     ui = Ui()
     try:
         _run(result, chosen, ui, out, jobs, shrink, control, hmm_tests)
     finally:
         # Also after an interrupt: what was found up to then is worth having.
-        write_json(json_file, result.to_json())
+        write_result(json_file, "mutants", result.to_json(), result.depending())
     _show_summary(result)
     return {"pass": EXIT_OK, "fail": EXIT_VIOLATION}.get(result.verdict, EXIT_ENVIRONMENT)
 

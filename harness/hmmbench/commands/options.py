@@ -21,6 +21,14 @@ class Audit(StrEnum):
     access = "access"
 
 
+class Accel(StrEnum):
+    """How virtual machines are run: docs/exact.md."""
+
+    exact = "exact"
+    threads = "threads"
+    kvm = "kvm"
+
+
 Kernel = Annotated[
     str, typer.Option(help="lts, latest, or a folder with a kernel's source or build.")
 ]

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hmmbench import depends, fleet
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_OK, EXIT_VIOLATION, UsageError
+from hmmbench.exact_shrink import Fresh
+from hmmbench.exact_target import ExactTarget
 from hmmbench.export_c import export
 from hmmbench.recipe import Recipe
-from hmmbench.replay import Replayed, replay, sound
-from hmmbench.report import check_writable, write_json
+from hmmbench.replay import Replayed, other_schedules, replay, sound
+from hmmbench.report import check_writable, write_result
 from hmmbench.symbols.source import explainer
 from hmmbench.target import Execution, VmTarget
 from hmmbench.trace import DEVICE_EVENTS, Tracer, chrome
@@ -27,6 +31,9 @@ from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
+
+#: Schedules of the recipe's kind that are tried where its own does not fail.
+SEEDS = 20
 
 
 def main(
@@ -87,6 +94,7 @@ def main(
         kernel_patches=tuple(kernel_patch or ()), debuginfo=gdb, driver_debuginfo=True,
     )  # fmt: skip
     artifacts = ensure(request, ui)
+    on = depends.built(request, artifacts)
     spec, accel = best_spec(artifacts)
     if recipe.coherent:
         spec = spec.with_gpu(coherent=True)
@@ -94,29 +102,54 @@ def main(
         spec = dataclasses.replace(spec, trace=DEVICE_EVENTS)
     tracing = _Tracing()
     explain = explainer(artifacts, options.same(request))
-    with Opener(spec) as opener, VmTarget(opener, explain=explain) as target:
-        with ui.stage("replay") as stage:
+    points: tuple[int, ...] = ()
+    if recipe.exact:
+        if trace is not None:
+            raise UsageError("--trace asks a guest that runs, and an exact machine would part then")
+        spec = dataclasses.replace(spec, exact=True, accel="tcg", cpus=recipe.cpus)
+        with ui.stage("virtual machine"):
+            points = fleet.exact_points(artifacts, spec).all
+    with ExitStack() as stack:
+        opener = stack.enter_context(Opener(spec))
+        target: VmTarget = stack.enter_context(
+            ExactTarget(opener, explain=explain, points=points) if recipe.exact
+            else VmTarget(opener, explain=explain)
+        )  # fmt: skip
+        with ui.stage("replay") as stage_:
             result = replay(
-                target, recipe, times, not all_times,
-                lambda done, total: stage.progress(done, total),
+                Fresh(target, recipe.chain) if recipe.exact else target,
+                recipe, times, not all_times,
+                lambda done, total: stage_.progress(done, total),
                 *((lambda: tracing.start(target), tracing.write_to(trace)) if trace else ()),
             )  # fmt: skip
+        as_recorded = result.found
+        if recipe.exact and not result.found and recipe.environment.schedule:
+            ui.say(
+                f"does not fail as recorded: {artifacts.kernel_release} or its driver is another "
+                "than then, or was mended; other schedules of this kind are tried"
+            )
+            with ui.stage("other schedules") as stage_:
+                result = other_schedules(
+                    Fresh(target, recipe.chain), recipe, SEEDS,
+                    lambda done, total: stage_.progress(done, total),
+                )
         if gdb and result.found:
             _debug(target, artifacts, spec, result)
         if out is not None and result.found:
             target.keep(out)
-    write_json(json_file, {
+    write_result(json_file, "replay", {
         "verdict": "fail" if result.found else "pass",
         "recipe": str(recipe_file),
         "kernel": artifacts.kernel_release,
-        "accel": accel.name,
+        "accel": "exact" if recipe.exact else accel.name,
+        "as_recorded": as_recorded,
         "executions": result.executions,
         "failures": result.failures,
         "violations": [
             {"oracle": v.oracle, "message": v.message, "details": v.details}
             for v in result.violations[:20]
         ],
-    })  # fmt: skip
+    }, on)  # fmt: skip
     if not result.found:
         typer.echo(f"no violation in {result.executions} executions")
         return EXIT_OK

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hmmbench import fleet, life, lines
+from hmmbench import depends, exact_schedule, fleet, life, lines
 from hmmbench.build import Artifacts, BuildRequest, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.commands import options
@@ -27,8 +29,9 @@ from hmmbench.errors import (
 from hmmbench.page import write as write_page
 from hmmbench.report import Report, check_writable
 from hmmbench.runner import INJECTIONS, PROFILES, Campaign, Tally
+from hmmbench.schedule import SCHEDULES
 from hmmbench.symbols.source import explainer
-from hmmbench.target import Totals
+from hmmbench.target import Totals, VmTarget
 from hmmbench.ui import Stage, Ui
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
@@ -36,9 +39,23 @@ from hmmbench.vm.standard import best_spec
 
 
 class Schedule(StrEnum):
+    """Of exact machines (exact_schedule.py), and of machines with threads (schedule.py)."""
+
+    mixed = "mixed"
     random = "random"
+    points = "points"
     pct = "pct"
-    pairs = "pairs"
+    delay_random = "delay-random"
+    delay_pct = "delay-pct"
+    delay_pairs = "delay-pairs"
+
+
+#: Of the examples of a run on exact machines, one of so many is run on machines with threads: for
+#: real parallelism, and memory order that one thread cannot show.
+THREADS_EACH = 10
+
+#: Their numbers begin here, so that they are other programs.
+THREADS_FIRST = 1_000_000
 
 
 class Profile(StrEnum):
@@ -77,12 +94,21 @@ def main(
         bool, typer.Option(help="Widen races at the driver's delay points now and then.")
     ] = True,
     schedule: Annotated[
-        Schedule,
+        Schedule | None,
         typer.Option(
-            help="How those points are used: at random; few waits at single passages "
-            "(probabilistic concurrency testing); each ordered pair of points in turn."
+            show_default="mixed, or delay-random with threads",
+            help="Who runs when. Exact machines: at random; CPUs held at functions that drivers "
+            "have or call; few switches; a mixture. With threads: delay points at random, few "
+            "waits at single passages, each ordered pair of points in turn."
         ),
-    ] = Schedule.random,
+    ] = None,
+    accel: Annotated[
+        options.Accel,
+        typer.Option(
+            help="Machines whose executions repeat to the instruction, with a tenth of the "
+            "examples on machines with threads; with threads alone; with KVM (not tried by us)."
+        ),
+    ] = options.Accel.threads,
     audit: Annotated[
         options.Audit,
         typer.Option(
@@ -130,7 +156,7 @@ def main(
     ui = Ui()
     report = Report(
         seed=seed, profile=profile.value, options=options.same(request), audit=audit.value,
-        schedule=schedule.value,
+        schedule=_schedule(schedule, accel),
     )  # fmt: skip
     begun = time.monotonic()
     count = examples or PROFILES[profile.value]
@@ -138,7 +164,8 @@ def main(
     done: list[tuple[Tally, Counter[str]]] = []
     try:
         tally = _run(
-            request, ui, report, out, seed, count, jobs or fleet.size(count), inject, delays, done
+            request, ui, report, out, seed, count, jobs or fleet.size(count), inject, delays, accel,
+            done,
         )
         report.verdict = "fail" if tally.findings else "pass"
         code = EXIT_VIOLATION if tally.findings else EXIT_OK
@@ -181,37 +208,62 @@ def _run(
     jobs: int,
     inject: bool,
     delays: bool,
+    accel: options.Accel,
     done: list[tuple[Tally, Counter[str]]],
 ) -> Tally:
+    report.depends = depends.of(request)
     artifacts = ensure(request, ui)
-    spec = describe(artifacts, report)
+    report.depends["kernel"] = depends.kernel(request, artifacts)
+    spec = describe(artifacts, report, accel)
     counted = lines.Collector.of(artifacts) if request.coverage else None
     leaving = counted.take if counted is not None else lambda vm: None
     explain = explainer(artifacts, report.options)
-    with fleet.fleet(spec, jobs, out, ui.say, leaving, explain=explain) as targets:
-        report.jobs = len(targets)
-        with ui.stage("virtual machine"):
-            points = targets[0].delay_points() if delays else []
-        with ui.stage("examples") as stage:
-            campaign = Campaign(
-                targets, out, seed=seed, examples=count, kernel=report.kernel, delays=points,
-                injections=INJECTIONS if inject else (), note=_Progress(stage, count),
-                audit=report.audit, schedule=report.schedule,
-            )  # fmt: skip
-            try:
-                tally = campaign.run()
-            finally:
-                for target in targets:
-                    target.close()
-                counts = fleet.totals(targets)
-                _fill(report, campaign.tally, counts)
-                report.interleavings = campaign.schedule.coverage()
-                done.append((campaign.tally, counts.counts))
-                if report.audit != "off" and report.gpu_accesses and not report.audit_checks:
-                    ui.say(
-                        "NO MIRROR AUDIT: the device compared nothing. An IOMMU that translates, "
-                        "a driver that does not program it, or another architecture."
+    tally = Tally()
+    counts = Totals()
+    on_threads = count if accel != options.Accel.exact else count // THREADS_EACH
+    portions = [(count - on_threads, True), (on_threads, False)]
+    with ui.stage("examples") as stage:
+        note = _Progress(stage, count)
+        for number, exact in portions:
+            if not number or tally.findings:
+                continue
+            with ExitStack() as stack:
+                targets: list[VmTarget] = []
+                points = None
+                if exact:
+                    found, points = stack.enter_context(
+                        fleet.exact_fleet(
+                            artifacts, spec, jobs, out, ui.say, leaving, explain=explain
+                        )
                     )
+                    targets += found
+                else:
+                    targets = stack.enter_context(
+                        fleet.fleet(spec, jobs, out, ui.say, leaving, explain=explain)
+                    )
+                report.jobs = len(targets)
+                campaign = Campaign(
+                    targets, out, seed=seed, examples=number, kernel=report.kernel,
+                    delays=targets[0].delay_points() if delays else [],
+                    injections=INJECTIONS if inject else (), note=note, audit=report.audit,
+                    schedule=report.schedule if report.schedule in SCHEDULES else "delay-random",
+                    kind=report.schedule, exact=points, cpus=fleet.EXACT_CPUS if exact else 0,
+                    first=0 if number == count or exact else THREADS_FIRST, tally=tally,
+                )  # fmt: skip
+                try:
+                    campaign.run()
+                finally:
+                    for target in targets:
+                        target.close()
+                    counts += fleet.totals(targets)
+                    _fill(report, tally, counts)
+                    report.interleavings = campaign.schedule.coverage()
+                    done[:] = [(tally, counts.counts)]
+    if report.audit != "off" and report.gpu_accesses and not report.audit_checks:
+        ui.say(
+            "NO MIRROR AUDIT: the device compared nothing. An IOMMU that translates, "
+            "a driver that does not program it, or another architecture."
+        )
     if counted is not None:
         with ui.stage("the driver's other moments"):
             with Opener(spec) as opener:
@@ -256,12 +308,28 @@ class _Progress:
             )  # fmt: skip
 
 
-def describe(artifacts: Artifacts, report: Report) -> MachineSpec:
+def _schedule(wanted: Schedule | None, accel: options.Accel) -> str:
+    """Raises UsageError if it is none of these machines."""
+    exact = accel == options.Accel.exact
+    name = wanted.value if wanted is not None else "mixed" if exact else "delay-random"
+    kinds = exact_schedule.KINDS if exact else SCHEDULES
+    if name not in kinds:
+        raise UsageError(f"--schedule {name} is not for --accel {accel.value}: {', '.join(kinds)}")
+    return name
+
+
+def describe(
+    artifacts: Artifacts, report: Report, wanted: options.Accel = options.Accel.threads
+) -> MachineSpec:
     """The machine for these builds, and its description in the report."""
     spec, accel = best_spec(artifacts)
+    if wanted == options.Accel.kvm and accel.name != "kvm":
+        raise UsageError(f"--accel kvm: {accel.reason}")
+    if wanted == options.Accel.exact:
+        spec = replace(spec, accel="tcg")
+    report.accel = accel.name if wanted != options.Accel.exact else "exact"
     report.kernel = artifacts.kernel_release
     report.qemu = artifacts.versions.get("qemu", "")
-    report.accel = accel.name
     report.versions = dict(artifacts.versions)
     return spec
 

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import selftests
+from hmmbench import depends, selftests
 from hmmbench.build import BuildRequest, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_OK, EXIT_VIOLATION
-from hmmbench.report import check_writable, write_json
+from hmmbench.report import check_writable, write_result
 from hmmbench.selftests import OURS, THEIRS, Outcome, Run
 from hmmbench.ui import Ui
 from hmmbench.vm.standard import best_spec
@@ -55,6 +55,7 @@ def main(
     )  # fmt: skip
     ui = Ui()
     artifacts = ensure(request, ui)
+    on = depends.built(request, artifacts)
     program = hmm_tests.build(Context(ui), artifacts.kernel_source_dir)
     spec, accel = best_spec(artifacts)
     with ui.stage(f"hmm-tests on {OURS}"):
@@ -65,7 +66,7 @@ def main(
         with ui.stage(f"hmm-tests on {THEIRS}"):
             theirs = selftests.run(spec, THEIRS, program, keep=out / THEIRS)
     about = {"kernel": artifacts.kernel_release, "accel": accel.name}
-    write_json(json_file, selftests.to_json(ours, theirs, about))
+    write_result(json_file, "selftests", selftests.to_json(ours, theirs, about), on)
     for line in table(ours, theirs, artifacts.kernel_release, accel.name):
         typer.echo(line)
     if ours.bad:

@@ -62,7 +62,7 @@ def _order(root: Path, quick: bool) -> list[Path]:
     """Test files and folders: single files, then folders, the device before the VMs."""
     tests = root / "tests"
     hostless = sorted(tests.glob("test_*.py"))
-    folders = ("model", "core", "guest", "page")
+    folders = ("model", "recorded", "core", "guest", "page")
     hostless += [tests / name for name in folders if _has_tests(tests / name)]
     if quick:
         return hostless

@@ -16,14 +16,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hmmbench import workload
+from hmmbench import depends, workload
 from hmmbench.build import BuildRequest, ensure
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.gpu import sweep as sweeps
 from hmmbench.gpu.errors import SessionError
 from hmmbench.guest.protocol import PAGE
-from hmmbench.report import check_writable, write_json
+from hmmbench.report import check_writable, write_result
 from hmmbench.ui import Stage, Ui, stdout_is_terminal
 from hmmbench.vm.errors import VmError
 from hmmbench.vm.opener import Opener
@@ -117,7 +117,9 @@ def main(
         except OSError as error:
             raise UsageError(f"--plot {plot}: {error.strerror}") from error
     ui = Ui()
-    artifacts = ensure(BuildRequest(kernel=kernel, kernel_build=kernel_build), ui)
+    request = BuildRequest(kernel=kernel, kernel_build=kernel_build)
+    artifacts = ensure(request, ui)
+    on = depends.built(request, artifacts)
     spec, accel = best_spec(artifacts)
     done: list[workload.Outcome] = []
     try:
@@ -126,14 +128,16 @@ def main(
     finally:
         # Also after an interrupt: what was found up to then is worth having.
         words = [_name(t.workload.name, t.words) for t in plan]
-        write_json(
+        write_result(
             json_file,
+            "workload",
             {
                 "workloads": [asdict(o) for o in done],
                 "not_run": words[len(done) :],
                 "kernel": artifacts.kernel_release,
                 "accel": accel.name,
             },
+            on,
         )
     console = Console(highlight=False, width=None if stdout_is_terminal() else 110)
     show(done, console)

@@ -304,6 +304,19 @@ class Device:
         """Run engines a little; False: nothing to do."""
         return bool(self.lib.hg_step(self.dev, budget))
 
+    def step_engine(self, engine: int, steps: int = 1) -> int:
+        """Run one engine; the steps that it took."""
+        return int(self.lib.hg_step_engine(self.dev, engine, steps))
+
+    def at(self, engine: int) -> str:
+        """Where an engine stands."""
+        return str(ffi.string(self.lib.hg_at_name(self.lib.hg_engine_at(self.dev, engine))).decode())
+
+    def set_clock(self, now: int) -> None:
+        """From now on virtual time stands still unless it is set."""
+        self.host.manual = True
+        self.host.now = now
+
     def run(self, until: Callable[[], bool] | None = None, rounds: int = 4000) -> None:
         """Step until idle, or until the condition holds; AssertionError if neither comes."""
         for _ in range(rounds):
@@ -389,6 +402,10 @@ class Device:
         raise AssertionError(f"no end after {rounds} rounds of fault service")
 
     # -- state --
+    def park(self) -> None:
+        """All engines to a safe point."""
+        self.lib.hg_park(self.dev)
+
     def save(self) -> bytes:
         """The state; the device is stopped and started again."""
         self.lib.hg_stop(self.dev)

@@ -42,8 +42,8 @@ from hmmbench.oracle import splat
 from hmmbench.vm import process
 from hmmbench.vm.channel import Channel, Requests
 from hmmbench.vm.console import Console
-from hmmbench.vm.exact import Exact
 from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError, disk_full, guard_disk
+from hmmbench.vm.exact import Exact
 from hmmbench.vm.mailbox import Mailbox, MailboxChannel
 from hmmbench.vm.qmp import Event, Qmp
 from hmmbench.vm.spec import (

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A seed gives the program that it gave when the programs were recorded, byte for byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import recording
+
+from hmmbench import paths, runner
+from hmmbench.guest.protocol import Op, OpKind, Program
+from hmmbench.model import generate
+from hmmbench.recipe import Environment
+from hmmbench.runner import Campaign
+from hmmbench.target import Execution
+
+
+def sources() -> list[Path]:
+    return list((paths.project_root() / "harness/hmmbench/model").glob("*.py"))
+
+
+def test_the_generator_makes_the_recorded_programs() -> None:
+    data = recording.PROGRAMS.read_bytes()
+    assert len(data) == recording.COUNT * recording.KEPT
+    numbers = list(recording.shard(recording.COUNT, sources()))
+    differing = recording.differing(data, numbers)
+    assert not differing, (
+        f"{len(differing)} of {len(numbers)} programs are others than recorded, first numbers "
+        f"{differing[:8]}: tests/recorded/README.md"
+    )
+
+
+def test_a_changed_generator_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word that is drawn nearly always, and pages of a query that few programs have."""
+    data = recording.PROGRAMS.read_bytes()
+    assert recording.differing(data, range(60)) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(generate, "_WORDS", (0, 1, 2, 63, 64, 255, 510, 510))
+        assert len(recording.differing(data, range(60))) > 50
+    monkeypatch.setattr(generate, "SEEN", generate.SEEN - 1)
+    assert 0 < len(recording.differing(data, range(60))) < 40
+
+
+def test_every_tenth_or_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Which tenth is compared changes with the code, and all can be asked for."""
+    firsts = set()
+    for n in range(40):
+        (tmp_path / "code.py").write_text(str(n))
+        chosen = list(recording.shard(100, [tmp_path / "code.py"]))
+        assert chosen == list(range(chosen[0], 100, recording.SHARDS))
+        assert chosen == list(recording.shard(100, [tmp_path / "code.py"]))
+        firsts.add(chosen[0])
+    assert len(firsts) > 5
+    monkeypatch.setenv(recording.ALL, "all")
+    assert list(recording.shard(100, [])) == list(range(100))
+
+
+class Seen:
+    """A target that answers nothing and keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.programs: list[bytes] = []
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        self.programs.append(program.encode())
+        return Execution(program)
+
+    def renew(self) -> None: ...
+
+    def keep(self, folder: Path) -> None: ...
+
+    def watch(self) -> None: ...
+
+    def watched(self) -> list[object]:
+        return []
+
+
+def test_a_campaign_runs_what_the_generator_makes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Only the bytes are Hypothesis's: from them on it is the way that is recorded."""
+    blocks: list[tuple[bytes, int]] = []
+
+    def noted(data: bytes, seed: int = 0) -> Program:
+        blocks.append((bytes(data), seed))
+        return Program([Op(OpKind.NOP)], seed=len(blocks))
+
+    monkeypatch.setattr(runner, "program", noted)
+    target = Seen()
+    Campaign(target, tmp_path, seed=9, examples=12).run()  # type: ignore[arg-type]
+    assert target.programs == [
+        Program([Op(OpKind.NOP)], seed=n).encode() for n in range(1, 13)
+    ]
+    assert {seed for _, seed in blocks} == {9}
+    assert all(len(data) % generate.BYTES_A_STEP == 0 for data, _ in blocks)
+    assert len({data for data, _ in blocks}) == 12
