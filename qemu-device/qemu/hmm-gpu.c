@@ -79,13 +79,13 @@ static void hmm_gpu_after_call(HmmGpuState *s)
 {
     int64_t late;
 
-    if (!s->cfg.deterministic || !s->irq_pending) {
+    if (!s->cfg.deterministic || !s->irq_pending || s->irq_event.pending) {
         return;
     }
     late = hmm_exact_on() ? hmm_exact_irq_delay() : 0;
     if (!late) {
         hmm_gpu_irq_flush(s);
-    } else if (!s->irq_event.pending) {
+    } else {
         hmm_exact_event_at(&s->irq_event,
                            qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL) + late);
     }
@@ -154,6 +154,14 @@ static void hmm_gpu_step_exact(void *opaque)
     if (due != UINT64_MAX) {
         hmm_exact_event_at(&s->step_event, MAX(due, now + 1));
     }
+}
+
+/* No engine waits for anything any more. */
+static void hmm_gpu_no_events(HmmGpuState *s)
+{
+    hmm_exact_event_cancel(&s->step_event);
+    hmm_exact_event_cancel(&s->irq_event);
+    hmm_exact_hold_nobody(false);
 }
 
 static void hmm_gpu_step(void *opaque)
@@ -302,8 +310,14 @@ static void hmm_gpu_vm_state_change(void *opaque, bool running, RunState state)
     if (running) {
         hmm_gpu_run(s);
     } else if (s->cfg.deterministic && !hmm_gpu_stop_is_for_state(state)) {
-        hg_stop(s->gpu);
-        hmm_gpu_irq_flush(s);
+        /*
+         * In an exact machine nothing at all: engines step and interrupts come by
+         * its events, which wait, and a start would move them.
+         */
+        if (!hmm_exact_on()) {
+            hg_stop(s->gpu);
+            hmm_gpu_irq_flush(s);
+        }
     } else {
         hmm_gpu_stop(s);
         /*
@@ -341,8 +355,7 @@ static void hmm_gpu_reset_hold(Object *obj, ResetType type)
     if (s->step_timer) {
         timer_del(s->step_timer);
     }
-    hmm_exact_event_cancel(&s->step_event);
-    hmm_exact_event_cancel(&s->irq_event);
+    hmm_gpu_no_events(s);
     qatomic_set(&s->irq_pending, 0);
 }
 
@@ -512,10 +525,9 @@ static void hmm_gpu_exit(PCIDevice *pci)
     hmm_gpu_vmstate_exit(s);
     qemu_del_vm_change_state_handler(s->vmstate_entry);
     hmm_gpu_stop(s);
-    hmm_exact_event_cancel(&s->step_event);
-    hmm_exact_event_cancel(&s->irq_event);
     hmm_gpu_dma_exit(s);
     g_clear_pointer(&s->gpu, hg_free);
+    hmm_gpu_no_events(s);       /* after all that may have made one */
     g_clear_pointer(&s->step_timer, timer_free);
     g_clear_pointer(&s->irq_bh, qemu_bh_delete);
     hmm_gpu_iommu_exit(s);
