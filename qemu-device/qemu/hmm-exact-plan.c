@@ -106,7 +106,7 @@ static bool word(HmmExactPlan *p, const char *name, const char *value)
         return numbers(value, 3, v) && v[0] <= UINT16_MAX &&
                (p->holds = v[0], range(&p->hold, v + 1));
     } else if (!strcmp(name, "span")) {
-        return numbers(value, 1, v) && v[0] && v[0] <= INT64_MAX &&
+        return numbers(value, 1, v) && v[0] && v[0] <= 1ull << HMM_EXACT_MAX_LOG2 &&
                (p->span = v[0], true);
     } else if (!strcmp(name, "point")) {
         return numbers(value, 3, v) && v[0] <= UINT16_MAX &&

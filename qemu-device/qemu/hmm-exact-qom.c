@@ -5,7 +5,6 @@
  * and without anything that a guest can see: an "-object" would have to be known to
  * QEMU's own schema.
  *
- *
  *   schedule     string (hmm-exact-plan.c); writing begins it from its start
  *   points       string: all addresses (hexadecimal, ',' between) that a schedule
  *                may name in at=; before the code at them runs
@@ -21,6 +20,7 @@
 #include "qemu/cutils.h"
 #include "qemu/module.h"
 #include "hw/qdev-core.h"
+#include "system/runstate.h"
 #include "hmm-exact.h"
 
 #define TYPE_HMM_EXACT "hmm-exact"
@@ -31,11 +31,21 @@ struct HmmExact {
     char *points;
 };
 
+/* The CPUs' thread reads what these change, without a lock. */
+static bool stands(Error **errp)
+{
+    if (runstate_is_running()) {
+        error_setg(errp, "the machine runs: to be written while it stands");
+        return false;
+    }
+    return true;
+}
+
 static void set_schedule(Object *obj, const char *text, Error **errp)
 {
     HmmExactPlan plan;
 
-    if (hmm_exact_plan_read(&plan, text, errp)) {
+    if (stands(errp) && hmm_exact_plan_read(&plan, text, errp)) {
         hmm_exact_plan_set(&plan);
     }
 }
@@ -52,6 +62,9 @@ static void set_points(Object *obj, const char *text, Error **errp)
     const char *p = text;
     uint64_t pc;
 
+    if (!stands(errp)) {
+        return;
+    }
     while (*p) {
         if (qemu_strtou64(p, &p, 16, &pc) || (*p && *p != ',')) {
             error_setg(errp, "points: '%.20s' is no address in hexadecimal", p);
@@ -128,7 +141,7 @@ static void set_stand(Object *obj, Visitor *v, const char *name, void *opaque,
     void (*set)(int64_t) = opaque;
     int64_t value;
 
-    if (visit_type_int64(v, name, &value, errp)) {
+    if (visit_type_int64(v, name, &value, errp) && stands(errp)) {
         set(value);
     }
 }

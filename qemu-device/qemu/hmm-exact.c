@@ -55,7 +55,7 @@
 #define SKIPS 64
 
 static struct {
-    bool on, began, stands, paused, hold_nobody;
+    bool on, began, stands, asked, paused, hold_nobody;
     uint32_t why;
     HmmExactPlan plan;
 
@@ -78,7 +78,9 @@ static struct {
     uint64_t passed[HMM_EXACT_CPUS];    /* goes on from there without another look */
     CPUState *at_point;
 
+    CPUState *leaves;           /* has stopped, the machine is about to */
     unsigned spins[HMM_EXACT_CPUS];
+    uint64_t since_pause[HMM_EXACT_CPUS];       /* instructions */
     unsigned skips;
     int64_t stand_ns, stand_icount;     /* INT64_MAX: not */
     QTAILQ_HEAD(, HmmExactEvent) events;
@@ -124,8 +126,11 @@ void hmm_exact_event_at(HmmExactEvent *e, int64_t due)
     } else {
         QTAILQ_INSERT_TAIL(&x.events, e, next);
     }
-    /* Whoever runs has a budget that ends later, perhaps. */
-    if (current_cpu && current_cpu->running) {
+    if (!current_cpu) {
+        /* Not the CPUs' thread, which may wait for nothing in particular. */
+        qemu_cpu_kick(first_cpu);
+    } else if (current_cpu->running) {
+        /* Whoever runs has a budget that ends later, perhaps. */
         cpu_exit(current_cpu);
     }
 }
@@ -177,22 +182,33 @@ void hmm_exact_log_irq(unsigned vector)
 
 /* -- holds -- */
 
-static bool ready(CPUState *cpu)
+/* Has something to do, and may; whether the host lets it is no part of a schedule. */
+static bool busy(CPUState *cpu)
 {
-    return cpu != x.held.cpu && cpu_can_run(cpu) &&
-           !(cpu->halted && !cpu_has_work(cpu));
+    return cpu != x.held.cpu && !(cpu->halted && !cpu_has_work(cpu));
 }
 
-static bool others_ready(CPUState *cpu)
+static bool ready(CPUState *cpu)
+{
+    return busy(cpu) && cpu_can_run(cpu);
+}
+
+static bool others_busy(CPUState *cpu)
 {
     CPUState *other;
 
     CPU_FOREACH(other) {
-        if (other != cpu && ready(other)) {
+        if (other != cpu && busy(other)) {
             return true;
         }
     }
     return false;
+}
+
+/* Something has happened that one who spins may have waited for. */
+static void nobody_spins(void)
+{
+    memset(x.spins, 0, sizeof(x.spins));
 }
 
 static void hold(CPUState *cpu, int64_t ns)
@@ -207,7 +223,7 @@ static void hold(CPUState *cpu, int64_t ns)
     if (x.cpu == cpu) {
         x.cpu = NULL;
     }
-    memset(x.spins, 0, sizeof(x.spins));
+    nobody_spins();
 }
 
 static void release(void)
@@ -215,7 +231,7 @@ static void release(void)
     if (x.held.cpu) {
         x.held_ns += now_ns() - x.held_since;
         x.held.cpu = NULL;
-        memset(x.spins, 0, sizeof(x.spins));
+        nobody_spins();
     }
 }
 
@@ -248,7 +264,7 @@ static void plan_next_hold(int64_t from, int64_t end)
 /* True: the CPU that is about to run is held instead. */
 static bool hold_by_time(CPUState *cpu, int64_t now)
 {
-    if (now < x.next_hold || x.held.cpu || x.hold_nobody || !others_ready(cpu)) {
+    if (now < x.next_hold || x.held.cpu || x.hold_nobody || !others_busy(cpu)) {
         return false;
     }
     x.holds_left--;
@@ -295,6 +311,7 @@ static void do_what_is_due(void)
     HmmExactEvent *e;
 
     while (until_timer() == 0 && qemu_clock_run_timers(QEMU_CLOCK_VIRTUAL)) {
+        nobody_spins();
     }
     now = now_ns();
     if (x.held.cpu && x.held.until <= now) {
@@ -302,6 +319,7 @@ static void do_what_is_due(void)
     }
     while ((e = QTAILQ_FIRST(&x.events)) && e->due <= now) {
         hmm_exact_event_cancel(e);
+        nobody_spins();
         e->fn(e->opaque);
     }
     if (now >= x.stand_ns || icount_get_raw() >= x.stand_icount) {
@@ -312,24 +330,43 @@ static void do_what_is_due(void)
 
 /* -- standing -- */
 
+/*
+ * Somebody else may be stopping the machine just now: then it stands here for us
+ * when it is told to go on for him.
+ */
+static void ask_to_stop(void)
+{
+    if (runstate_is_running()) {
+        x.asked = true;
+        qemu_system_vmstop_request_prepare();
+        qemu_system_vmstop_request(RUN_STATE_PAUSED);
+    }
+}
+
 void hmm_exact_stand(uint32_t why)
 {
-    if (x.stands || !runstate_is_running()) {
+    if (x.stands) {
         return;
     }
     x.stands = true;
+    x.asked = false;
     x.why = why;
     hmm_exact_log(HMM_EXACT_STANDS, current_cpu ? current_cpu->cpu_index : 0, 0, why);
     if (current_cpu && current_cpu->running) {
         cpu_exit(current_cpu);
     }
-    qemu_system_vmstop_request_prepare();
-    qemu_system_vmstop_request(RUN_STATE_PAUSED);
+    ask_to_stop();
 }
 
 static void state_changed(void *opaque, bool running, RunState state)
 {
-    if (running) {
+    if (!running) {
+        return;
+    }
+    x.leaves = NULL;
+    if (x.stands && !x.asked) {
+        ask_to_stop();
+    } else {
         x.stands = false;
     }
 }
@@ -351,7 +388,10 @@ void hmm_exact_paused(void)
     x.paused = true;
 }
 
-/* All who can run have done nothing but pause for some time. */
+/*
+ * All who can run have done nothing but pause since anything else happened, and each
+ * of them has looked often enough to see that.
+ */
 static bool all_spin(void)
 {
     CPUState *cpu;
@@ -398,10 +438,18 @@ static CPUState *pick(int64_t now)
 
 static void end_slice(CPUState *cpu, HmmExactWhat why)
 {
-    unsigned *spins = &x.spins[cpu->cpu_index % HMM_EXACT_CPUS];
+    unsigned n = cpu->cpu_index % HMM_EXACT_CPUS;
 
     hmm_exact_log(why, cpu->cpu_index, pc_of(cpu), x.slice_insns);
-    *spins = why == HMM_EXACT_PAUSED && x.slice_insns <= SPIN_INSNS ? *spins + 1 : 0;
+    x.since_pause[n] += x.slice_insns;
+    if (why == HMM_EXACT_HALTED || x.since_pause[n] > SPIN_INSNS) {
+        nobody_spins();
+    } else if (why == HMM_EXACT_PAUSED) {
+        x.spins[n]++;
+    }
+    if (why == HMM_EXACT_PAUSED) {
+        x.since_pause[n] = 0;
+    }
     x.cpu = NULL;
     x.left = 0;
 }
@@ -411,6 +459,8 @@ static void run(CPUState *cpu)
     int64_t ns = until_due(now_ns()), budget = x.left, begun = icount_get_raw(), ran;
     int r;
 
+    /* Here and with the BQL: who stops the machine hides its timers. */
+    ns = MIN(ns, until_timer());
     if (ns < INT32_MAX) {
         budget = MIN(budget, icount_round(ns));
     }
@@ -431,10 +481,14 @@ static void run(CPUState *cpu)
 
     if (r == EXCP_DEBUG) {
         cpu_handle_guest_debug(cpu);
+        x.leaves = cpu;
     } else if (r == EXCP_ATOMIC) {
         bql_unlock();
         cpu_exec_step_atomic(cpu);
         bql_lock();
+    }
+    if (cpu->stop) {
+        x.leaves = cpu;         /* reset, power off */
     }
     if (x.at_point) {
         int64_t held = hmm_exact_draw_range(&x.plan, HMM_EXACT_POINT,
@@ -453,6 +507,40 @@ static void run(CPUState *cpu)
 
 #if HAVE_TURNS
 
+static void wait_for_others(void)
+{
+    CPUState *cpu;
+
+    /* Work was done without the BQL, perhaps, and more came meanwhile. */
+    CPU_FOREACH(cpu) {
+        if (cpu->stop || !cpu_work_list_empty(cpu)) {
+            return;
+        }
+    }
+    qemu_cond_wait_bql(first_cpu->halt_cond);
+}
+
+static bool all_stopped(void)
+{
+    CPUState *cpu;
+
+    CPU_FOREACH(cpu) {
+        if (cpu_can_run(cpu)) {
+            return false;       /* the only one that a debugger lets go, perhaps */
+        }
+    }
+    return true;
+}
+
+/* The rest waits for the main thread, too, or how far it comes is the host's matter. */
+static bool one_leaves(void)
+{
+    if (x.leaves && !x.leaves->stop && !x.leaves->stopped) {
+        x.leaves = NULL;
+    }
+    return x.leaves;
+}
+
 static void turn(void)
 {
     CPUState *cpu;
@@ -464,8 +552,8 @@ static void turn(void)
         qemu_wait_io_event_common(cpu);
     }
     current_cpu = first_cpu;
-    if (x.stands || first_cpu->stopped || !runstate_is_running()) {
-        qemu_cond_wait_bql(first_cpu->halt_cond);
+    if (x.stands || one_leaves() || all_stopped() || !runstate_is_running()) {
+        wait_for_others();
         return;
     }
     do_what_is_due();
@@ -483,11 +571,11 @@ static void turn(void)
     ns = MIN(until_due(now_ns()), until_timer());
     if (ns == INT64_MAX) {
         /* All is over: only somebody outside can go on. */
-        qemu_cond_wait_bql(first_cpu->halt_cond);
+        wait_for_others();
         return;
     }
     if (cpu) {
-        memset(x.spins, 0, sizeof(x.spins));
+        nobody_spins();
         x.state.spun_ns += ns;
     } else {
         x.state.skipped_ns += ns;
@@ -520,7 +608,7 @@ static bool at(CPUState *cpu, vaddr pc)
     x.state.point_passes++;
     if (!x.point_holds_left || x.held.cpu || x.hold_nobody || x.stands ||
         hmm_exact_draw_below(&x.plan, HMM_EXACT_POINT, x.plan.odds) ||
-        !others_ready(cpu)) {
+        !others_busy(cpu)) {
         return false;
     }
     x.point_holds_left--;
@@ -593,9 +681,9 @@ void hmm_exact_plan_set(HmmExactPlan *p)
     x.point_holds_left = p->point_holds;
     plan_next_hold(now, now + p->span);
     memset(x.passed, 0, sizeof(x.passed));
-    memset(x.spins, 0, sizeof(x.spins));
+    memset(x.since_pause, 0, sizeof(x.since_pause));
+    nobody_spins();
     memset(&x.state, 0, sizeof(x.state));
-    x.held_ns = 0;
     hmm_exact_log_reset();
 }
 

@@ -108,7 +108,9 @@ static int hmm_gpu_save_prepare(void *opaque, Error **errp)
 
     if (!runstate_is_running()) {
         hmm_gpu_stop(s);
-        hmm_gpu_irq_flush(s);
+        if (!hmm_exact_on()) {
+            hmm_gpu_irq_flush(s);
+        }
     }
     return 0;
 }

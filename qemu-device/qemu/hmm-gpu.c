@@ -156,6 +156,14 @@ static void hmm_gpu_step_exact(void *opaque)
     }
 }
 
+/* No engine waits for anything any more. */
+static void hmm_gpu_no_events(HmmGpuState *s)
+{
+    hmm_exact_event_cancel(&s->step_event);
+    hmm_exact_event_cancel(&s->irq_event);
+    hmm_exact_hold_nobody(false);
+}
+
 static void hmm_gpu_step(void *opaque)
 {
     HmmGpuState *s = opaque;
@@ -344,8 +352,7 @@ static void hmm_gpu_reset_hold(Object *obj, ResetType type)
     if (s->step_timer) {
         timer_del(s->step_timer);
     }
-    hmm_exact_event_cancel(&s->step_event);
-    hmm_exact_event_cancel(&s->irq_event);
+    hmm_gpu_no_events(s);
     qatomic_set(&s->irq_pending, 0);
 }
 
@@ -515,10 +522,9 @@ static void hmm_gpu_exit(PCIDevice *pci)
     hmm_gpu_vmstate_exit(s);
     qemu_del_vm_change_state_handler(s->vmstate_entry);
     hmm_gpu_stop(s);
-    hmm_exact_event_cancel(&s->step_event);
-    hmm_exact_event_cancel(&s->irq_event);
     hmm_gpu_dma_exit(s);
     g_clear_pointer(&s->gpu, hg_free);
+    hmm_gpu_no_events(s);       /* after all that may have made one */
     g_clear_pointer(&s->step_timer, timer_free);
     g_clear_pointer(&s->irq_bh, qemu_bh_delete);
     hmm_gpu_iommu_exit(s);
