@@ -133,7 +133,7 @@ def test_another_seed_changes_nothing_else() -> None:
 
 
 def test_plainer_steps_keep_a_schedule_and_come_to_an_end() -> None:
-    """Taken one after another until none changes anything: at each a schedule, then the plainest."""
+    """Until none changes anything: a schedule after each, and the plainest at the end."""
     for kind, schedule in drawn():
         at = exact_schedule.addresses(schedule)
         for _ in range(20):
