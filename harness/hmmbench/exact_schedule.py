@@ -37,8 +37,8 @@ ODDS = (1, 1, 2, 4, 12)
 
 #: Share of those schedules that hold at any of HMM's own functions, now and then; and at few of
 #: them, at most passages.
-ALL_FAVOURITES, ODDS_OF_ALL = 0.35, (4, 8, 16, 32)
-FAVOURITES = 0.4
+ALL_FAVOURITES, ODDS_OF_ALL = 0.15, (1, 2, 4, 8)
+FAVOURITES = 0.55
 
 #: Engines of the device: log2 of nanoseconds between steps, log2 of how far.
 STEPS = ("9:13:0:8", "9:15:0:8", "7:11:0:4", "12:16:4:9")
@@ -51,7 +51,8 @@ LATE_IRQ, IRQ_NS = 0.3, "10:17"
 class Points:
     """Addresses where CPUs may be held.
 
-    favourites -- where HMM's own functions begin and return to the driver: what races is there
+    favourites -- where HMM's own functions return to the driver, each so often as it is to be
+                  taken: what races is there
     """
 
     favourites: tuple[int, ...] = ()
@@ -59,7 +60,7 @@ class Points:
 
     @property
     def all(self) -> tuple[int, ...]:
-        return (*self.favourites, *self.others)
+        return tuple(dict.fromkeys((*self.favourites, *self.others)))
 
 
 def _base(rng: random.Random) -> list[str]:
@@ -81,7 +82,7 @@ def _points(rng: random.Random, points: Points) -> list[str]:
         return _random(rng, points)
     where, odds = rng.random(), rng.choice(ODDS)
     if points.favourites and where < ALL_FAVOURITES:
-        chosen, odds = list(points.favourites), rng.choice(ODDS_OF_ALL)
+        chosen, odds = sorted(set(points.favourites)), rng.choice(ODDS_OF_ALL)
     else:
         few = points.favourites if where < ALL_FAVOURITES + FAVOURITES else points.others
         few = few or points.all
