@@ -448,6 +448,8 @@ class Machine:
             self._pausing = False
         self.qmp("cont")
         self._wait_stop(timeout)
+        # The guest may have stood before: then this limit is none of the next request's.
+        self.exact.stand_after(-1)
         self._stands_by_us()
 
     def _stands_by_us(self) -> None:
