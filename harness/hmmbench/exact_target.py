@@ -43,6 +43,7 @@ class Print:
     console  -- what the kernel printed
     memory   -- a hash of each page, if it was asked for
     state    -- of the scheduler: virtual time, instructions, holds
+    wrong    -- what the machine itself said: hangs, reports, death
     """
 
     hash: int = 0
@@ -51,6 +52,7 @@ class Print:
     console: str = ""
     memory: Pages | None = None
     state: dict[str, int] = field(default_factory=dict)
+    wrong: tuple[str, ...] = ()
 
 
 class ExactTarget(VmTarget):
@@ -105,6 +107,8 @@ class ExactTarget(VmTarget):
         vm = self.vm
         done = Execution(program)
         self._busy = True
+        # Not that of the example before, if no answer comes.
+        self.print = Print()
         splats = []
         try:
             self._surround_device(vm, environment)
@@ -127,7 +131,11 @@ class ExactTarget(VmTarget):
         except AgentTimeout as error:
             done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
             done.tainted = True
-            splats = splat.scan(vm.console.take())
+            text = vm.console.take()
+            splats = splat.scan(text)
+            if self._take and vm.standing:
+                # At a limit of virtual time, which repeats as an answer does.
+                self._taken(vm, text)
         except VmDied as error:
             splats = splat.scan(vm.console.text())
             if not splats and error.exit_status is not None and not error.panicked:
@@ -140,6 +148,7 @@ class ExactTarget(VmTarget):
         for s in splats:
             done.violations.insert(0, Violation("kernel", s.title, details=self._explain(s.text)))
             done.tainted = True
+        self.print.wrong = tuple(v.message for v in done.violations)
         self._last_tainted = done.tainted
         return done
 
@@ -154,7 +163,7 @@ class ExactTarget(VmTarget):
             vm.go(HOST_S, limit)
         answer, _, body = vm.take()
         body = answered(protocol().HB_MSG_EXAMPLE, answer, body)
-        self.print = Print(answer=body)
+        self.print.answer = body
         return example.Answer.decode(body, program)
 
     def _post(self, vm: Machine, program: Program, environment: Environment) -> None:

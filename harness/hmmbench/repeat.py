@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from hmmbench.guest.protocol import Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.recipe import Environment
 from hmmbench.runner import INJECTED, INJECTIONS, VRAM_PAGES, VRAM_SHORT
+from hmmbench.vm.errors import VmError
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 
@@ -85,7 +86,7 @@ def difference(first: Print, second: Print) -> tuple[str, ...]:
     """Names of what differs."""
     out = [
         name
-        for name in ("hash", "answer", "counters", "console", "state")
+        for name in ("hash", "answer", "counters", "console", "state", "wrong")
         if getattr(first, name) != getattr(second, name)
     ]
     if first.memory is not None and second.memory is not None:
@@ -140,7 +141,7 @@ class Repeater:
                 out.executions += 1
                 if not execution:
                     before.append(target.print)
-                    target.write_log(logs[n])
+                    self._log(target, logs[n])
                     digest.update(target.print.answer)
                     out.operations += len(p.ops)
                     out.virtual_s += target.print.state.get("ns", 0) / 1e9
@@ -152,7 +153,8 @@ class Repeater:
                     out.equal += 1
                     done(1)
                     continue
-                target.write_log(other)
+                other.unlink(missing_ok=True)
+                self._log(target, other)
                 where = self._where(logs[n], other)
                 out.parted.append(Part(first + n, execution, differs, where))
                 done(0)
@@ -164,6 +166,12 @@ class Repeater:
             path.unlink(missing_ok=True)
         out.digest = digest.hexdigest()
         return out
+
+    @staticmethod
+    def _log(target: ExactTarget, path: Path) -> None:
+        """Without one if the machine has ended."""
+        with suppress(VmError):
+            target.write_log(path)
 
     @staticmethod
     def _where(first: Path, second: Path) -> str:

@@ -10,7 +10,7 @@ from hmmbench import exact_schedule
 from hmmbench.guest.protocol import Program
 from hmmbench.model.admit import normalise
 from hmmbench.oracle.violation import Violation
-from hmmbench.recipe import Recipe
+from hmmbench.recipe import Environment, Recipe
 from hmmbench.target import Execution, Target, judge
 
 
@@ -21,6 +21,8 @@ class Replayed:
     executions: int = 0
     failures: int = 0
     violations: list[Violation] = field(default_factory=list)
+    #: in which it failed, where that is not the recipe's
+    environment: Environment | None = None
 
     @property
     def found(self) -> bool:
@@ -69,12 +71,16 @@ def other_schedules(
     program = sound(recipe.program)
     out = Replayed()
     for seed in range(1, seeds + 1):
-        schedule = exact_schedule.reseeded(recipe.environment.schedule, seed)
-        outcome = judge(target.execute(program, replace(recipe.environment, schedule=schedule)))
+        env = replace(
+            recipe.environment,
+            schedule=exact_schedule.reseeded(recipe.environment.schedule, seed),
+        )
+        outcome = judge(target.execute(program, env))
         out.executions += 1
         if outcome.failed:
             out.failures += 1
             out.violations += outcome.violations
+            out.environment = env
             break
         note(seed, seeds)
     return out

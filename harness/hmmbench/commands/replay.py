@@ -27,6 +27,7 @@ from hmmbench.trace import DEVICE_EVENTS, Tracer, chrome
 from hmmbench.trace import write as write_trace
 from hmmbench.ui import Ui
 from hmmbench.vm.gdb import session as debugger
+from hmmbench.vm.gdb.back import Back
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
@@ -134,7 +135,7 @@ def main(
                     lambda done, total: stage_.progress(done, total),
                 )
         if gdb and result.found:
-            _debug(target, artifacts, spec, result)
+            _debug(target, artifacts, spec, result, recipe)
         if out is not None and result.found:
             target.keep(out)
     write_result(json_file, "replay", {
@@ -164,9 +165,9 @@ def main(
 
 
 def _debug(
-    target: VmTarget, artifacts: Artifacts, spec: MachineSpec, result: Replayed
+    target: VmTarget, artifacts: Artifacts, spec: MachineSpec, result: Replayed, recipe: Recipe
 ) -> None:
-    """gdb at the machine as the last execution left it."""
+    """gdb at the machine as the last execution left it; an exact one can be taken back."""
     vm = target.left
     if vm is None:
         typer.echo("the machine has ended with the execution: there is nothing to debug")
@@ -174,7 +175,13 @@ def _debug(
     for v in result.violations[:3]:
         typer.echo(f"{v.oracle}: {v.message}")
     typer.echo("the machine stands after the execution that failed; `help hmm` in gdb")
-    debugger.interactive(vm, artifacts, Snapshots().sections(spec))
+    places = Snapshots().sections(spec)
+    if not isinstance(target, ExactTarget):
+        debugger.interactive(vm, artifacts, places)
+        return
+    chain = [(link.program, link.environment) for link in recipe.chain]
+    back = Back(target, [*chain, (sound(recipe.program), result.environment or recipe.environment)])
+    debugger.interactive(back.machine, artifacts, places, back)
 
 
 class _Tracing:

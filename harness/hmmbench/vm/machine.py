@@ -443,6 +443,8 @@ class Machine:
         self._must_stand()
         self.exact.stand_after(ns)
         self._let_go(timeout)
+        # The guest may have stood before: then this limit is none of the next request's.
+        self.exact.stand_after(-1)
         self._stands_by_us()
 
     def go_to(self, instruction: int, timeout: float = 60.0) -> bool:

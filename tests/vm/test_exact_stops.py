@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whoever stops an exact machine from outside, and lets it go on, changes nothing in it."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from hmmbench.exact_schedule import Points
+from hmmbench.exact_target import ExactTarget, Print
+from hmmbench.repeat import difference, nth, surroundings
+from hmmbench.vm.channel import protocol
+from hmmbench.vm.errors import AgentTimeout, QmpFailure
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.opener import Opener
+from hmmbench.vm.snapshot import Snapshots
+from hmmbench.vm.spec import MachineSpec
+
+
+@pytest.fixture
+def target(spec: MachineSpec, snapshots: Snapshots) -> Iterator[ExactTarget]:
+    exact = replace(spec, accel="tcg", exact=True, cpus=2)
+    with Opener(exact, snapshots) as opener, ExactTarget(opener, take=True) as one:
+        yield one
+
+
+def execute(target: ExactTarget, index: int, schedule: str) -> Print:
+    target.renew()
+    env = replace(surroundings(5, index, Points()), schedule=schedule)
+    target.execute(nth(5, index), env)
+    return target.print
+
+
+def test_a_stop_at_a_time_of_the_hosts(
+    target: ExactTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedules = ("seed=7 slice=5:14 step=9:13:0:8 irq=10:17", "seed=8 slice=7:12 hold=8:16:20")
+    first = [execute(target, n, schedule) for n, schedule in enumerate(schedules)]
+    stops = 0
+    wait = Machine._wait_stop
+
+    def stopping(self: Machine, timeout: float) -> None:
+        nonlocal stops
+        while not self.standing:
+            time.sleep(0.003)
+            self.qmp("stop")
+            wait(self, timeout)
+            if self.mailbox.stands != self._stands_before or self.exact.state()["stands"]:
+                return
+            stops += 1
+            self._stops_before = self._stops
+            self.qmp("cont")
+
+    for n, schedule in enumerate(schedules):
+        target.renew()
+        assert target.vm.standing
+        with monkeypatch.context() as patch:
+            patch.setattr(Machine, "_wait_stop", stopping)
+            target.execute(nth(5, n), replace(surroundings(5, n, Points()), schedule=schedule))
+        assert difference(first[n], target.print) == ()
+    assert stops > 0
+
+
+def test_a_schedule_is_changed_only_while_it_stands(target: ExactTarget) -> None:
+    vm = target.vm
+    with pytest.raises(QmpFailure, match="no word of it"):
+        vm.exact.schedule(f"span={1 << 41}")
+    vm.post(protocol().HB_MSG_EXEC, struct.pack("<I", 3_600_000) + b"while :; do :; done")
+    with pytest.raises(AgentTimeout):
+        vm.go(0.2)
+    with pytest.raises(QmpFailure, match="the machine runs"):
+        vm.exact.schedule("seed=1")
+    vm.pause()
+    vm.exact.schedule("seed=1")
