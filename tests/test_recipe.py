@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hmmbench.guest.protocol import Acc, Program
 from hmmbench.model.generate import FILE_PAGES, program, size_of
 from hmmbench.recipe import (
     Environment,
+    Link,
     Recipe,
     access_from_text,
     access_to_text,
@@ -29,6 +31,21 @@ def recipe(seed: int = 1) -> Recipe:
     return Recipe(
         p, Environment(("svm_after_zap 500 1000 7",), ("fault duplicate",)), "values",
         "wrong", "6.12", 4, 17, 33,
+    )  # fmt: skip
+
+
+def exact_recipe(links: int = 2) -> Recipe:
+    """Of an exact machine in which other examples ran before."""
+    surroundings = Environment(
+        (), ("irq duplicate",), "access", True, 3, "seed=9 slice=5:14 point=4:16:20 odds=2 at=10,2f"
+    )
+    chain = []
+    for n in range(links):
+        p = program(random.Random(100 + n).randbytes(size_of(12)))
+        chain.append(Link(Program(p.ops, p.file_pages), replace(surroundings, vram=n)))
+    return replace(
+        recipe(), environment=surroundings, cpus=4, chain=tuple(chain), hash=0xFEDCBA9876543210,
+        repeat=1,
     )  # fmt: skip
 
 
@@ -125,3 +142,82 @@ def test_the_device_is_part_of_it(tmp_path: Path) -> None:
         r.coherent = coherent
         r.write(tmp_path / "r.json")
         assert Recipe.read(tmp_path / "r.json").coherent is coherent
+
+
+@pytest.mark.parametrize("links", [0, 1, 3])
+def test_an_exact_machine_and_its_chain_are_part_of_it(tmp_path: Path, links: int) -> None:
+    r = exact_recipe(links)
+    r.write(tmp_path / "r.json")
+    back = Recipe.read(tmp_path / "r.json")
+    assert back.exact
+    assert (back.cpus, back.hash, back.repeat) == (4, 0xFEDCBA9876543210, 1)
+    assert back.environment == r.environment
+    assert [one.environment for one in back.chain] == [one.environment for one in r.chain]
+    assert [one.program.encode() for one in back.chain] == [one.program.encode() for one in r.chain]
+    # Once more is the same file: nothing is lost on the way.
+    back.write(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "r.json").read_bytes()
+
+
+def test_an_example_of_a_chain_is_a_line(tmp_path: Path) -> None:
+    exact_recipe(3).write(tmp_path / "r.json")
+    lines = (tmp_path / "r.json").read_text().splitlines()
+    at = lines.index(' "chain": [')
+    assert [json.loads(line.strip().rstrip(","))["vram"] for line in lines[at + 1 : at + 4]] == [
+        0, 1, 2,
+    ]  # fmt: skip
+
+
+def test_a_recipe_with_threads_says_nothing_of_exact_machines(tmp_path: Path) -> None:
+    recipe().write(tmp_path / "r.json")
+    assert (
+        not {"cpus", "schedule", "chain", "hash"}
+        & json.loads((tmp_path / "r.json").read_text()).keys()
+    )
+    assert not Recipe.read(tmp_path / "r.json").exact
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"cpus": None}, "cpus must be a number"),
+        ({"cpus": 0}, "cpus is missing"),
+        ({"cpus": -1}, "cpus -1"),
+        ({"cpus": 65}, "cpus 65: at most 64"),
+        ({"cpus": True}, "cpus must be a number"),
+        ({"schedule": 7}, "schedule must be a string"),
+        ({"hash": "0xno"}, "0xno"),
+        ({"hash": [1]}, "hash must be a number"),
+        ({"chain": 3}, "chain must be a list"),
+        ({"chain": {}}, "chain must be a list"),
+        ({"chain": [3]}, "chain: example 0 must be an object"),
+        ({"chain": [{"ops": []}]}, "chain: example 0: file_pages is missing"),
+        ({"chain": [{"file_pages": [0, 0, 0, 0]}]}, "chain: example 0: ops is missing"),
+        (
+            {"chain": [{"ops": [{"op": "nop"}, {"op": "fly"}], "file_pages": [0, 0, 0, 0]}]},
+            "chain: example 0: operation 1.*fly",
+        ),
+        (
+            {"chain": [{"ops": [], "file_pages": [0, 0, 0, 0], "schedule": []}]},
+            "chain: example 0: schedule must be a string",
+        ),
+    ],
+)
+def test_mistakes_in_recipes_of_exact_machines_are_named(
+    tmp_path: Path, change: dict[str, Any], says: str
+) -> None:
+    data = exact_recipe().to_json() | change
+    (tmp_path / "r.json").write_text(json.dumps(data))
+    with pytest.raises(UsageError, match=says) as error:
+        Recipe.read(tmp_path / "r.json")
+    assert str(tmp_path / "r.json") in str(error.value)
+
+
+def test_a_chain_or_a_schedule_needs_its_cpus(tmp_path: Path) -> None:
+    for leave in ("schedule", "chain"):
+        data = exact_recipe().to_json()
+        del data["cpus"]
+        del data["chain" if leave == "schedule" else "schedule"]
+        (tmp_path / "r.json").write_text(json.dumps(data))
+        with pytest.raises(UsageError, match=f"a {leave} is of an exact machine: cpus is missing"):
+            Recipe.read(tmp_path / "r.json")

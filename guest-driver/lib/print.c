@@ -98,12 +98,16 @@ void hg_print_remove_ctx(struct hmmgpu_ctx *ctx)
 {
 	struct hmmgpu_ctx **at = &print.ctxs;
 
-	hmmgpu_print_flush();
 	pthread_mutex_lock(&print.lock);
 	while (*at != ctx)
 		at = &(*at)->next;
 	*at = ctx->next;
 	pthread_mutex_unlock(&print.lock);
+	/*
+	 * Not before: the driver knows the context no more, so in the list it would never be
+	 * idle, and what its last job died in would not be given back.
+	 */
+	hmmgpu_print_flush();
 }
 
 int hg_print_add_program(const void *base, uint64_t len, uint64_t *buffer)

@@ -36,7 +36,7 @@ class What(enum.IntEnum):
     IRQ = 9
 
 
-_TEXT = {
+_TEXT: dict[int, str] = {
     What.OVER: "CPU {who} runs {arg} instructions, to {pc:#x}: the slice is over",
     What.HALTED: "CPU {who} runs {arg} instructions, to {pc:#x}: it halts",
     What.PAUSED: "CPU {who} runs {arg} instructions, to {pc:#x}: it pauses",
@@ -52,17 +52,22 @@ _TEXT = {
 
 @dataclass(frozen=True)
 class Decision:
-    """One entry.  `icount`: instructions of all CPUs until then; `ns`: virtual time."""
+    """One entry.  `icount`: instructions of all CPUs until then; `ns`: virtual time.
+
+    `what`: a What, or a number that only another QEMU or a spoiled file has.
+    """
 
     icount: int
     ns: int
     pc: int
     arg: int
-    what: What
+    what: int
     who: int
 
     def __str__(self) -> str:
-        text = _TEXT[self.what].format(who=self.who, arg=self.arg, pc=self.pc)
+        text = _TEXT.get(self.what, "unknown entry {what} of {who}").format(
+            who=self.who, arg=self.arg, pc=self.pc, what=self.what
+        )
         return f"{text} (instruction {self.icount}, {self.ns} ns)"
 
 
@@ -77,7 +82,7 @@ def read(path: Path) -> np.ndarray:
 def decision(entry: np.void) -> Decision:
     return Decision(
         int(entry["icount"]), int(entry["ns"]), int(entry["pc"]), int(entry["arg"]),
-        What(int(entry["what"])), int(entry["who"]),
+        int(entry["what"]), int(entry["who"]),
     )  # fmt: skip
 
 
@@ -125,9 +130,11 @@ def pages(path: Path) -> Pages:
     out: Pages = {}
     at = 0
     while at < len(data):
-        name = data[at : at + _NAME].rstrip(b"\0").decode()
+        name = data[at : at + _NAME].rstrip(b"\0").decode(errors="replace")
         count = int.from_bytes(data[at + _NAME : at + _NAME + 8], "little")
         at += _NAME + 8
+        if at + 8 * count > len(data):
+            raise ValueError(f"{path} is cut short: {len(data)} bytes")
         out[name] = np.frombuffer(data, "<u8", count, at)
         at += 8 * count
     return out

@@ -35,6 +35,11 @@ SPAN_NS = 20_000_000
 POINT_HOLDS = (4, 16, 32)
 ODDS = (1, 1, 2, 4, 12)
 
+#: Share of those schedules that hold at any of HMM's own functions, now and then; and at few of
+#: them, at most passages.
+ALL_FAVOURITES, ODDS_OF_ALL = 0.15, (1, 2, 4, 8)
+FAVOURITES = 0.55
+
 #: Engines of the device: log2 of nanoseconds between steps, log2 of how far.
 STEPS = ("9:13:0:8", "9:15:0:8", "7:11:0:4", "12:16:4:9")
 
@@ -46,7 +51,8 @@ LATE_IRQ, IRQ_NS = 0.3, "10:17"
 class Points:
     """Addresses where CPUs may be held.
 
-    favourites -- where HMM's own functions begin and return to the driver: what races is there
+    favourites -- where HMM's own functions return to the driver, each so often as it is to be
+                  taken: what races is there
     """
 
     favourites: tuple[int, ...] = ()
@@ -54,7 +60,7 @@ class Points:
 
     @property
     def all(self) -> tuple[int, ...]:
-        return (*self.favourites, *self.others)
+        return tuple(dict.fromkeys((*self.favourites, *self.others)))
 
 
 def _base(rng: random.Random) -> list[str]:
@@ -74,14 +80,17 @@ def _random(rng: random.Random, points: Points) -> list[str]:
 def _points(rng: random.Random, points: Points) -> list[str]:
     if not points.all:
         return _random(rng, points)
-    chosen: list[int] = []
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        favourite = points.favourites and (not points.others or rng.random() < 0.6)
-        chosen.append(rng.choice(points.favourites if favourite else points.others))
+    where, odds = rng.random(), rng.choice(ODDS)
+    if points.favourites and where < ALL_FAVOURITES:
+        chosen, odds = sorted(set(points.favourites)), rng.choice(ODDS_OF_ALL)
+    else:
+        few = points.favourites if where < ALL_FAVOURITES + FAVOURITES else points.others
+        few = few or points.all
+        chosen = [rng.choice(few) for _ in range(rng.choice((1, 1, 2, 3)))]
     return [
         f"slice={rng.choice(SLICES)}",
         f"point={rng.choice(POINT_HOLDS)}:{rng.choice(HOLD_NS)}",
-        f"odds={rng.choice(ODDS)}",
+        f"odds={odds}",
         "at=" + ",".join(f"{address:x}" for address in sorted(set(chosen))),
     ]
 

@@ -92,10 +92,15 @@ class ExactShrinker(Shrinker):
 
     def _first(self) -> tuple[Environment, Violation] | None:
         for env in self._variants(self.environment):
+            self.seen.add(self._key(self.program, env))
             found = self._same(self._execute(self.program, env))
             if found is not None:
                 return env, found
         return None
+
+    @staticmethod
+    def _key(program: Program, environment: Environment) -> bytes:
+        return program.encode() + repr(environment).encode()
 
     def _variants(self, environment: Environment) -> Iterator[Environment]:
         yield environment
@@ -111,8 +116,12 @@ class ExactShrinker(Shrinker):
         p = Program(normalise(_copy_ops(ops), self.program.file_pages), self.program.file_pages)
         if not p.ops:
             return False
-        for env in self._variants(self.environment if environment is None else environment):
-            key = p.encode() + repr(env).encode()
+        wanted = self.environment if environment is None else environment
+        if self._key(p, wanted) in self.seen:
+            # As it is now, or tried before, with its other seeds.
+            return False
+        for env in self._variants(wanted):
+            key = self._key(p, env)
             if key in self.seen:
                 continue
             self.seen.add(key)

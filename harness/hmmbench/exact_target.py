@@ -7,7 +7,7 @@ the next execution depends on.  `renew` begins a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -156,24 +156,50 @@ class ExactTarget(VmTarget):
         self, vm: Machine, program: Program, environment: Environment, done: Execution
     ) -> example.Answer:
         """The whole example; the device's own look at everything when its operations have ended."""
-        kind = protocol().HB_MSG_EXAMPLE
+        self._post(vm, program, environment)
+        limit = (program.timeout_ms + program.settle_ms) / 1000 + GRACE_S
+        if vm.go(HOST_S, limit) == layout().HM_STAND_ENDED:
+            self._at_end(vm, environment)
+            vm.go(HOST_S, limit)
+        answer, _, body = vm.take()
+        body = answered(protocol().HB_MSG_EXAMPLE, answer, body)
+        self.print.answer = body
+        return example.Answer.decode(body, program)
+
+    def _post(self, vm: Machine, program: Program, environment: Environment) -> None:
         delays = "\n".join(["clear", *environment.delays]) + "\n" if self._delayed else None
         vram = ALL_VRAM if environment.vram is None else environment.vram
         vm.post(
-            kind,
+            protocol().HB_MSG_EXAMPLE,
             example.Example(
                 program, delays, vram, points=bool(environment.delays), stand=True
             ).encode(),
         )
-        limit = (program.timeout_ms + program.settle_ms) / 1000 + GRACE_S
-        if vm.go(HOST_S, limit) == layout().HM_STAND_ENDED:
-            if environment.audit != "off":
-                vm.audit_full()
-            vm.go(HOST_S, limit)
-        answer, _, body = vm.take()
-        body = answered(kind, answer, body)
-        self.print.answer = body
-        return example.Answer.decode(body, program)
+
+    @staticmethod
+    def _at_end(vm: Machine, environment: Environment) -> None:
+        if environment.audit != "off":
+            vm.audit_full()
+
+    def stop_at(
+        self, program: Program, environment: Environment, instructions: Iterable[int]
+    ) -> Iterator[Machine]:
+        """Execute again, standing at each of these instructions (rising, of this example).
+
+        Fewer than asked for if the example ends before.  The machine is of no use for another
+        example afterwards: renew() is due.
+        """
+        vm = self.vm
+        # It is ended without being asked anything.
+        self._busy = True
+        self._surround_device(vm, environment)
+        self._post(vm, program, environment)
+        for instruction in instructions:
+            while not vm.go_to(instruction, HOST_S):
+                if vm.mailbox.why != layout().HM_STAND_ENDED:
+                    return
+                self._at_end(vm, environment)
+            yield vm
 
     def _taken(self, vm: Machine, console: str) -> None:
         out = self.print

@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 #: Of an exact machine: a CPU more costs it nothing, and one that is held holds up less.
 EXACT_CPUS = 4
 
+#: What HMM's races are about, for any driver, and how likely a schedule holds a CPU there: behind
+#: the calls, where what they said may no longer hold.
+RACING = {
+    "hmm_range_fault": 10, "migrate_vma_setup": 3, "migrate_vma_pages": 3,
+    "migrate_vma_finalize": 2, "make_device_exclusive": 4, "mmu_interval_read_begin": 3,
+    "__mmu_notifier_invalidate_range_start": 2, "__mmu_notifier_invalidate_range_end": 1,
+    "migrate_device": 2,
+}  # fmt: skip
+
 #: A machine is only worth its start (a third of a second) for some examples.
 EXAMPLES_EACH = 20
 
@@ -110,9 +119,14 @@ def exact_points(
     kernel = {symbol.name: symbol.address for symbol in found.kernel}
     own = [symbol.address for symbol in found.functions]
     # A call is a point where it returns to; where it begins is the function's own point.
-    near = [c.returns for c in found.calls if c.returns is not None and c.callee in kernel]
-    rest = [c.returns for c in found.calls if c.returns is not None and c.callee not in kernel]
-    return Points((*near, *kernel.values()), (*own, *rest))
+    returns = [(call.callee, call.returns) for call in found.calls if call.returns is not None]
+    favourites = []
+    for name, weight in RACING.items():
+        at = [address for callee, address in returns if callee.startswith(name)]
+        at = at or [address for symbol, address in kernel.items() if symbol.startswith(name)]
+        # However many calls of it there are.
+        favourites += [at[n % len(at)] for n in range(max(weight, len(at)))] if at else []
+    return Points(tuple(favourites), (*kernel.values(), *own, *(at for _, at in returns)))
 
 
 def totals(targets: Sequence[VmTarget]) -> Totals:

@@ -163,6 +163,12 @@ class Recipe:
             raise ValueError(f"cpus {cpus}: at most {MAX_CPUS}")
         if link.environment.schedule and not cpus:
             raise ValueError("a schedule is of an exact machine: cpus is missing")
+        chain = tuple(
+            _chain_link(n, one)
+            for n, one in enumerate(_list(data, "chain") if "chain" in data else [])
+        )
+        if chain and not cpus:
+            raise ValueError("a chain is of an exact machine: cpus is missing")
         return Recipe(
             link.program,
             link.environment,
@@ -174,10 +180,7 @@ class Recipe:
             max(1, _number(data.get("repeat", 20), "repeat")),
             _flag(data, "coherent"),
             cpus,
-            tuple(
-                _chain_link(n, one)
-                for n, one in enumerate(_list(data, "chain") if "chain" in data else [])
-            ),
+            chain,
             _number(data.get("hash", 0), "hash"),
         )  # fmt: skip
 

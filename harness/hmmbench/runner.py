@@ -276,7 +276,7 @@ class Campaign:
         def give(number: int) -> None:
             """The machine's next example, if there is one."""
             if not waiting[number] and self._going():
-                waiting[number] = list(islice(source, CHAIN if self.exact is not None else 1))
+                waiting[number] = list(islice(source, self._block()))
             if waiting[number] and not self._enough() and not self._late():
                 self._submit(number, waiting[number].pop(0))
 
@@ -294,6 +294,12 @@ class Campaign:
             else:
                 give(answered)
                 self._finish(done)
+
+    def _block(self) -> int:
+        """How many examples a machine is given at once: to the end of a chain's numbers."""
+        if self.exact is None:
+            return 1
+        return CHAIN - (self.first + self._started) % CHAIN
 
     def _going(self) -> bool:
         interrupt.check()

@@ -50,6 +50,11 @@
  */
 #define SPIN_PAUSES 8
 #define SPIN_INSNS 200
+/*
+ * So far the clock is moved then (ns): who spins may look at a clock, in a delay of
+ * its own, and the next timer may be a day away.
+ */
+#define SPIN_SKIP_NS (20 * SCALE_US)
 
 /* At most so often the clock is moved before the main thread gets the BQL. */
 #define SKIPS 64
@@ -569,6 +574,9 @@ static void turn(void)
         return;
     }
     ns = MIN(until_due(now_ns()), until_timer());
+    if (cpu) {
+        ns = MIN(ns, SPIN_SKIP_NS);
+    }
     if (ns == INT64_MAX) {
         /* All is over: only somebody outside can go on. */
         wait_for_others();

@@ -311,8 +311,8 @@ static void hmm_gpu_vm_state_change(void *opaque, bool running, RunState state)
         hmm_gpu_run(s);
     } else if (s->cfg.deterministic && !hmm_gpu_stop_is_for_state(state)) {
         /*
-         * In an exact machine nothing at all: engines step and interrupts come by
-         * its events, which wait, and a start would move them.
+         * Nobody steps a machine that stands.  An exact one goes on as if it had
+         * not stood: starting again would be a kick, which draws from the schedule.
          */
         if (!hmm_exact_on()) {
             hg_stop(s->gpu);
@@ -320,10 +320,7 @@ static void hmm_gpu_vm_state_change(void *opaque, bool running, RunState state)
         }
     } else {
         hmm_gpu_stop(s);
-        /*
-         * CPUs are stopped already; send what engines raised last.  Not in an
-         * exact machine, whose interrupts have their times.
-         */
+        /* CPUs are stopped already; send what engines raised last. */
         if (!hmm_exact_on()) {
             hmm_gpu_irq_flush(s);
         }

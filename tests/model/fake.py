@@ -11,12 +11,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from hmmbench.event import Event
 from hmmbench.guest import protocol as P
 from hmmbench.guest.protocol import Acc, Advice, MapKind, Op, OpKind, OpResult, Program, Result
+from hmmbench.recipe import Environment
+from hmmbench.target import Execution
 
 SHIFT = 14
 M64 = (1 << 64) - 1
@@ -121,9 +125,7 @@ class Fake:
         self.files: list[dict[int, Frame]] = [{} for _ in range(4)]
         #: What the fault buffer still has of jobs that may have ended.
         self.late: list[tuple[Proc, int]] = []
-        results = [
-            OpResult(acc=[(0, 0, 0)] * len(o.acc)) for o in program.ops
-        ]
+        results = [OpResult(acc=[(0, 0, 0)] * len(o.acc)) for o in program.ops]
         i = 0
         ops = program.ops
         while i < len(ops):
@@ -465,3 +467,30 @@ class Fake:
             elif o.a == Advice.PAGEOUT:
                 self._invalidate(p, gp, "never")
         return -errno.ENOMEM if hole else 0
+
+
+class FakeTarget:
+    """The fake machine as a target; keeps the programs it ran."""
+
+    def __init__(self, bug: str = "", seed: int = 1) -> None:
+        self.machine = Fake(bug, seed)
+        self.programs: list[bytes] = []
+        self.environments: list[Environment] = []
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        payload = program.encode()
+        self.programs.append(payload)
+        self.environments.append(environment)
+        return Execution(program, Result.decode(self.machine.run(payload), program))
+
+    def renew(self) -> None:
+        pass
+
+    def watch(self) -> None:
+        pass
+
+    def watched(self) -> list[Event]:
+        return []
+
+    def keep(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import fake
 import pytest
+from fake import FakeTarget
 
-from hmmbench.event import Event
 from hmmbench.export_c import export
 from hmmbench.guest.protocol import (
     F_NOWAIT,
@@ -24,7 +24,6 @@ from hmmbench.guest.protocol import (
     Op,
     OpKind,
     Program,
-    Result,
 )
 from hmmbench.model.generate import ENDLESS
 from hmmbench.model.space import gp_of
@@ -41,33 +40,6 @@ from hmmbench.target import Execution
 def own_time() -> Iterator[None]:
     with fake.own_time():
         yield
-
-
-class FakeTarget:
-    """The fake machine as a target; keeps the programs it ran."""
-
-    def __init__(self, bug: str = "", seed: int = 1) -> None:
-        self.machine = fake.Fake(bug, seed)
-        self.programs: list[bytes] = []
-        self.environments: list[Environment] = []
-
-    def execute(self, program: Program, environment: Environment) -> Execution:
-        payload = program.encode()
-        self.programs.append(payload)
-        self.environments.append(environment)
-        return Execution(program, Result.decode(self.machine.run(payload), program))
-
-    def renew(self) -> None:
-        pass
-
-    def watch(self) -> None:
-        pass
-
-    def watched(self) -> list[Event]:
-        return []
-
-    def keep(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
 
 
 class Late(FakeTarget):

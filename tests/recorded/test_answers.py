@@ -56,7 +56,7 @@ def test_there_are_enough_and_of_many_kinds() -> None:
     assert len(every) >= 2000
     assert all(len(found) >= 900 for found in both.values())
     assert len(broken) >= len(every) / 4
-    assert len({one.driver for one in broken}) >= 30
+    assert len({one.driver for one in broken}) >= 40
     assert {v[0] for one in broken for v in one.verdict.violations} >= {
         "values", "progress", "protocol",
     }  # fmt: skip

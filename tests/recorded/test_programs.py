@@ -44,6 +44,7 @@ def test_a_changed_generator_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_every_tenth_or_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Which tenth is compared changes with the code, and all can be asked for."""
+    monkeypatch.delenv(recording.ALL, raising=False)
     firsts = set()
     for n in range(40):
         (tmp_path / "code.py").write_text(str(n))

@@ -89,6 +89,17 @@ HMM_KERNEL(unfinished, struct args)
 	*(volatile int *)0x10 = 1;
 }
 
+/* Until it is ended, between reserving and publishing. */
+HMM_KERNEL(stuck, struct args)
+{
+	struct hmm_print *p = (struct hmm_print *)hmm_print_slot;
+
+	__atomic_fetch_add(&p->head, args->n, __ATOMIC_RELAXED);
+	__atomic_store_n(args->flag, 1, __ATOMIC_RELEASE);
+	for (;;)
+		__atomic_load_n(args->flag, __ATOMIC_RELAXED);
+}
+
 /* Formats that are none. */
 HMM_KERNEL(odd, struct args)
 {

@@ -442,15 +442,32 @@ class Machine:
         """Let an exact machine that stands go on for so many nanoseconds of virtual time."""
         self._must_stand()
         self.exact.stand_after(ns)
+        self._let_go(timeout)
+        # The guest may have stood before: then this limit is none of the next request's.
+        self.exact.stand_after(-1)
+        self._stands_by_us()
+
+    def go_to(self, instruction: int, timeout: float = 60.0) -> bool:
+        """Let an exact machine that stands go on until this instruction.
+
+        False: it stands before that, by the guest's own word (mailbox.why).
+        """
+        self._must_stand()
+        self.exact.stand_at(instruction)
+        self._let_go(timeout)
+        if self.mailbox.stands != self._stands_before:
+            self.exact.stand_at(-1)
+            return False
+        self._stands_by_us()
+        return True
+
+    def _let_go(self, timeout: float) -> None:
         with self._changed:
             self._stops_before = self._stops
             self._stands_before = self.mailbox.stands
             self._pausing = False
         self.qmp("cont")
         self._wait_stop(timeout)
-        # The guest may have stood before: then this limit is none of the next request's.
-        self.exact.stand_after(-1)
-        self._stands_by_us()
 
     def _stands_by_us(self) -> None:
         """It stands because we said so: go() expects no word of the guest's for that."""

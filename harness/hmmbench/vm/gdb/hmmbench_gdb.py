@@ -64,6 +64,13 @@ class Hmm(gdb.Command):  # type: ignore[misc]
     hmm-gpu       the GPU's state
     hmm-pt        both page tables of an address
     hmm-mirror    the mirrors of all processes
+
+    At an exact machine also:
+
+    hmm-goto N              to instruction N of the example, in a fresh machine
+    hmm-back [COUNT]        to the last switch between CPUs, or the COUNTth last
+    hmm-switches [COUNT]    the last ones
+    hmm-last-write ADDRESS  to where a page-table entry of an address got its value
     """
 
     def __init__(self) -> None:
@@ -216,6 +223,105 @@ class HmmMirror(gdb.Command):  # type: ignore[misc]
             say("    pt_lock is free")
 
 
+def move(method: str, **params: object) -> dict[str, Any]:
+    """Ask for another place, and connect gdb to the machine that stands there."""
+    where = bench.ask("where")
+    # Without this gdb lets the machine that it leaves run.
+    gdb.execute("disconnect", to_string=True)
+    try:
+        where = answer = bench.ask(method, **params)
+    except gdb.GdbError:
+        where = bench.ask("where")
+        raise
+    finally:
+        gdb.execute(f"target remote {where['socket']}", to_string=True)
+    if answer["cpu"] is not None:
+        gdb.execute(f"thread {answer['cpu'] + 1}", to_string=True)
+    show(answer)
+    return dict(answer)
+
+
+def show(where: dict[str, Any]) -> None:
+    who = f"CPU {where['cpu']}" if where["cpu"] is not None else "no CPU"
+    say(f"instruction {where['now']} of {where['begin']}..{where['end']}, {who} ran")
+    gdb.execute("frame")
+
+
+class HmmGoto(gdb.Command):  # type: ignore[misc]
+    """Stand at an instruction of the example: hmm-goto N.
+
+    Counted over all CPUs, as hmm-switches shows it.  Without N: where the machine stands.  The
+    machine is another one afterwards, which has executed the same up to there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("hmm-goto", gdb.COMMAND_RUNNING)
+
+    def invoke(self, argument: str, from_tty: bool) -> None:
+        del from_tty
+        if argument:
+            move("goto", instruction=integer(argument))
+        else:
+            show(bench.ask("where"))
+
+
+class HmmBack(gdb.Command):  # type: ignore[misc]
+    """Stand at the last switch between CPUs before the present instruction: hmm-back [COUNT]."""
+
+    def __init__(self) -> None:
+        super().__init__("hmm-back", gdb.COMMAND_RUNNING)
+
+    def invoke(self, argument: str, from_tty: bool) -> None:
+        del from_tty
+        count = integer(argument) if argument else 1
+        found = bench.ask("switches", count=count)
+        if not found or len(found) < count:
+            raise gdb.GdbError("the example has not so many switches before this instruction")
+        say(found[-1]["what"])
+        move("goto", instruction=found[-1]["instruction"])
+
+
+class HmmSwitches(gdb.Command):  # type: ignore[misc]
+    """The last switches between CPUs before the present instruction: hmm-switches [COUNT]."""
+
+    def __init__(self) -> None:
+        super().__init__("hmm-switches", gdb.COMMAND_STATUS)
+
+    def invoke(self, argument: str, from_tty: bool) -> None:
+        del from_tty
+        for s in bench.ask("switches", count=integer(argument) if argument else 10):
+            say(f"{s['what']}  {symbol(s['pc'])}")
+
+
+class HmmLastWrite(gdb.Command):  # type: ignore[misc]
+    """Stand where a page-table entry got its value: hmm-last-write ADDRESS [ASID].
+
+    Of the entries in which both walks of the address end (hmm-pt), the one that was written
+    last.  Found by looking at ever closer instructions, which takes some seconds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("hmm-last-write", gdb.COMMAND_RUNNING)
+
+    def invoke(self, argument: str, from_tty: bool) -> None:
+        del from_tty
+        words = gdb.string_to_argv(argument)
+        if not 1 <= len(words) <= 2:
+            raise gdb.GdbError("hmm-last-write ADDRESS [ASID]")
+        params = {"address": integer(words[0]), "cr3": integer("$cr3"), "cr4": integer("$cr4")}
+        if len(words) == 2:
+            params["asid"] = integer(words[1])
+        for w in move("last_write", **params)["writes"]:
+            title = f"asid {w['asid']}, {w['table'].upper()}, level {w['level']}, at {w['at']}"
+            if w["instruction"] is None:
+                say(f"{title}: {w['value']} since before the example")
+            else:
+                say(
+                    f"{title}: {w['before']} -> {w['value']} at instruction {w['instruction']}"
+                    f" by CPU {w['cpu']} ({w['meaning']})"
+                )
+
+
 def container(member: gdb.Value, kind: gdb.Type, name: str) -> gdb.Value:
     """container_of()"""
     field = next(f for f in kind.fields() if f.name == name)
@@ -238,5 +344,5 @@ def symbol(address: int) -> str:
     return text.split(" in section")[0].split(" of ")[0].strip()
 
 
-for command in (Hmm, HmmGpu, HmmPt, HmmMirror):
+for command in (Hmm, HmmGpu, HmmPt, HmmMirror, HmmGoto, HmmBack, HmmSwitches, HmmLastWrite):
     command()

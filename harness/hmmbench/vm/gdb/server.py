@@ -12,7 +12,12 @@ Methods of every machine (it stands while gdb has it):
     page_tables  {address, asid (optional), cr3 (optional)}: both walks of an address
     memory       {address, length}: physical memory, in hex
 
-A machine that can go back has more of them; they are given by whoever holds it (`more`).
+Of a machine that can go back (travel.py):
+
+    where        first, present and last instruction of the example, gdb's socket
+    goto         {instruction}: stand there; as where
+    switches     {count}: the last ones before the present instruction
+    last_write   {address, asid (optional)}: of both page tables' entries; stand at the later one
 """
 
 from __future__ import annotations
@@ -41,15 +46,15 @@ class DebugServer:
     """Serves one machine until it is closed.
 
     The machine is used by the server's thread alone meanwhile: its owner waits for gdb.
+
+    machine -- who goes back puts another one here
+    methods -- more may be added before gdb is there
     """
 
-    def __init__(
-        self, machine: Machine, path: Path, more: Mapping[str, Method] | None = None
-    ) -> None:
-        self._machine = machine
-        self._methods: dict[str, Method] = {
-            "gpu": self._gpu, "page_tables": self._page_tables, "memory": self._memory,
-            **(more or {}),
+    def __init__(self, machine: Machine, path: Path) -> None:
+        self.machine = machine
+        self.methods: dict[str, Method] = {
+            "gpu": self._gpu, "page_tables": self.page_tables, "memory": self._memory,
         }  # fmt: skip
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(path))
@@ -86,9 +91,9 @@ class DebugServer:
         try:
             request = json.loads(line)
             number = request.get("id")
-            method = self._methods.get(request.get("method"))
+            method = self.methods.get(request.get("method"))
             if method is None:
-                known = ", ".join(sorted(self._methods))
+                known = ", ".join(sorted(self.methods))
                 raise LookupError(f"this machine has no {request.get('method')!r}, but {known}")
             return {"id": number, "result": method(request.get("params", {}))}
         except HmmbenchError as error:
@@ -102,8 +107,8 @@ class DebugServer:
         gpu = self._device()
         hw = hardware()
         return {
-            "counters": self._machine.counters(),
-            "violations": json.loads(self._machine.violations()),
+            "counters": self.machine.counters(),
+            "violations": json.loads(self.machine.violations()),
             "contexts": gpu.contexts(),
             "address_spaces": [
                 {
@@ -115,7 +120,7 @@ class DebugServer:
             ],
         }  # fmt: skip
 
-    def _page_tables(self, params: Mapping[str, Any]) -> Any:
+    def page_tables(self, params: Mapping[str, Any]) -> Any:
         address, wanted = int(params["address"]), params.get("asid")
         gpu = self._device()
         hw = hardware()
@@ -150,19 +155,11 @@ class DebugServer:
     # -- the machine
 
     def _read(self, address: int, length: int) -> bytes:
-        path = self._machine.folder / "debug-memory"
-        try:
-            self._machine.qmp("pmemsave", val=address, size=length, filename=str(path))
-            data = path.read_bytes()
-        finally:
-            path.unlink(missing_ok=True)
-        if len(data) != length:
-            raise VmError(f"physical memory at {address:#x} cannot be read")
-        return data
+        return physical(self.machine, address, length)
 
     def _device(self) -> Gpu:
         hw = hardware()
-        for bus in self._machine.qmp("query-pci"):
+        for bus in self.machine.qmp("query-pci"):
             for device in _devices(bus):
                 if device.get("qdev_id") == GPU_ID:
                     bars = {r["bar"]: r["address"] for r in device["regions"]}
@@ -171,6 +168,19 @@ class DebugServer:
                         raise VmError("the GPU's memory is switched off: no driver has it")
                     return Gpu(self._read, regs, vram)
         raise VmError("this machine has no GPU")
+
+
+def physical(machine: Machine, address: int, length: int) -> bytes:
+    """Physical memory of a machine that stands."""
+    path = machine.folder / "debug-memory"
+    try:
+        machine.qmp("pmemsave", val=address, size=length, filename=str(path))
+        data = path.read_bytes()
+    finally:
+        path.unlink(missing_ok=True)
+    if len(data) != length:
+        raise VmError(f"physical memory at {address:#x} cannot be read")
+    return data
 
 
 def _devices(bus: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -8,16 +8,19 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hmmbench.build import Artifacts
 from hmmbench.errors import EnvironmentFailure
 from hmmbench.symbols.guest import Sections, module_name
 from hmmbench.symbols.table import is_init
 from hmmbench.vm.errors import QmpFailure, VmError
-from hmmbench.vm.gdb.server import DebugServer, Method
+from hmmbench.vm.gdb.back import Back
+from hmmbench.vm.gdb.server import DebugServer
+from hmmbench.vm.gdb.travel import Travel
 from hmmbench.vm.machine import Machine
 
 COMMANDS = Path(__file__).with_name("hmmbench_gdb.py")
@@ -34,12 +37,12 @@ def check() -> None:
 
 @contextmanager
 def attached(
-    machine: Machine, artifacts: Artifacts, places: Sections,
-    more: Mapping[str, Method] | None = None,
-) -> Iterator[tuple[list[str], dict[str, str]]]:  # fmt: skip
+    machine: Machine, artifacts: Artifacts, places: Sections, back: Back | None = None
+) -> Iterator[tuple[list[str], dict[str, str]]]:
     """gdb's command line and environment for a machine, which is stopped for it and after it.
 
-    `places` are the sections of its modules.  Raises EnvironmentFailure without debug information.
+    `places` are the sections of its modules; with `back` it can go back, and `machine` is the one
+    that stands there.  Raises EnvironmentFailure without debug information.
     """
     vmlinux, modules = artifacts.debug_vmlinux, artifacts.debug_module_dir
     if vmlinux is None or modules is None:
@@ -47,32 +50,40 @@ def attached(
             "gdb needs debug information of kernel and driver", "./hmmbench build --debug-info"
         )
     check()
+    with (
+        TemporaryDirectory(prefix="hmmbench-gdb-") as folder,
+        DebugServer(machine, ours := Path(folder) / "bench") as server,
+    ):
+        stub = Travel(server, back, open_port).start() if back else str(open_port(machine))
+        words = [
+            "set confirm off", "set pagination off", "set architecture i386:x86-64",
+            f"directory {modules}",
+            *_modules(modules, places),
+            f"target remote {stub}",
+            f"source {COMMANDS}",
+        ]  # fmt: skip
+        argv = ["gdb", "-q", "-nx", str(vmlinux)]
+        for word in words:
+            argv += ["-ex", word]
+        try:
+            yield argv, {**os.environ, SOCKET: str(ours)}
+        finally:
+            # A machine that is gone has no gdbstub either.
+            with contextlib.suppress(VmError, QmpFailure):
+                # gdb lets it go when it leaves.
+                server.machine.pause()
+                server.machine.monitor("gdbserver none")
+
+
+def open_port(machine: Machine) -> Path:
+    """QEMU's port for gdb, at a machine that is stopped for it."""
     machine.pause()
-    stub, ours = machine.folder / "gdb", machine.folder / "debug"
+    stub = machine.folder / "gdb"
+    stub.unlink(missing_ok=True)
     said = machine.monitor(f"gdbserver unix:{stub},server=on,wait=off")
     if not stub.exists():
         raise VmError(f"QEMU opens no port for gdb: {said.strip()}")
-    try:
-        with DebugServer(machine, ours, more):
-            words = [
-                "set confirm off", "set pagination off", "set architecture i386:x86-64",
-                f"directory {modules}",
-                *_modules(modules, places),
-                f"target remote {stub}",
-                f"source {COMMANDS}",
-            ]  # fmt: skip
-            argv = ["gdb", "-q", "-nx", str(vmlinux)]
-            for word in words:
-                argv += ["-ex", word]
-            yield argv, {**os.environ, SOCKET: str(ours)}
-    finally:
-        # A machine that is gone has no gdbstub either.
-        with contextlib.suppress(VmError, QmpFailure):
-            # gdb lets it go when it leaves.
-            machine.pause()
-            machine.monitor("gdbserver none")
-        for path in (ours, stub):
-            path.unlink(missing_ok=True)
+    return stub
 
 
 def _modules(folder: Path, places: Sections) -> Iterator[str]:
@@ -89,11 +100,10 @@ def _modules(folder: Path, places: Sections) -> Iterator[str]:
 
 
 def interactive(
-    machine: Machine, artifacts: Artifacts, places: Sections,
-    more: Mapping[str, Method] | None = None,
-) -> None:  # fmt: skip
+    machine: Machine, artifacts: Artifacts, places: Sections, back: Back | None = None
+) -> None:
     """gdb on this terminal, until its user leaves it."""
-    with attached(machine, artifacts, places, more) as (argv, environment):
+    with attached(machine, artifacts, places, back) as (argv, environment):
         # Ctrl-C is gdb's.  A handler and not SIG_IGN, which gdb would inherit.
         before = signal.signal(signal.SIGINT, lambda number, frame: None)
         try:
@@ -104,10 +114,10 @@ def interactive(
 
 def batch(
     machine: Machine, artifacts: Artifacts, places: Sections, commands: Sequence[str],
-    more: Mapping[str, Method] | None = None, timeout: float = 300.0,
+    back: Back | None = None, timeout: float = 300.0,
 ) -> str:  # fmt: skip
     """What gdb says to these commands.  The machine stays stopped."""
-    with attached(machine, artifacts, places, more) as (argv, environment):
+    with attached(machine, artifacts, places, back) as (argv, environment):
         for command in commands:
             argv += ["-ex", command]
         done = subprocess.run(

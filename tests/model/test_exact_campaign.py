@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Campaigns on exact machines, on the fake one: blocks, chains, shrinking and replay.
+
+The fake machine is exact here: what it does is fixed by all that it ran since it was fresh.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import fake
+import pytest
+from fake import FakeTarget
+
+from hmmbench import exact_schedule
+from hmmbench.exact_schedule import Points
+from hmmbench.exact_shrink import ExactShrinker, Fresh, plain, shorter_chain
+from hmmbench.guest.protocol import PAGE, PROT_RW, TIMEOUT_MS, Acc, Op, OpKind, Program
+from hmmbench.oracle.violation import Violation
+from hmmbench.recipe import Environment, Link, Recipe
+from hmmbench.replay import other_schedules, replay
+from hmmbench.runner import CHAIN, Campaign, Tally
+from hmmbench.target import Execution
+
+POINTS = Points((0x1000, 0x1010), (0x2000, 0x2010, 0x2020))
+
+#: What ran: the program as a recipe keeps it, and what surrounded it.
+Ran = tuple[bytes, Environment]
+
+
+@pytest.fixture(autouse=True)
+def own_time() -> Iterator[None]:
+    with fake.own_time():
+        yield
+
+
+class Exact(FakeTarget):
+    """`since`: what it ran since it was fresh; `lives`: what it ran before, life by life.
+
+    It runs programs for show only: nothing is answered, so nothing is judged, which takes time.
+    """
+
+    shows_only = True
+
+    def __init__(self, bug: str = "") -> None:
+        super().__init__(bug)
+        self.lives: list[list[Ran]] = []
+        self.since: list[Ran] = []
+        self.tainted = False
+
+    def renew(self) -> None:
+        if self.since:
+            self.lives.append(self.since)
+        self.since = []
+        self.tainted = False
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        if self.tainted:
+            # As ExactTarget does by itself.
+            self.renew()
+        self.since.append((plain(program).encode(), environment))
+        state = hashlib.sha256(repr(self.since).encode()).digest()
+        if self.shows_only:
+            fake.CLOCK.spend(fake.CLOCK.EXECUTION_S)
+            self.programs.append(program.encode())
+            self.environments.append(environment)
+            done = Execution(program)
+        else:
+            self.machine.rng = Random(state)
+            done = super().execute(program, environment)
+        self.look(done, state)
+        self.tainted = done.tainted
+        return done
+
+    def look(self, done: Execution, state: bytes) -> None:
+        """For machines that find something."""
+
+
+class ExactFake(Exact):
+    """The fake machine itself."""
+
+    shows_only = False
+
+
+def campaign(
+    targets: Sequence[FakeTarget], out: Path, examples: int = 90, first: int = 0,
+    shrink_s: float = 20.0, seed: int = 7,
+) -> Tally:  # fmt: skip
+    return Campaign(
+        targets, out, seed=seed, examples=examples, first=first, exact=POINTS, cpus=4,
+        audit="access", shrink_s=shrink_s, delays=["a"],
+    ).run()  # fmt: skip
+
+
+class Some(Exact):
+    """Now and then something is wrong with the machine, which no oracle counts."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        # By the example alone, so that all runs have it at the same ones.
+        done.tainted = hashlib.sha256(self.since[-1][0]).digest()[0] < 20
+
+
+class Sometimes(Some):
+    """Machines whose speed differs."""
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        time.sleep(0.002 * (len(self.programs) % 3))
+        return super().execute(program, environment)
+
+
+def lives(targets: Sequence[Exact]) -> list[list[Ran]]:
+    """What each machine ran from fresh to its end."""
+    return [life for target in targets for life in [*target.lives, target.since] if life]
+
+
+def before_each(found: list[list[Ran]]) -> dict[Ran, tuple[Ran, ...]]:
+    """Example -> all that ran in its machine before it."""
+    return {one: tuple(life[:n]) for life in found for n, one in enumerate(life)}
+
+
+def wrong_blocks(
+    found: list[list[Ran]], order: list[Ran], first: int, tainted: set[Ran]
+) -> list[str]:
+    """How these lives differ from blocks of CHAIN that end early where a machine is tainted."""
+    number = {one: first + n for n, one in enumerate(order)}
+    out = []
+    for life in found:
+        numbers = [number[one] for one in life]
+        if any(b != a + 1 for a, b in pairwise(numbers)):
+            out.append(f"{numbers}: not one after another")
+        if numbers[0] // CHAIN != numbers[-1] // CHAIN:
+            out.append(f"{numbers}: of two blocks")
+        begins = numbers[0] % CHAIN == 0 or numbers[0] == first
+        if not begins and order[numbers[0] - 1 - first] not in tainted:
+            out.append(f"{numbers}: fresh in the middle of a block")
+        out += [f"{n}: after a tainted one" for n in numbers[1:] if order[n - 1 - first] in tainted]
+    return out
+
+
+@pytest.mark.parametrize("first", [0, 40, 45])
+def test_examples_are_given_in_blocks(tmp_path: Path, first: int) -> None:
+    alone = Some()
+    assert campaign([alone], tmp_path, first=first).examples == 90
+    order = [one for life in lives([alone]) for one in life]
+    assert len(set(order)) == 90
+    tainted = {one for one in order if hashlib.sha256(one[0]).digest()[0] < 20}
+    assert len(tainted) > 2
+    several = [Some(), Sometimes(), Sometimes()]
+    campaign(several, tmp_path, first=first)
+    for targets in ([alone], several):
+        assert wrong_blocks(lives(targets), order, first, tainted) == []
+    assert sum(bool(target.programs) for target in several) == 3
+    # The same before each, whichever machine it was: so the same execution.
+    assert before_each(lives(several)) == before_each(lives([alone]))
+
+
+class NeverFresh(Some):
+    """A broken one: it goes on where it should be fresh."""
+
+    def renew(self) -> None:
+        self.tainted = False
+
+
+class AlwaysFresh(Some):
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        self.renew()
+        return super().execute(program, environment)
+
+
+def test_wrong_blocks_are_seen(tmp_path: Path) -> None:
+    alone = Some()
+    campaign([alone], tmp_path)
+    order = [one for life in lives([alone]) for one in life]
+    tainted = {one for one in order if hashlib.sha256(one[0]).digest()[0] < 20}
+    said = []
+    for broken in ([NeverFresh()], [AlwaysFresh()], [NeverFresh(), NeverFresh(), NeverFresh()]):
+        campaign(broken, tmp_path)
+        said += wrong_blocks(lives(broken), order, 0, tainted)
+        assert before_each(lives(broken)) != before_each(lives([alone]))
+    for what in ("of two blocks", "fresh in the middle", "after a tainted"):
+        assert [one for one in said if what in one], what
+
+
+class NowAndThen(Exact):
+    """What fails depends on all that ran before, and is not seen again alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed: dict[bytes, list[Ran]] = {}
+
+    def look(self, done: Execution, state: bytes) -> None:
+        if len(self.since) > 3 and state[0] < 12:
+            self.failed.setdefault(self.since[-1][0], list(self.since))
+            done.violations.append(Violation("values", "wrong"))
+
+
+def links(recipe: Recipe) -> list[Ran]:
+    return [(plain(one.program).encode(), one.environment) for one in recipe.chain]
+
+
+@pytest.mark.parametrize(("machines", "seed"), [(1, 1), (3, 1), (3, 2)])
+def test_the_chain_of_a_failure_is_what_ran(tmp_path: Path, machines: int, seed: int) -> None:
+    """Also of the second one, when the machines have been used for shrinking in between."""
+    targets = [NowAndThen() for _ in range(machines)]
+    tally = campaign(targets, tmp_path, examples=300, seed=seed, shrink_s=1)
+    assert tally.findings
+    for finding in tally.findings:
+        original = Recipe.read(finding.folder / "original.json")
+        assert (original.cpus, original.repeat) == (4, 1)
+        payload = plain(original.program).encode()
+        (ran,) = [t.failed[payload] for t in targets if payload in t.failed]
+        assert [*links(original), (payload, original.environment)] == ran
+        # So it repeats, at once, in a machine of its own.
+        assert replay(Fresh(NowAndThen(), original.chain), original, times=1).found
+    assert any(links(Recipe.read(finding.folder / "original.json")) for finding in tally.findings)
+
+
+class Late(Exact):
+    """An example with short VRAM fails if `needed` others with an injected fault ran before it."""
+
+    needed = 1
+
+    def look(self, done: Execution, state: bytes) -> None:
+        before = sum(bool(environment.inject) for _, environment in self.since[:-1])
+        if before >= self.needed and done_with_short_vram(self.since[-1]):
+            done.violations.append(Violation("protocol", "asid-reuse: of an example before"))
+
+
+class VeryLate(Late):
+    needed = 3
+
+
+def done_with_short_vram(ran: Ran) -> bool:
+    return ran[1].vram is not None
+
+
+@pytest.mark.parametrize("kind", [Late, VeryLate])
+@pytest.mark.parametrize("machines", [1, 2])
+def test_what_needs_examples_before_it_has_them_in_its_recipe(
+    tmp_path: Path, kind: type[Late], machines: int
+) -> None:
+    """The chain, shortened to those that it needs; the last program small as any."""
+    tally = campaign([kind() for _ in range(machines)], tmp_path, examples=200)
+    finding = tally.findings[0]
+    recipe = Recipe.read(finding.recipe)
+    original = Recipe.read(finding.folder / "original.json")
+    assert finding.rate == 1
+    assert len(recipe.chain) == kind.needed
+    assert all(link.environment.inject for link in recipe.chain)
+    assert set(links(recipe)) <= set(links(original))
+    assert len(recipe.program.ops) <= 2
+    assert recipe.environment.vram is not None
+    assert recipe.repeat == 1
+    assert replay(Fresh(kind(), recipe.chain), recipe).executions == 1
+    assert replay(Fresh(kind(), recipe.chain), recipe).found
+    for n in range(len(recipe.chain)):
+        fewer = recipe.chain[:n] + recipe.chain[n + 1 :]
+        assert not replay(Fresh(kind(), fewer), recipe).found
+    # Each execution is in a machine of its own: one does not lead to the next.
+    assert replay(Fresh(kind(), recipe.chain[1:]), recipe, times=5).failures == 0
+
+
+@pytest.mark.parametrize("needed", [{0}, {18}, {3, 11}, {0, 7, 8, 18}, set(range(19)), set()])
+def test_a_chain_is_shortened_to_what_is_needed(needed: set[int]) -> None:
+    programs = [Program([Op(OpKind.NOP)] * (n + 1), (24, 600, 0, 0)) for n in range(20)]
+
+    class Needs(Exact):
+        def look(self, done: Execution, state: bytes) -> None:
+            lengths = [len(Program.decode(payload).ops) - 1 for payload, _ in self.since]
+            assert lengths == sorted(lengths)
+            if needed <= set(lengths[:-1]):
+                done.violations.append(Violation("values", "wrong"))
+
+    chain = [Link(p, Environment()) for p in programs[:19]]
+    kept = shorter_chain(Needs(), chain, programs[19], Environment(), "values", lambda: False)
+    assert [len(link.program.ops) - 1 for link in kept] == sorted(needed)
+    # Another oracle's violation is another story; and no time is no reason to lose the chain.
+    for oracle, late in (("mirror", False), ("values", True)):
+        kept = shorter_chain(
+            Needs(), chain, programs[19], Environment(), oracle, lambda late=late: late
+        )
+        assert len(kept) == 19
+
+
+@pytest.mark.parametrize("bug", ["stale_tlb", "ro_writable", "lost_update", "silent_fault"])
+def test_failures_become_small_recipes_that_fail_at_once(tmp_path: Path, bug: str) -> None:
+    tally = campaign([ExactFake(bug)], tmp_path, examples=300, shrink_s=60)
+    finding = tally.finding
+    assert finding is not None
+    recipe = Recipe.read(finding.recipe)
+    assert finding.rate == 1
+    assert len(recipe.program.ops) <= 10
+    assert recipe.program.timeout_ms == TIMEOUT_MS
+    again = replay(Fresh(ExactFake(bug), recipe.chain), recipe)
+    assert (again.executions, again.failures) == (1, 1)
+    assert again.violations[0].oracle == recipe.oracle
+    assert replay(Fresh(ExactFake(bug), recipe.chain), recipe, 5, stop_at_first=False).failures == 5
+    assert not replay(Fresh(ExactFake(), recipe.chain), recipe).found
+
+
+class AtAPoint(Exact):
+    """Fails if a CPU can be held at one address, and something is added there."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        adds = any(o.op == OpKind.CPU_ACCESS for o in done.program.ops)
+        if adds and 0x2010 in exact_schedule.addresses(self.since[-1][1].schedule):
+            done.violations.append(Violation("values", "wrong"))
+
+
+class ByChance(Exact):
+    """Fails for some seeds of a schedule that holds, and none is the right one for long."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        schedule = self.since[-1][1].schedule
+        if "hold=" in schedule and state[1] < 100:
+            done.violations.append(Violation("values", "wrong"))
+
+
+def long_program(operations: int = 40) -> Program:
+    ops = [
+        Op(OpKind.MMAP, len=PAGE, a=PROT_RW),
+        *(Op(OpKind.CPU_ACCESS, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(operations)),
+    ]
+    for n, o in enumerate(ops):
+        o.phase = n
+    return Program(ops, (24, 600, 0, 0), timeout_ms=1234)
+
+
+def test_a_schedule_is_left_with_what_it_needs() -> None:
+    schedule = "seed=9 step=9:13:0:8 irq=10:17 slice=5:14 point=32:16:22 odds=4 at=1000,2010,2020"
+    target = AtAPoint()
+    program, env = long_program(), Environment(inject=("irq duplicate",), schedule=schedule)
+    violation = target.execute(program, env).violations[0]
+    small = ExactShrinker(Fresh(target), program, env, violation, 60.0).run()
+    assert small.rate == 1
+    assert len(small.program.ops) <= 2
+    assert small.environment == Environment(
+        schedule="seed=9 slice=15:17 point=1:16:22 odds=1 at=2010"
+    )
+    assert small.executions < 80
+    # None is tried twice, nor with other seeds when it was tried before.
+    ran = list(zip(target.programs, target.environments, strict=True))[1:]
+    assert len(set(ran)) == len(ran) == small.executions
+    assert small.program.timeout_ms == TIMEOUT_MS
+
+
+def test_other_chances_are_tried_when_a_candidate_no_longer_fits() -> None:
+    program = long_program()
+    for seed in range(50):
+        env = Environment(schedule=f"seed={seed} slice=5:14 hold=8:16:20 span=20000000")
+        target = ByChance()
+        found = target.execute(program, env).violations
+        if found:
+            break
+    small = ExactShrinker(Fresh(target), program, env, found[0], 60.0).run()
+    assert small.rate == 1
+    assert len(small.program.ops) <= 3
+    assert "hold=" in small.environment.schedule
+    recipe = Recipe(small.program, small.environment, "values", repeat=1, cpus=4)
+    assert replay(Fresh(ByChance()), recipe).found
+
+
+def test_what_is_not_seen_again_stays_as_it_is() -> None:
+    env = Environment(schedule="seed=9 slice=5:14")
+    program = long_program()
+    violation = Violation("values", "wrong")
+    small = ExactShrinker(Fresh(Exact()), program, env, violation, 60.0).run()
+    assert (small.rate, small.executions) == (0.0, 3)
+    assert small.environment == env
+    assert len(small.program.ops) == len(program.ops)
+
+
+def test_other_schedules_of_a_recipe() -> None:
+    """Seeds alone differ; it ends with the first that fails, or says that none did."""
+    recipe = Recipe(
+        long_program(3), Environment(schedule="seed=77 slice=5:14 hold=8:16:20 span=20000000"),
+        cpus=4,
+    )  # fmt: skip
+    target = ByChance()
+    found = other_schedules(Fresh(target), recipe, 30)
+    assert found.found
+    assert found.executions < 30
+    tried = [one.schedule for one in target.environments]
+    assert tried == [f"seed={n} slice=5:14 hold=8:16:20 span=20000000" for n in
+                     range(1, found.executions + 1)]  # fmt: skip
+    nothing = other_schedules(Fresh(Exact()), recipe, 5)
+    assert (nothing.executions, nothing.failures) == (5, 0)
+
+
+def test_delay_points_are_used_beside_the_schedule(tmp_path: Path) -> None:
+    """In a share of the examples; what else surrounds them is what it would be with threads."""
+    exact, threads = Exact(), Exact()
+    campaign([exact], tmp_path, examples=120)
+    Campaign(
+        threads, tmp_path, seed=7, examples=120, delays=["a"], audit="access", shrink_s=20
+    ).run()
+    assert exact.programs == threads.programs
+    assert all(one.schedule for one in exact.environments)
+    assert not any(one.schedule for one in threads.environments)
+    for ours, theirs in zip(exact.environments, threads.environments, strict=True):
+        assert (ours.inject, ours.rebind, ours.vram) == (theirs.inject, theirs.rebind, theirs.vram)
+        assert ours.delays in ((), theirs.delays)
+    used = sum(bool(one.delays) for one in exact.environments)
+    assert 0 < used < sum(bool(one.delays) for one in threads.environments)
