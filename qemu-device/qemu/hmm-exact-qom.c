@@ -12,6 +12,8 @@
  *   write-log    string, write only: the log goes to this file
  *   write-memory string, write only: hashes of RAM go to this file
  *   stand-after  write: stand so many ns of virtual time from now; -1: not
+ *   deaf-for     write: the guest's own wish to stand does not count for so many ns
+ *                from now: an agent with nothing to do would stand at once; -1: it does
  *   stand-at     write: stand at this instruction count; -1: not
  */
 #include "qemu/osdep.h"
@@ -175,6 +177,8 @@ static void class_init(ObjectClass *oc, void *data)
                               NULL);
     object_class_property_add(oc, "stand-after", "int64", NULL, set_stand, NULL,
                               hmm_exact_stand_after);
+    object_class_property_add(oc, "deaf-for", "int64", NULL, set_stand, NULL,
+                              hmm_exact_deaf_for);
     object_class_property_add(oc, "stand-at", "int64", NULL, set_stand, NULL,
                               hmm_exact_stand_at);
 }

@@ -88,6 +88,7 @@ static struct {
     uint64_t since_pause[HMM_EXACT_CPUS];       /* instructions */
     unsigned skips;
     int64_t stand_ns, stand_icount;     /* INT64_MAX: not */
+    int64_t deaf_ns;            /* the guest's own wish to stand counts from then on */
     QTAILQ_HEAD(, HmmExactEvent) events;
     HmmExactState state;
 } x = { .events = QTAILQ_HEAD_INITIALIZER(x.events) };
@@ -350,7 +351,7 @@ static void ask_to_stop(void)
 
 void hmm_exact_stand(uint32_t why)
 {
-    if (x.stands) {
+    if (x.stands || (why && now_ns() < x.deaf_ns)) {
         return;
     }
     x.stands = true;
@@ -374,6 +375,11 @@ static void state_changed(void *opaque, bool running, RunState state)
     } else {
         x.stands = false;
     }
+}
+
+void hmm_exact_deaf_for(int64_t ns)
+{
+    x.deaf_ns = ns < 0 ? 0 : now_ns() + ns;
 }
 
 void hmm_exact_stand_after(int64_t ns)

@@ -135,6 +135,7 @@ void hmm_exact_plan_set(HmmExactPlan *p);       /* takes what is in it */
 const HmmExactPlan *hmm_exact_plan(void);
 void hmm_exact_points_set(const uint64_t *pc, size_t n);
 void hmm_exact_state(HmmExactState *s);
+void hmm_exact_deaf_for(int64_t ns);            /* no stand of the guest's; < 0: all */
 void hmm_exact_stand_after(int64_t ns);         /* from now; < 0: not */
 void hmm_exact_stand_at(int64_t icount);        /* < 0: not */
 

@@ -50,6 +50,10 @@ class Exact:
         """Stand after so many nanoseconds of virtual time, if not before; -1: no more."""
         self._set("stand-after", ns)
 
+    def deaf_for(self, ns: int) -> None:
+        """The guest's own wish to stand does not count for so many nanoseconds from now."""
+        self._set("deaf-for", ns)
+
     def stand_at(self, instruction: int) -> None:
         """Stand at this instruction (of all CPUs, as in the log); -1: no more."""
         self._set("stand-at", instruction)

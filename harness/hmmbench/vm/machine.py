@@ -66,6 +66,8 @@ _STOPPED = "QEMU stopped the guest (internal error)"
 MARK = "hmmbench: mark "
 #: Seconds between looks whether a report of the kernel goes on, and the longest it is waited for.
 REPORT_STEP_S = 0.01
+#: Virtual nanoseconds in which an agent with nothing to do says so once more.
+AGENT_NS = 1_000_000_000
 #: Virtual time in which an exact machine brings its console up to date, in steps.
 CONSOLE_STEP_S = 0.01
 REPORT_S = 2.0
@@ -439,13 +441,19 @@ class Machine:
         return self.mailbox.why
 
     def go_for(self, ns: int, timeout: float = 60.0) -> None:
-        """Let an exact machine that stands go on for so many nanoseconds of virtual time."""
+        """Let an exact machine that stands go on for so many nanoseconds of virtual time.
+
+        It stands again by the agent's own word soon after that: an agent with nothing to do says
+        so again and again.  One that is gone is waited for a second more.
+        """
         self._must_stand()
-        self.exact.stand_after(ns)
+        self.exact.deaf_for(ns)
+        self.exact.stand_after(ns + AGENT_NS)
         self._let_go(timeout)
-        # The guest may have stood before: then this limit is none of the next request's.
+        # It is none of the next request's.
         self.exact.stand_after(-1)
-        self._stands_by_us()
+        if self.mailbox.stands == self._stands_before:
+            self._stands_by_us()
 
     def go_to(self, instruction: int, timeout: float = 60.0) -> bool:
         """Let an exact machine that stands go on until this instruction.
