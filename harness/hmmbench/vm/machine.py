@@ -332,7 +332,7 @@ class Machine:
     def _nap(self, waited: float, begun: float, seconds: float) -> float:
         """Some time for the guest: its own for an exact machine, else the host's; all of it."""
         if self.spec.exact:
-            self.go_for(int(seconds * 1e9))
+            self.idle_for(int(seconds * 1e9))
             return waited + seconds
         time.sleep(seconds)
         return time.monotonic() - begun
@@ -441,10 +441,20 @@ class Machine:
         return self.mailbox.why
 
     def go_for(self, ns: int, timeout: float = 60.0) -> None:
-        """Let an exact machine that stands go on for so many nanoseconds of virtual time.
+        """Let an exact machine that stands go on for so many nanoseconds of virtual time, in the
+        middle of a request: without one the agent stands at once, see idle_for()."""
+        self._must_stand()
+        self.exact.stand_after(ns)
+        self._let_go(timeout)
+        # The guest may have stood before: then this limit is none of the next request's.
+        self.exact.stand_after(-1)
+        self._stands_by_us()
 
-        It stands again by the agent's own word soon after that: an agent with nothing to do says
-        so again and again.  One that is gone is waited for a second more.
+    def idle_for(self, ns: int, timeout: float = 60.0) -> None:
+        """Let an exact machine whose agent has nothing to do go on for so many nanoseconds.
+
+        It stands again by the agent's own word soon after that: the agent says so again and
+        again.  One that is gone is waited for a second more.
         """
         self._must_stand()
         self.exact.deaf_for(ns)
