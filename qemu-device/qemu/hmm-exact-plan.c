@@ -15,6 +15,7 @@
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
+#include "qemu/ctype.h"
 #include "qemu/cutils.h"
 #include "hmm-exact.h"
 
@@ -61,7 +62,8 @@ bool hmm_exact_plan_point(const HmmExactPlan *p, uint64_t pc)
 static bool numbers(const char *text, unsigned n, uint64_t *to)
 {
     for (unsigned i = 0; i < n; i++) {
-        if (qemu_strtou64(text, &text, 10, &to[i]) ||
+        /* strtou64 takes "-1" for a large number. */
+        if (!qemu_isdigit(*text) || qemu_strtou64(text, &text, 10, &to[i]) ||
             *text != (i + 1 < n ? ':' : 0)) {
             return false;
         }

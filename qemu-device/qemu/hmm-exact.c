@@ -649,7 +649,7 @@ bool hmm_exact_begin(Error **errp)
         error_setg(errp, "hmm-exact: there is one already");
         return false;
     }
-    if (!icount_enabled() || !tcg_enabled()) {
+    if (icount_enabled() != ICOUNT_PRECISE || !tcg_enabled()) {
         error_setg(errp, "hmm-exact: needs -accel tcg,thread=single "
                    "-icount shift=N,sleep=off");
         return false;

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Exact machines: executions repeat to the last bit, and what is not equal is seen.
+
+A few programs and a chain; `hmmbench exact` runs as many as wanted (docs/exact.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from work import mixed
+
+from hmmbench import cli, decisions, exact_schedule, fleet
+from hmmbench.build import Artifacts, BuildRequest, ensure
+from hmmbench.exact_shrink import Fresh
+from hmmbench.exact_target import ExactTarget
+from hmmbench.guest.example import Answer, Example
+from hmmbench.recipe import Environment, Recipe
+from hmmbench.repeat import difference, exact_specs, repeat
+from hmmbench.replay import replay
+from hmmbench.runner import Campaign
+from hmmbench.vm.channel import protocol
+from hmmbench.vm.exact import Exact
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.mailbox import layout
+from hmmbench.vm.opener import Opener
+from hmmbench.vm.snapshot import Snapshots
+from hmmbench.vm.spec import MachineSpec
+from hmmbench.vm.standard import best_spec
+
+CPUS = (2, 4)
+HM = layout()
+
+#: A batch of more than one fault is served but not replayed: jobs hang.
+HANGS = Path(__file__).parent.parent / "mutants/no-replay.patch"
+
+
+@pytest.fixture(scope="module")
+def specs(spec: MachineSpec) -> dict[int, MachineSpec]:
+    return exact_specs(spec, CPUS)
+
+
+@pytest.fixture(scope="module")
+def points(artifacts: Artifacts, specs: dict[int, MachineSpec]) -> dict[int, exact_schedule.Points]:
+    return {n: fleet.exact_points(artifacts, spec) for n, spec in specs.items()}
+
+
+@pytest.fixture
+def exact(specs: dict[int, MachineSpec], snapshots: Snapshots) -> Iterator[Machine]:
+    with snapshots.open(specs[4]) as machine:
+        yield machine
+
+
+@pytest.fixture
+def target(
+    specs: dict[int, MachineSpec], points: dict[int, exact_schedule.Points]
+) -> Iterator[ExactTarget]:
+    with (
+        Opener(specs[4]) as opener,
+        ExactTarget(opener, points=points[4].all, take=True, memory=True) as made,
+    ):
+        yield made
+
+
+def test_programs_repeat(
+    specs: dict[int, MachineSpec], points: dict[int, exact_schedule.Points]
+) -> None:
+    """Decisions, answer, counters, console, and each page of RAM and VRAM."""
+    assert all(points[n].favourites for n in CPUS)
+    found = repeat(specs, points, seed=11, examples=20, times=3)
+    assert [str(part) for part in found.parted] == []
+    assert (found.executions, found.equal) == (60, 60)
+    assert found.violations == []
+    assert found.operations > 500
+
+
+def test_a_chain_repeats(
+    specs: dict[int, MachineSpec], points: dict[int, exact_schedule.Points]
+) -> None:
+    found = repeat(specs, points, seed=12, examples=5, times=3, chain=5, jobs=1)
+    assert [str(part) for part in found.parted] == []
+    assert (found.executions, found.equal) == (15, 15)
+
+
+def test_what_differs_in_a_chain_is_seen_where_it_does(
+    specs: dict[int, MachineSpec], points: dict[int, exact_schedule.Points],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The second example of the second execution gets another seed, which nobody told."""
+    numbers = count()
+    schedule = Exact.schedule
+
+    def other(self: Exact, words: str) -> None:
+        again = next(numbers) == 4
+        schedule(self, exact_schedule.reseeded(words, 1) if again else words)
+
+    monkeypatch.setattr(Exact, "schedule", other)
+    found = repeat(specs, points, seed=12, examples=3, times=2, chain=3, jobs=1)
+    (part,) = found.parted
+    assert (part.example, part.execution) == (1, 1)
+    assert {"hash", "answer", "state"} <= set(part.differs)
+    assert any("pc.ram page" in one for one in part.differs)
+    assert part.where.startswith("parted at decision ")
+    assert (found.executions, found.equal) == (5, 4)
+
+
+def test_another_seed_is_another_execution(target: ExactTarget, tmp_path: Path) -> None:
+    work = mixed(7, pages=8, lanes=16)
+    prints = []
+    for n, seed in enumerate((1, 2, 1)):
+        target.renew()
+        env = Environment(audit="access", schedule=f"seed={seed} slice=5:14 hold=4:14:17")
+        done = target.execute(work.program, env)
+        assert done.result is not None
+        work.check(done.result)
+        prints.append(target.print)
+        target.write_log(tmp_path / f"log-{n}")
+    assert difference(prints[0], prints[2]) == ()
+    assert {"hash", "answer"} <= set(difference(prints[0], prints[1]))
+    logs = [decisions.read(tmp_path / f"log-{n}") for n in range(3)]
+    assert decisions.part(logs[0], logs[2]) is None
+    assert decisions.part(logs[0], logs[1]) is not None
+    assert len(logs[0]) == prints[0].state["decisions"]
+    # Virtual time and instructions only go on.
+    assert (logs[0]["icount"][1:] >= logs[0]["icount"][:-1]).all()
+    assert (logs[0]["ns"][1:] >= logs[0]["ns"][:-1]).all()
+    assert set(logs[0]["what"].tolist()) <= set(decisions.What)
+    held = logs[0][logs[0]["what"] == decisions.What.HELD]
+    assert len(held) == prints[0].state["holds"] > 0
+    assert ((held["arg"] >= 1 << 14) & (held["arg"] < 1 << 18)).all()
+
+
+def test_standing_where_it_is_told(exact: Machine) -> None:
+    """After so many nanoseconds, and at an instruction; then the guest's own stands, as ever."""
+    exact.exact.schedule("seed=3 slice=5:14")
+    work = mixed(3, pages=8, lanes=16)
+    exact.post(protocol().HB_MSG_EXAMPLE, Example(work.program, stand=True).encode())
+    for ns in (1_000, 77_777, 1_000_000):
+        before = exact.exact.state()["ns"]
+        exact.go_for(ns)
+        assert exact.standing
+        assert 0 <= exact.exact.state()["ns"] - before - ns <= 4
+    for more in (1, 100, 12_345, 200_000):
+        wanted = exact.exact.state()["icount"] + more
+        assert exact.go_to(wanted)
+        assert exact.exact.state()["icount"] == wanted
+    # Farther than it comes before it stands by itself.
+    assert not exact.go_to(exact.exact.state()["icount"] + 10**11)
+    assert exact.mailbox.why == HM.HM_STAND_ENDED
+    assert exact.go() == HM.HM_STAND_ANSWER
+    work.check(Answer.decode(exact.take()[2], work.program).result)
+
+
+def test_a_stop_in_between_is_not_seen(exact: Machine, specs: dict[int, MachineSpec]) -> None:
+    """The guest's answer has all of its times in it."""
+    work = mixed(3, pages=8, lanes=16)
+    request = Example(work.program, stand=True).encode()
+
+    def answer(machine: Machine, *stops: int) -> bytes:
+        machine.exact.schedule("seed=3 slice=5:14")
+        machine.post(protocol().HB_MSG_EXAMPLE, request)
+        for instructions in stops:
+            assert machine.go_to(machine.exact.state()["icount"] + instructions)
+        assert machine.go() == HM.HM_STAND_ENDED
+        assert machine.go() == HM.HM_STAND_ANSWER
+        return machine.take()[2]
+
+    first = answer(exact)
+    with Snapshots().open(specs[4]) as other:
+        assert answer(other, 1, 1000, 50_000, 333_333) == first
+
+
+def test_a_schedule_written_wrong_is_refused_with_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recipe that somebody edited."""
+    work = mixed(3, pages=8, lanes=16)
+    Recipe(work.program, Environment(schedule="seed=1 x=1"), cpus=4, repeat=1).write(
+        tmp_path / "recipe.json"
+    )
+    assert cli.main(["replay", str(tmp_path / "recipe.json")]) in (2, 3)
+    assert "schedule: 'x=1' is no word of it" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(600)
+def test_a_hang_is_found_made_small_and_repeats_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Virtual time: minutes of waiting cost the host none."""
+    broken = ensure(BuildRequest(driver_patches=(HANGS,)))
+    spec = exact_specs(best_spec(broken)[0], (4,))[4]
+    found = fleet.exact_points(broken, spec)
+    with Opener(spec) as opener, ExactTarget(opener, points=found.all) as target:
+        tally = Campaign(
+            target, tmp_path, seed=1, examples=200, exact=found, cpus=4, audit="access",
+            shrink_s=60,
+        ).run()  # fmt: skip
+        finding = tally.finding
+        assert finding is not None
+        assert finding.violation.oracle == "progress"
+        assert finding.rate == 1
+        recipe = Recipe.read(finding.recipe)
+        assert len(recipe.program.ops) + sum(len(one.program.ops) for one in recipe.chain) <= 10
+        # In a fresh machine, each time; and without the mistake never.
+        again = replay(Fresh(target, recipe.chain), recipe, 3, stop_at_first=False)
+        assert (again.executions, again.failures) == (3, 3)
+    result = tmp_path / "replay.json"
+    words = ["replay", str(finding.recipe), "--json", str(result)]
+    assert cli.main([*words, "--driver-patch", str(HANGS)]) == 1
+    said = json.loads(result.read_text())
+    assert (said["executions"], said["failures"], said["as_recorded"]) == (1, 1, True)
+    assert said["accel"] == "exact"
+    assert "1 of 1 executions failed" in capsys.readouterr().out
+    assert cli.main(words) == 0
+    said = json.loads(result.read_text())
+    assert (said["failures"], said["as_recorded"]) == (0, False)
+    assert "does not fail as recorded" in capsys.readouterr().err
