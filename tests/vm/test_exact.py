@@ -113,7 +113,8 @@ def test_another_seed_is_another_execution(target: ExactTarget, tmp_path: Path) 
     prints = []
     for n, seed in enumerate((1, 2, 1)):
         target.renew()
-        env = Environment(audit="access", schedule=f"seed={seed} slice=5:14 hold=4:14:17")
+        schedule = f"seed={seed} slice=5:14 hold=12:14:17 span=4000000"
+        env = Environment(audit="access", schedule=schedule)
         done = target.execute(work.program, env)
         assert done.result is not None
         work.check(done.result)
