@@ -222,14 +222,13 @@ def _run(
     counts = Totals()
     on_threads = count if accel != options.Accel.exact else count // THREADS_EACH
     portions = [(count - on_threads, True), (on_threads, False)]
-    with ui.stage("examples") as stage:
-        note = _Progress(stage, count)
-        for number, exact in portions:
-            if not number or tally.findings:
-                continue
-            with ExitStack() as stack:
-                targets: list[VmTarget] = []
-                points = None
+    for number, exact in portions:
+        if not number or tally.findings:
+            continue
+        with ExitStack() as stack:
+            targets: list[VmTarget] = []
+            points = None
+            with ui.stage("virtual machine"):
                 if exact:
                     found, points = stack.enter_context(
                         fleet.exact_fleet(
@@ -242,10 +241,12 @@ def _run(
                         fleet.fleet(spec, jobs, out, ui.say, leaving, explain=explain)
                     )
                 report.jobs = len(targets)
+                delay_points = targets[0].delay_points() if delays else []
+            with ui.stage("examples") as stage:
                 campaign = Campaign(
                     targets, out, seed=seed, examples=number, kernel=report.kernel,
-                    delays=targets[0].delay_points() if delays else [],
-                    injections=INJECTIONS if inject else (), note=note, audit=report.audit,
+                    delays=delay_points, injections=INJECTIONS if inject else (),
+                    note=_Progress(stage, count), audit=report.audit,
                     schedule=report.schedule if report.schedule in SCHEDULES else "delay-random",
                     kind=report.schedule, exact=points, cpus=fleet.EXACT_CPUS if exact else 0,
                     first=0 if number == count or exact else THREADS_FIRST, tally=tally,
