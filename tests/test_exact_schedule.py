@@ -87,7 +87,7 @@ def test_each_schedule_is_made_of_them() -> None:
      "irq=1:2:3", "at=zz"],
 )  # fmt: skip
 def test_what_it_refuses_is_seen(word: str) -> None:
-    """The test's own rules; that the scheduler has the same is tests/qtest/test_exact.py's."""
+    """The test's own rules; that the scheduler has the same is tests/qtest/test_glue_exact.py's."""
     assert wrong(f"seed=1 {word} slice=5:6") == [word]
 
 
