@@ -18,6 +18,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hmmbench.decisions import names
+
 #: log2 of instructions, at least and at most.
 SLICES = ("5:14", "5:14", "7:12", "10:15")
 #: Of a CPU that is let run until it waits.
@@ -91,7 +93,7 @@ def _points(rng: random.Random, points: Points) -> list[str]:
         f"slice={rng.choice(SLICES)}",
         f"point={rng.choice(POINT_HOLDS)}:{rng.choice(HOLD_NS)}",
         f"odds={odds}",
-        "at=" + ",".join(f"{address:x}" for address in sorted(set(chosen))),
+        "at=" + names(sorted(set(chosen))),
     ]
 
 
@@ -161,7 +163,7 @@ def _fewer_points(half: int) -> Callable[[str], str]:
         if len(at) < 2:
             return schedule
         kept = at[: len(at) // 2] if half == 0 else at[len(at) // 2 :]
-        return _with("at", ",".join(f"{address:x}" for address in kept))(schedule)
+        return _with("at", names(kept))(schedule)
 
     return change
 

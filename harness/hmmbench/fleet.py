@@ -47,6 +47,18 @@ def size(examples: int) -> int:
     return max(1, min(host.cpus(), fitting, examples // EXAMPLES_EACH))
 
 
+def _keeper(out: Path, say: Callable[[str], None]) -> Callable[[Machine, str], None]:
+    """What a target does with a machine whose QEMU ended: keeps its evidence, and says so."""
+    losses = itertools.count(1)
+
+    def lost(vm: Machine, summary: str) -> None:
+        folder = out / f"machine-lost-{next(losses)}"
+        say(f"{summary}; going on in a fresh machine (evidence: {folder})")
+        vm.keep(folder)
+
+    return lost
+
+
 @contextmanager
 def fleet(
     spec: MachineSpec, number: int, out: Path, say: Callable[[str], None],
@@ -61,13 +73,7 @@ def fleet(
 
     `say`, `leaving` and `explain` may be called by each target's thread.
     """
-    losses = itertools.count(1)
-
-    def lost(vm: Machine, summary: str) -> None:
-        folder = out / f"machine-lost-{next(losses)}"
-        say(f"{summary}; going on in a fresh machine (evidence: {folder})")
-        vm.keep(folder)
-
+    lost = _keeper(out, say)
     with ExitStack() as stack:
         yield [
             stack.enter_context(
@@ -86,13 +92,7 @@ def exact_fleet(
     """As fleet(), with exact machines; and the points where their schedules may hold CPUs."""
     spec = replace(spec, exact=True, accel="tcg", cpus=EXACT_CPUS)
     points = exact_points(artifacts, spec, snapshots)
-    losses = itertools.count(1)
-
-    def lost(vm: Machine, summary: str) -> None:
-        folder = out / f"machine-lost-{next(losses)}"
-        say(f"{summary}; going on in a fresh machine (evidence: {folder})")
-        vm.keep(folder)
-
+    lost = _keeper(out, say)
     with ExitStack() as stack:
         targets = [
             stack.enter_context(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hmmbench.decisions import names
 from hmmbench.vm.qmp import Qmp
 from hmmbench.vm.spec import EXACT_PATH
 
@@ -32,7 +33,7 @@ class Exact:
 
     def points(self, addresses: Sequence[int]) -> None:
         """All addresses that schedules of this machine may name; before the code there runs."""
-        self._set("points", ",".join(f"{address:x}" for address in addresses))
+        self._set("points", names(addresses))
 
     def state(self) -> dict[str, int]:
         """Hash and length of the log, virtual time, instructions, holds (hmm-exact-qom.c)."""
