@@ -135,6 +135,31 @@ def test_another_seed_is_another_execution(target: ExactTarget, tmp_path: Path) 
     assert ((held["arg"] >= 1 << 14) & (held["arg"] < 1 << 18)).all()
 
 
+def test_cpus_are_held_at_the_points_that_are_named(
+    target: ExactTarget, points: dict[int, exact_schedule.Points], tmp_path: Path
+) -> None:
+    """Addresses from symbols and relocations are where code comes by, and nowhere else."""
+    work = mixed(7, pages=8, lanes=16)
+    at = decisions.names(sorted(set(points[4].favourites)))
+
+    def held(addresses: str) -> tuple[int, set[int]]:
+        target.renew()
+        schedule = f"seed=1 slice=5:14 point=8:14:15 at={addresses}"
+        assert target.execute(work.program, Environment(schedule=schedule)).result is not None
+        target.write_log(tmp_path / "log")
+        log = decisions.read(tmp_path / "log")
+        stood = log[log["what"] == decisions.What.AT_POINT]
+        assert len(stood) == target.print.state["point-holds"]
+        return target.print.state["point-passes"], set(stood["pc"].tolist())
+
+    passes, places = held(at)
+    assert passes > len(places) > 0
+    assert places <= set(points[4].favourites)
+    # A byte beside each: in the middle of instructions, where nobody comes by.
+    beside = decisions.names(sorted({address + 1 for address in points[4].favourites}))
+    assert held(beside) == (0, set())
+
+
 def test_standing_where_it_is_told(exact: Machine) -> None:
     """After so many nanoseconds, and at an instruction; then the guest's own stands, as ever."""
     exact.exact.schedule("seed=3 slice=5:14")
