@@ -55,7 +55,7 @@ class Mutant:
 
     def argv(self) -> list[str]:
         """The arguments with which `hmmbench mutants` runs this one alone."""
-        return [self.name]
+        return [self.name, "--folder", str(self.path.parent)]
 
 
 def folder() -> Path:

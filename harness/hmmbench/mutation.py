@@ -9,24 +9,29 @@ kill everything.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hmmbench import depends, selftests
-from hmmbench.build import BuildRequest, cache, ensure, hmm_tests
+from hmmbench import depends, fleet, selftests
+from hmmbench.build import Artifacts, BuildRequest, cache, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.errors import HmmbenchError
+from hmmbench.exact_schedule import Points
 from hmmbench.mutants import Mutant
 from hmmbench.runner import Campaign, Tally
 from hmmbench.target import VmTarget
 from hmmbench.ui import Ui
 from hmmbench.vm.errors import VmDied
-from hmmbench.vm.opener import Opener
+from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
 
 KILLED, EQUIVALENT, ALIVE, ERROR = "killed", "equivalent", "alive", "error"
+
+#: What machines they run in.
+EXACT, THREADS = "exact", "threads"
 
 #: What the controls' rows are called, with the machine's words after it.
 SOUND = "sound"
@@ -56,6 +61,8 @@ class Row:
     """What became of one mutant, as in the JSON.
 
     seconds   -- from the first example to the first violation, or to the end if there was none
+    cpu_s     -- of bench and machine in that time, CPU seconds
+    machines  -- exact or threads
     shrink_s  -- spent on making the recipe small
     rate      -- failures an execution of the recipe (0: not seen again)
     declared  -- its patch carries a proof that it is equivalent
@@ -72,6 +79,8 @@ class Row:
     message: str = ""
     examples: int = 0
     seconds: float = 0.0
+    cpu_s: float = 0.0
+    machines: str = THREADS
     shrink_s: float = 0.0
     operations: int = 0
     rate: float = 0.0
@@ -95,6 +104,22 @@ class Row:
         values = dict(data)
         values["bug_class"] = values.pop("class")
         return Row(**values)
+
+
+@dataclass(frozen=True)
+class How:
+    """How the drivers are run.
+
+    shrink_s -- for making a recipe small
+    delays   -- the driver's own delay points are used (widened races)
+    exact    -- in exact machines, else in machines with threads
+    """
+
+    seed: int
+    limit_s: float
+    shrink_s: float
+    delays: bool = True
+    exact: bool = False
 
 
 @dataclass
@@ -138,6 +163,8 @@ class Result:
             "summary": {
                 **{s: len(self.having(s)) for s in (KILLED, EQUIVALENT, ALIVE, ERROR)},
                 "median_s": _median([r.seconds for r in killed]),
+                "median_cpu_s": _median([r.cpu_s for r in killed]),
+                "cpu_s": round(sum(r.cpu_s for r in self.rows), 1),
                 "slowest_s": max((r.seconds for r in killed), default=None),
                 "median_examples": _median([r.examples for r in killed]),
                 "recipes_of_10_or_less": sum(0 < r.operations <= 10 for r in killed),
@@ -155,20 +182,17 @@ def _median(values: Sequence[float]) -> float | None:
 Note = Callable[[Tally, str], None]
 
 
-def run_one(
-    mutant: Mutant, ui: Ui, out: Path, *, seed: int, limit_s: float, shrink_s: float
-) -> Row:
+def run_one(mutant: Mutant, ui: Ui, out: Path, how: How) -> Row:
     """Build, run and judge one mutant.  An environment that fails becomes the row's error."""
     row = Row(
         mutant.name, mutant.bug_class, declared=bool(mutant.proof),
         patch=cache.file_digest(mutant.path),
     )  # fmt: skip
-    seconds = min(limit_s, EQUIVALENT_S) if mutant.proof else limit_s
+    seconds = min(how.limit_s, EQUIVALENT_S) if mutant.proof else how.limit_s
     silent = EQUIVALENT if mutant.proof else ALIVE
-    shrink_s *= DEBUG_SHRINK if mutant.debug else 1
-    _fill(
-        row, mutant.request(), mutant.coherent, ui, out, seed, _UNBOUNDED, seconds, shrink_s, silent
-    )
+    if mutant.debug:
+        how = replace(how, shrink_s=DEBUG_SHRINK * how.shrink_s)
+    _fill(row, mutant.request(), mutant.coherent, ui, out, how, _UNBOUNDED, seconds, silent)
     return row
 
 
@@ -196,30 +220,33 @@ def run_hmm_tests(row: Row, mutant: Mutant, ui: Ui) -> None:
 
 
 def run_sound(
-    ui: Ui, out: Path, *, seed: int, examples: int, shrink_s: float, kernel: str = "lts",
-    debug: bool = False, coherent: bool = False,
+    ui: Ui, out: Path, how: How, *, examples: int, kernel: str = "lts", debug: bool = False,
+    coherent: bool = False,
 ) -> Row:  # fmt: skip
     """The control: the driver without a patch, for so many examples."""
     name = SOUND + "-latest" * (kernel == "latest") + "-coherent" * coherent + "-debug" * debug
     row = Row(name, "no fault")
     least = CONTROL_MIN_DEBUG if debug else CONTROL_MIN
     request = BuildRequest(kernel=kernel, kernel_debug=debug)
-    _fill(row, request, coherent, ui, out, seed, max(examples, least), None, shrink_s, SOUND)
+    _fill(row, request, coherent, ui, out, how, max(examples, least), None, SOUND)
     return row
 
 
 def _fill(
-    row: Row, request: BuildRequest, coherent: bool, ui: Ui, out: Path, seed: int, examples: int,
-    limit_s: float | None, shrink_s: float, silent: str,
+    row: Row, request: BuildRequest, coherent: bool, ui: Ui, out: Path, how: How, examples: int,
+    limit_s: float | None, silent: str,
 ) -> None:  # fmt: skip
     folder = out / row.name
+    row.machines = EXACT if how.exact else THREADS
     try:
         artifacts = ensure(request, Ui(quiet=True))
         row.kernel = depends.kernel(replace(request, kernel_patches=()), artifacts)
         spec, _ = best_spec(artifacts)
         if coherent:
             spec = spec.with_gpu(coherent=True)
-        with ui.stage(row.name) as stage, Opener(spec) as opener, VmTarget(opener) as target:
+        with ui.stage(row.name) as stage, _machine(artifacts, spec, how, folder, ui) as (
+            target, points,
+        ):  # fmt: skip
             shown = examples if limit_s is None else 0
 
             def note(tally: Tally, text: str) -> None:
@@ -227,9 +254,11 @@ def _fill(
                     stage.progress(tally.examples, shown, text or f"{tally.examples} examples")
 
             campaign = Campaign(
-                target, folder, seed=seed, examples=examples, limit_s=limit_s,
-                kernel=artifacts.kernel_release, delays=target.delay_points(),
-                shrink_s=shrink_s, note=note, audit="access", coherent=coherent,
+                target, folder, seed=how.seed, examples=examples, limit_s=limit_s,
+                kernel=artifacts.kernel_release,
+                delays=target.delay_points() if how.delays else (),
+                shrink_s=how.shrink_s, note=note, audit="access", coherent=coherent, exact=points,
+                cpus=fleet.EXACT_CPUS if how.exact else 0,
             )  # fmt: skip
             tally = campaign.run()
     except VmDied as error:
@@ -243,6 +272,7 @@ def _fill(
         return
     row.examples = tally.found_examples or tally.examples
     row.seconds = round(tally.found_s or tally.run_s, 3)
+    row.cpu_s = round(tally.found_cpu_s or tally.cpu_s, 3)
     row.status = silent
     finding = tally.finding
     if finding is not None:
@@ -250,3 +280,15 @@ def _fill(
         row.oracle, row.message = finding.violation.oracle, finding.violation.message
         row.shrink_s, row.rate = round(tally.shrunk_s, 3), round(finding.rate, 3)
         row.operations, row.recipe = finding.operations, str(finding.recipe)
+
+
+@contextmanager
+def _machine(
+    artifacts: Artifacts, spec: MachineSpec, how: How, out: Path, ui: Ui
+) -> Iterator[tuple[VmTarget, Points | None]]:
+    if how.exact:
+        with fleet.exact_fleet(artifacts, spec, 1, out, ui.say) as (targets, points):
+            yield targets[0], points
+    else:
+        with fleet.fleet(spec, 1, out, ui.say) as targets:
+            yield targets[0], None

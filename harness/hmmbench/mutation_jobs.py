@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from hmmbench.mutants import Mutant
-from hmmbench.mutation import Row
+from hmmbench.mutation import EXACT, THREADS, How, Row
 from hmmbench.ui import Ui
 
 #: A child that was interrupted ends its machine within this time (seconds).
@@ -65,8 +65,8 @@ class _Children:
 
 
 def run_many(
-    chosen: list[Mutant], ui: Ui, out: Path, jobs: int, took: Callable[[Row], None], *,
-    seed: int, limit_s: float, shrink_s: float, more: Sequence[str] = (),
+    chosen: list[Mutant], ui: Ui, out: Path, jobs: int, took: Callable[[Row], None], how: How,
+    more: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """`took` is called in this thread with each row as it comes; `more`: further options."""
     children = _Children()
@@ -76,8 +76,9 @@ def run_many(
         ThreadPoolExecutor(jobs, "mutant") as pool,
     ):
         common = [
-            "--no-control", "--seed", str(seed), "--limit", str(limit_s),
-            "--shrink", str(shrink_s), "--out", str(out),
+            "--no-control", "--seed", str(how.seed), "--limit", str(how.limit_s),
+            "--shrink", str(how.shrink_s), "--out", str(out),
+            "--accel", EXACT if how.exact else THREADS, *([] if how.delays else ["--no-delays"]),
             *more,
         ]  # fmt: skip
         try:

@@ -27,7 +27,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as fix_seed
 from hypothesis import strategies as st
 
-from hmmbench import exact_schedule, interrupt
+from hmmbench import exact_schedule, host, interrupt
 from hmmbench.coverage import Coverage
 from hmmbench.evidence import Portrait, portrait
 from hmmbench.exact_shrink import ExactShrinker, Fresh, plain, shorter_chain
@@ -127,8 +127,12 @@ class Tally:
     gpu_accesses: int = 0
     undecided: int = 0
     run_s: float = 0.0
-    #: seconds and examples until the first violation (0: none); seconds for making them small
+    #: CPU seconds of bench and machines, in all of it
+    cpu_s: float = 0.0
+    #: seconds, CPU seconds and examples until the first violation (0: none); seconds for making
+    #: them small
     found_s: float = 0.0
+    found_cpu_s: float = 0.0
     found_examples: int = 0
     shrunk_s: float = 0.0
     findings: list[Finding] = field(default_factory=list)
@@ -236,6 +240,7 @@ class Campaign:
         self.tally = Tally() if tally is None else tally
         self._started = 0
         self._begun = time.monotonic()
+        self._begun_cpu = host.cpu_s()
         self._looks_since = 0.0
         #: by machine: what it runs (or has run and nobody judged), and what it ran before that
         self._running: list[_Running | None] = [None] * len(self.targets)
@@ -254,6 +259,7 @@ class Campaign:
         for all of them.  Everything else belongs to this thread alone.
         """
         begun = self._begun = time.monotonic()
+        self._begun_cpu = host.cpu_s()
         with ExitStack() as stack:
             self._threads = [
                 stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix=f"machine-{n}"))
@@ -267,6 +273,7 @@ class Campaign:
                     target.renew()
                 raise
         self.tally.run_s += time.monotonic() - begun
+        self.tally.cpu_s += host.cpu_s() - self._begun_cpu
         return self.tally
 
     def _all(self) -> None:
@@ -450,6 +457,7 @@ class Campaign:
         found = time.monotonic()
         if not self.tally.findings:
             self.tally.found_s = found - self._begun
+            self.tally.found_cpu_s = host.cpu_s() - self._begun_cpu
             self.tally.found_examples = self.tally.examples
         folder = self.out / f"violation-{len(self.tally.findings) + 1}"
         folder.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ import pytest
 from hmmbench import kernel_bugs
 from hmmbench.build import Artifacts
 from hmmbench.build.kernel_patch import files
-from hmmbench.mutation import KILLED, run_one
+from hmmbench.mutation import KILLED, How, run_one
 from hmmbench.ui import Ui
 
 ALWAYS = "bad-subpage"
@@ -48,7 +48,7 @@ def _wanted() -> list[kernel_bugs.KernelBug]:
 @pytest.mark.parametrize("bug", _wanted(), ids=lambda b: b.name)
 def test_is_found(bug: kernel_bugs.KernelBug, artifacts: Artifacts, tmp_path: Path) -> None:
     plain = artifacts.kernel_image.read_bytes()
-    row = run_one(bug, Ui(quiet=True), tmp_path, seed=1, limit_s=300, shrink_s=20)
+    row = run_one(bug, Ui(quiet=True), tmp_path, How(seed=1, limit_s=300, shrink_s=20))
     assert row.status == KILLED, row
     # The usual kernel is what it was.
     assert artifacts.kernel_image.read_bytes() == plain

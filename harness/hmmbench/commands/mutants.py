@@ -18,6 +18,7 @@ from hmmbench.mutation import (
     ERROR,
     KILLED,
     NOT_RUN,
+    How,
     Result,
     Row,
     run_hmm_tests,
@@ -43,6 +44,16 @@ def main(
     shrink: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="For making each recipe small.")
     ] = 100.0,
+    accel: Annotated[
+        options.Accel, typer.Option(help="In exact machines (docs/exact.md), or with threads.")
+    ] = options.Accel.threads,
+    delays: Annotated[
+        bool, typer.Option(help="Widen races at the driver's delay points now and then.")
+    ] = True,
+    folder: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Patches of your own (default: tests/mutants)."),
+    ] = None,
     control: Annotated[
         bool, typer.Option(help="Run the sound driver as well: it has to stay silent.")
     ] = True,
@@ -76,7 +87,13 @@ def main(
 
     Example:  ./hmmbench mutants no-read-retry no-set-seq --json mutants.json
     """
-    chosen: list[Mutant] = [*(kernel_set.choose if kernel_bugs else choose)(names or ())]
+    if kernel_bugs and folder is not None:
+        raise UsageError("--folder is of broken drivers, --kernel-bugs of broken kernels")
+    if accel == options.Accel.kvm:
+        raise UsageError("--accel kvm: broken drivers are tried with exact or threads")
+    chosen: list[Mutant] = [
+        *(kernel_set.choose(names or ()) if kernel_bugs else choose(names or (), folder))
+    ]
     if markdown and not list_only:
         raise UsageError("--markdown is a way to --list")
     if list_only:
@@ -92,7 +109,8 @@ def main(
     result = Result(seed, limit, depends.of())
     ui = Ui()
     try:
-        _run(result, chosen, ui, out, jobs, shrink, control, hmm_tests)
+        how = How(seed, limit, shrink, delays, accel == options.Accel.exact)
+        _run(result, chosen, ui, out, jobs, how, control, hmm_tests)
     finally:
         # Also after an interrupt: what was found up to then is worth having.
         write_result(json_file, "mutants", result.to_json(), result.depending())
@@ -101,12 +119,12 @@ def main(
 
 
 def _run(
-    result: Result, chosen: list[Mutant], ui: Ui, out: Path, jobs: int, shrink: float,
-    control: bool, hmm_tests: bool,
+    result: Result, chosen: list[Mutant], ui: Ui, out: Path, jobs: int, how: How, control: bool,
+    hmm_tests: bool,
 ) -> None:  # fmt: skip
     typer.echo(
         _line(
-            "mutant", "class", "status", "oracle", "examples", "seconds", "ops", "hmm-tests",
+            "mutant", "class", "status", "oracle", "examples", "seconds", "cpu", "ops", "hmm-tests",
             "recipe",
         )
     )  # fmt: skip
@@ -117,35 +135,34 @@ def _run(
 
     if jobs == 1 or len(chosen) == 1:
         for m in chosen:
-            row = run_one(m, ui, out, seed=result.seed, limit_s=result.limit_s, shrink_s=shrink)
+            row = run_one(m, ui, out, how)
             if hmm_tests:
                 run_hmm_tests(row, m, ui)
             took(row)
     else:
         run_many(
-            chosen, ui, out, jobs, took, seed=result.seed, limit_s=result.limit_s, shrink_s=shrink,
-            more=["--hmm-tests"] if hmm_tests else [],
-        )  # fmt: skip
+            chosen, ui, out, jobs, took, how, ["--hmm-tests"] if hmm_tests else []
+        )
     if control:
         machines = {m.name: (m.kernel, m.debug, m.coherent) for m in chosen}
         for kernel, debug, coherent in sorted(set(machines.values())):
             wanted = (kernel, debug, coherent)
             rows = [r for r in result.having(KILLED) if machines[r.name] == wanted]
             row = run_sound(
-                ui, out, seed=result.seed, examples=max((r.examples for r in rows), default=0),
-                shrink_s=shrink, kernel=kernel, debug=debug, coherent=coherent,
+                ui, out, how, examples=max((r.examples for r in rows), default=0),
+                kernel=kernel, debug=debug, coherent=coherent,
             )  # fmt: skip
             result.controls.append(row)
             _show(row)
 
 
 def _line(
-    name: str, kind: str, status: str, oracle: str, examples: str, seconds: str, ops: str,
-    theirs: str, recipe: str,
+    name: str, kind: str, status: str, oracle: str, examples: str, seconds: str, cpu: str,
+    ops: str, theirs: str, recipe: str,
 ) -> str:  # fmt: skip
     return (
-        f"{name:31} {kind[:34]:34} {status:10} {oracle:9} {examples:>8} {seconds:>8} {ops:>4}"
-        f"  {theirs:9}  {recipe}"
+        f"{name:31} {kind[:34]:34} {status:10} {oracle:9} {examples:>8} {seconds:>8}"
+        f" {cpu:>7} {ops:>4}  {theirs:9}  {recipe}"
     )
 
 
@@ -160,6 +177,7 @@ def _show(row: Row) -> None:
             row.oracle or "-",
             str(row.examples),
             f"{row.seconds:.1f}",
+            f"{row.cpu_s:.1f}",
             str(row.operations) if killed else "-",
             "-" if row.hmm_tests == NOT_RUN else row.hmm_tests,
             row.recipe or "-",
@@ -180,8 +198,9 @@ def _show_summary(result: Result) -> None:
     if data["killed"]:
         typer.echo(
             f"to the kill: median {data['median_s']:.1f} s and {data['median_examples']:.0f} "
-            f"examples, slowest {data['slowest_s']:.1f} s; {data['recipes_of_10_or_less']} "
-            "recipes of at most 10 operations"
+            f"examples, slowest {data['slowest_s']:.1f} s; CPU median "
+            f"{data['median_cpu_s']:.1f} s, in all {data['cpu_s']:.0f} s; "
+            f"{data['recipes_of_10_or_less']} recipes of at most 10 operations"
         )
     if data["hmm_tests_killed"] + data["hmm_tests_alive"]:
         typer.echo(
