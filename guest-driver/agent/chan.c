@@ -109,6 +109,13 @@ void chan_stand(uint32_t why)
 		carrier->stand(why);
 }
 
+_Atomic uint32_t *chan_under_way(void)
+{
+	static _Atomic uint32_t nobody;
+
+	return carrier->under_way ? carrier->under_way() : &nobody;
+}
+
 int chan_fd(void)
 {
 	return carrier->fd ? carrier->fd() : -1;

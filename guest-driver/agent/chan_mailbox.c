@@ -27,6 +27,7 @@
 static struct {
 	volatile uint32_t *regs;
 	struct hm_head *head;
+	struct hm_head *childrens;	/* the head once more, for under_way alone */
 	uint8_t *frame;		/* behind the head; holds the longest, mailbox_open() has seen to that */
 	uint32_t taken;		/* number of the latest request that was taken */
 	bool answered;		/* and not told yet */
@@ -98,13 +99,20 @@ static void mailbox_send(const struct iovec *parts, int nparts)
 	box.answered = true;
 }
 
+static _Atomic uint32_t *mailbox_under_way(void)
+{
+	return (_Atomic uint32_t *)&box.childrens->under_way;
+}
+
 static const struct carrier mailbox = {
 	.recv = mailbox_recv,
 	.send = mailbox_send,
 	.stand = mailbox_stand,
+	.under_way = mailbox_under_way,
 };
 
-static void *map(const char *folder, const char *file, size_t size)
+/* fork: a way to tell children, which inherit it then. */
+static void *map(const char *folder, const char *file, size_t size, bool fork)
 {
 	char path[512];
 	void *p = MAP_FAILED;
@@ -121,7 +129,8 @@ static void *map(const char *folder, const char *file, size_t size)
 		return NULL;
 	}
 	/* No business of children: they have no other way to make the machine stand. */
-	madvise(p, size, MADV_DONTFORK);
+	if (!fork)
+		madvise(p, size, MADV_DONTFORK);
 	return p;
 }
 
@@ -145,7 +154,7 @@ const struct carrier *mailbox_open(const char *path, bool *failed)
 		fprintf(stderr, "agent: %s: %s\n", enable, strerror(-ret));
 		return NULL;
 	}
-	box.regs = map(path, "resource0", HM_BAR0_SIZE);
+	box.regs = map(path, "resource0", HM_BAR0_SIZE, false);
 	if (!box.regs)
 		return NULL;
 	if (box.regs[HM_REG_ID / 4] != HM_ID_MAGIC || box.regs[HM_REG_VERSION / 4] != HM_VERSION) {
@@ -157,8 +166,9 @@ const struct carrier *mailbox_open(const char *path, bool *failed)
 		fprintf(stderr, "agent: %s: %u bytes are too few for a mailbox\n", path, size);
 		return NULL;
 	}
-	box.head = map(path, "resource2", size);
-	if (!box.head)
+	box.head = map(path, "resource2", size, false);
+	box.childrens = map(path, "resource2", sizeof(*box.childrens), true);
+	if (!box.head || !box.childrens)
 		return NULL;
 	if (box.head->magic != HM_ID_MAGIC || box.head->version != HM_VERSION) {
 		fprintf(stderr, "agent: %s: the host made no mailbox of version %u of it\n", path,

@@ -93,6 +93,7 @@ static int finish(unsigned index, const struct hb_op *op, struct hb_op_result *r
 		gpu.pending[gpu.npending].ctx = !!(op->flags & HB_F_CTX1);
 		gpu.pending[gpu.npending].job = job;
 		gpu.npending++;
+		under_way(process_number(), 1);
 		pthread_mutex_unlock(&gpu.lock);
 		return 0;
 	}
@@ -118,6 +119,7 @@ static int wait_pending(uint64_t leave)
 		int err;
 
 		gpu.npending--;
+		under_way(process_number(), -1);
 		memmove(&gpu.pending[n], &gpu.pending[n + 1],
 			(gpu.npending - n) * sizeof(gpu.pending[0]));
 		pthread_mutex_unlock(&gpu.lock);
@@ -162,6 +164,7 @@ int gpu_op(unsigned index, const struct hb_op *op, struct hb_op_result *r)
 	switch (op->op) {
 	case HB_OP_CLOSE_GPU:
 		pthread_mutex_lock(&gpu.lock);
+		under_way(process_number(), -(int)gpu.npending);
 		close_gpu();
 		pthread_mutex_unlock(&gpu.lock);
 		return 0;

@@ -105,6 +105,12 @@ static void rendezvous(uint32_t phase)
 	}
 }
 
+void under_way(unsigned number, int more)
+{
+	atomic_fetch_add(&sh->slot[number].under_way, more);
+	atomic_fetch_add(chan_under_way(), more);
+}
+
 static void kick(void)
 {
 	uint64_t one = 1;
@@ -251,6 +257,7 @@ static void run_actor(unsigned actor)
 		if (sh->ops[i].proc != self || sh->ops[i].actor != actor)
 			continue;
 		wait_first(phase);
+		under_way(self, 1);
 		if (phase != last_phase)
 			rendezvous(phase);
 		last_phase = phase;
@@ -262,9 +269,15 @@ static void run_actor(unsigned actor)
 		status = execute(i, &order);
 		r->time_ns = now_ns() - start;
 		r->status = status;
+		under_way(self, -1);
 		atomic_store(&sh->state[i], DONE);
 		advance();
 	}
+}
+
+unsigned process_number(void)
+{
+	return self;
 }
 
 unsigned process_threads(unsigned number)

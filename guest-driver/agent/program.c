@@ -332,6 +332,7 @@ static bool prepare(const uint8_t *p, size_t len, char *err)
 		atomic_store(&sh->state[i], PENDING);
 	}
 	memset(sh->slot, 0, sizeof(sh->slot));
+	atomic_store(chan_under_way(), 0);
 	atomic_store(&sh->first, 0);
 	atomic_store(&sh->waiters, 0);
 	atomic_store(&sh->data_used, 0);
@@ -405,6 +406,7 @@ static void bury(unsigned p)
 {
 	run.buried[p] = true;
 	atomic_store(&sh->slot[p].state, SLOT_GONE);
+	under_way(p, -atomic_load(&sh->slot[p].under_way));
 	if (run.pidfd[p] >= 0)
 		close(run.pidfd[p]);
 	run.pidfd[p] = -1;

@@ -45,6 +45,7 @@ struct slot {
 	_Atomic int32_t pid;		/* valid from ALIVE on; not reaped, so not used again, until the program ends */
 	_Atomic uint32_t asked;		/* its end was asked for: EXIT or KILL */
 	_Atomic int32_t spawn;		/* futex: 0, SPAWN_ASKED, SPAWN_MADE, or -errno */
+	_Atomic int32_t under_way;	/* its share of chan_under_way(): a process may die in the middle of one */
 	_Atomic uint32_t held;		/* threads that wait because of `hold` */
 };
 /* One bit an actor of a process, for waking just those who are wanted. */
@@ -114,10 +115,14 @@ void program_bases(uint64_t *stack, uint64_t *global);
 
 /* ---- proc.c ---- */
 
+/* Of this process; in the supervisor that of none. */
+unsigned process_number(void);
 /* How many threads process `number` has. */
 unsigned process_threads(unsigned number);
 /* The life of process `number`; called on the main thread of a fresh or forked child. */
 void process_run(unsigned number) __attribute__((noreturn));
+/* So many more of its operations are under way (fewer: < 0), GPU jobs that nobody waits for among them. */
+void under_way(unsigned number, int more);
 /* Moves `first` over what is DONE and wakes who waits for it.  Idempotent: may be called by anyone at any time. */
 void advance(void);
 long futex_wake_all(_Atomic uint32_t *word);

@@ -49,6 +49,11 @@ STEPS = ("9:13:0:8", "9:15:0:8", "7:11:0:4", "12:16:4:9")
 LATE_IRQ, IRQ_NS = 0.3, "10:17"
 
 
+#: Share of the examples in which a CPU is held only while two operations are under way: what
+#: happens alone races with nothing, and uses up what holds there are.
+BUSY = 0.9
+
+
 @dataclass(frozen=True)
 class Points:
     """Addresses where CPUs may be held.
@@ -67,6 +72,8 @@ class Points:
 
 def _base(rng: random.Random) -> list[str]:
     words = [f"seed={rng.getrandbits(48)}", f"step={rng.choice(STEPS)}"]
+    if rng.random() < BUSY:
+        words.append("busy=2")
     if rng.random() < LATE_IRQ:
         words.append(f"irq={IRQ_NS}")
     return words

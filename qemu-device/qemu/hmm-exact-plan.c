@@ -6,6 +6,8 @@
  *   slice=LO:HI          a CPU runs 2^LO to 2^(HI+1) instructions at a time
  *   hold=N:LO:HI         N times a CPU is left alone for 2^LO to 2^(HI+1) ns,
  *   span=NS              at times spread over so many ns
+ *   busy=N               only while N operations are under way, and only such time
+ *                        counts for span
  *   point=N:LO:HI        as hold, but where a CPU comes to one of the addresses of
  *   at=ADDR,...          (hexadecimal),
  *   odds=N               at one passage of N
@@ -110,6 +112,8 @@ static bool word(HmmExactPlan *p, const char *name, const char *value)
     } else if (!strcmp(name, "span")) {
         return numbers(value, 1, v) && v[0] && v[0] <= 1ull << HMM_EXACT_MAX_LOG2 &&
                (p->span = v[0], true);
+    } else if (!strcmp(name, "busy")) {
+        return numbers(value, 1, v) && v[0] <= UINT16_MAX && (p->busy = v[0], true);
     } else if (!strcmp(name, "point")) {
         return numbers(value, 3, v) && v[0] <= UINT16_MAX &&
                (p->point_holds = v[0], range(&p->point_hold, v + 1));
@@ -147,8 +151,8 @@ bool hmm_exact_plan_read(HmmExactPlan *p, const char *text, Error **errp)
         }
         if (!value || !word(p, *w, value)) {
             error_setg(errp, "schedule: '%s%s%s' is no word of it "
-                       "(seed=N slice=LO:HI hold=N:LO:HI span=NS point=N:LO:HI "
-                       "at=ADDR,... odds=N step=LO:HI:LO:HI irq=LO:HI)",
+                       "(seed=N slice=LO:HI hold=N:LO:HI span=NS busy=N "
+                       "point=N:LO:HI at=ADDR,... odds=N step=LO:HI:LO:HI irq=LO:HI)",
                        *w, value ? "=" : "", value ? value : "");
             hmm_exact_plan_free(p);
             return false;
@@ -174,9 +178,9 @@ char *hmm_exact_plan_text(const HmmExactPlan *p)
     g_autoptr(GString) s = g_string_new(NULL);
 
     g_string_printf(s, "seed=%" PRIu64 " slice=%u:%u hold=%u:%u:%u span=%" PRId64
-                    " point=%u:%u:%u odds=%u step=%u:%u:%u:%u irq=%u:%u",
+                    " busy=%u point=%u:%u:%u odds=%u step=%u:%u:%u:%u irq=%u:%u",
                     p->seed, p->slice.lo, p->slice.hi, p->holds, p->hold.lo,
-                    p->hold.hi, p->span, p->point_holds, p->point_hold.lo,
+                    p->hold.hi, p->span, p->busy, p->point_holds, p->point_hold.lo,
                     p->point_hold.hi, p->odds, p->gap.lo, p->gap.hi, p->steps.lo,
                     p->steps.hi, p->irq.lo, p->irq.hi);
     for (unsigned i = 0; i < p->at->len; i++) {

@@ -75,7 +75,8 @@ static struct {
         int64_t until;          /* ns */
     } held;
     unsigned holds_left;
-    int64_t next_hold;          /* ns; INT64_MAX: none */
+    int64_t next_hold;          /* of busy_ns; INT64_MAX: none */
+    int64_t busy_ns, looked;    /* ns in which enough was under way, until `looked` */
     int64_t held_ns, held_since;
 
     /* points */
@@ -89,6 +90,7 @@ static struct {
     unsigned skips;
     int64_t stand_ns, stand_icount;     /* INT64_MAX: not */
     int64_t deaf_ns;            /* the guest's own wish to stand counts from then on */
+    const uint32_t *under_way;
     QTAILQ_HEAD(, HmmExactEvent) events;
     HmmExactState state;
 } x = { .events = QTAILQ_HEAD_INITIALIZER(x.events) };
@@ -211,6 +213,17 @@ static bool others_busy(CPUState *cpu)
     return false;
 }
 
+void hmm_exact_under_way(const uint32_t *word)
+{
+    x.under_way = word;
+}
+
+/* Enough happens at the same time for a hold to be worth something. */
+static bool enough_under_way(void)
+{
+    return !x.under_way || le32_to_cpu(qatomic_read(x.under_way)) >= x.plan.busy;
+}
+
 /* Something has happened that one who spins may have waited for. */
 static void nobody_spins(void)
 {
@@ -270,11 +283,17 @@ static void plan_next_hold(int64_t from, int64_t end)
 /* True: the CPU that is about to run is held instead. */
 static bool hold_by_time(CPUState *cpu, int64_t now)
 {
-    if (now < x.next_hold || x.held.cpu || x.hold_nobody || !others_busy(cpu)) {
+    bool busy = enough_under_way();
+
+    x.busy_ns += busy ? now - x.looked : 0;
+    x.looked = now;
+    if (!busy || x.busy_ns < x.next_hold || x.held.cpu || x.hold_nobody ||
+        !others_busy(cpu)) {
         return false;
     }
     x.holds_left--;
-    plan_next_hold(now, now + x.plan.span * x.holds_left / MAX(1, x.plan.holds));
+    plan_next_hold(x.busy_ns,
+                   x.busy_ns + x.plan.span * x.holds_left / MAX(1, x.plan.holds));
     hold(cpu, hmm_exact_draw_range(&x.plan, HMM_EXACT_HOLD, x.plan.hold));
     return true;
 }
@@ -621,7 +640,7 @@ static bool at(CPUState *cpu, vaddr pc)
     }
     x.state.point_passes++;
     if (!x.point_holds_left || x.held.cpu || x.hold_nobody || x.stands ||
-        hmm_exact_draw_below(&x.plan, HMM_EXACT_POINT, x.plan.odds) ||
+        !enough_under_way() || hmm_exact_draw_below(&x.plan, HMM_EXACT_POINT, x.plan.odds) ||
         !others_busy(cpu)) {
         return false;
     }
@@ -684,8 +703,6 @@ bool hmm_exact_begin(Error **errp)
 
 void hmm_exact_plan_set(HmmExactPlan *p)
 {
-    int64_t now = now_ns();
-
     release();
     hmm_exact_plan_free(&x.plan);
     x.plan = *p;
@@ -693,7 +710,9 @@ void hmm_exact_plan_set(HmmExactPlan *p)
     x.left = 0;
     x.holds_left = p->holds;
     x.point_holds_left = p->point_holds;
-    plan_next_hold(now, now + p->span);
+    x.busy_ns = 0;
+    x.looked = now_ns();
+    plan_next_hold(0, p->span);
     memset(x.passed, 0, sizeof(x.passed));
     memset(x.since_pause, 0, sizeof(x.since_pause));
     nobody_spins();

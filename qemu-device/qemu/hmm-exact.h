@@ -37,6 +37,12 @@ void hmm_exact_stand(uint32_t why);
 /* The CPU that runs has nothing to do but to wait for another (PAUSE). */
 void hmm_exact_paused(void);
 
+/*
+ * Where the guest says how many operations of a program are under way, little
+ * endian; NULL: nowhere, and all time counts as theirs.
+ */
+void hmm_exact_under_way(const uint32_t *word);
+
 /* Something that is due at a virtual time; in the order of times, then of adding. */
 typedef struct HmmExactEvent {
     int64_t due;                        /* ns */
@@ -79,6 +85,7 @@ typedef struct HmmExactPlan {
     unsigned holds;             /* at times spread over span */
     HmmExactRange hold;         /* ns */
     int64_t span;               /* ns */
+    unsigned busy;              /* hold only while so many operations are under way */
     unsigned point_holds, odds; /* one passage of so many is taken */
     HmmExactRange point_hold;   /* ns */
     HmmExactRange gap, steps;   /* of engines: ns between, units */

@@ -108,6 +108,9 @@ static void hmm_mailbox_realize(PCIDevice *pci, Error **errp)
     s->ram = host_memory_backend_get_memory(s->memdev);
     host_memory_backend_set_mapped(s->memdev, true);
     vmstate_register_ram(s->ram, DEVICE(s));
+    hmm_exact_under_way((const uint32_t *)
+                        ((uint8_t *)memory_region_get_ram_ptr(s->ram) +
+                         offsetof(struct hm_head, under_way)));
     pci_config_set_interrupt_pin(pci->config, 0);
     memory_region_init_io(&s->regs, OBJECT(s), &hmm_mailbox_ops, s,
                           "hmm-mailbox.regs", HM_BAR0_SIZE);
@@ -125,6 +128,7 @@ static void hmm_mailbox_exit(PCIDevice *pci)
 {
     HmmMailboxState *s = HMM_MAILBOX(pci);
 
+    hmm_exact_under_way(NULL);
     memory_region_del_subregion(&s->bar2, s->ram);
     vmstate_unregister_ram(s->ram, DEVICE(s));
     host_memory_backend_set_mapped(s->memdev, false);
