@@ -176,10 +176,11 @@ def _fewer_points(half: int) -> Callable[[str], str]:
 def plainer(schedule: str) -> Sequence[Callable[[str], str]]:
     """Steps that each take something out of a schedule, the boldest first."""
     return (
-        _without("hold", "span", "point", "at", "odds", "irq"),
+        _without("hold", "span", "busy", "point", "at", "odds", "irq"),
         _without("point", "at", "odds"),
         _without("hold", "span"),
         _without("irq"),
+        _without("busy"),
         _with("slice", LONG_SLICES),
         _with("odds", "1"),
         _fewer_points(0), _fewer_points(1), _fewer_points(0), _fewer_points(1),

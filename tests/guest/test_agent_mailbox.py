@@ -214,6 +214,7 @@ def finish(box: HostMailbox, program: Program) -> Result:
     assert box.go() == HM.HM_STAND_ANSWER
     kind, _, body = box.mailbox.take()
     assert box.children() == []
+    assert box.mailbox.under_way == 0
     return Answer.decode(answered(PROTO.HB_MSG_EXAMPLE, kind, body), program).result
 
 
@@ -273,6 +274,7 @@ def test_who_outlives_the_first_is_waited_for(box: HostMailbox) -> None:
     ])  # fmt: skip
     assert why == HM.HM_STAND_ENDED
     (pid,) = box.living()
+    assert box.mailbox.under_way == 0
     assert peek(pid, p.REGION_BASE) == 6
     assert [o.status for o in finish(box, program).ops] == [0] * 5
 
@@ -292,6 +294,7 @@ def test_at_the_time_limit_it_stands_before_anybody_is_killed(box: HostMailbox) 
     assert why == HM.HM_STAND_ENDED
     pids = box.living()
     assert len(pids) == 2
+    assert box.mailbox.under_way == 1
     assert peek(pids[0], p.REGION_BASE) == 5
     result = finish(box, program)
     assert result.timeout == p.TIMEOUT_STILL

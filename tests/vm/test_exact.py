@@ -19,6 +19,7 @@ from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.exact_shrink import Fresh
 from hmmbench.exact_target import ExactTarget
 from hmmbench.guest.example import Answer, Example
+from hmmbench.guest.protocol import MIGRATE_DEVICE, PAGE, PROT_RW, Acc, Op, OpKind, Program
 from hmmbench.recipe import Environment, Recipe
 from hmmbench.repeat import difference, exact_specs, repeat
 from hmmbench.replay import replay
@@ -158,6 +159,35 @@ def test_cpus_are_held_at_the_points_that_are_named(
     # A byte beside each: in the middle of instructions, where nobody comes by.
     beside = decisions.names(sorted({address + 1 for address in points[4].favourites}))
     assert held(beside) == (0, set())
+
+
+def test_a_schedule_may_hold_only_while_operations_race(
+    target: ExactTarget, points: dict[int, exact_schedule.Points]
+) -> None:
+    """Neither at a point nor at a time while one is alone, or while too few are under way."""
+    at = decisions.names(sorted(set(points[4].favourites)))
+
+    def held(busy: int, together: bool) -> dict[str, int]:
+        ops = [Op(OpKind.MMAP, len=64 * PAGE, a=PROT_RW)]
+        for n in range(6):
+            ops.append(Op(OpKind.MIGRATE, phase=2 * n + 1, len=64 * PAGE, arg=MIGRATE_DEVICE))
+            where = (2 * n + 1, 1) if together else (2 * n + 2, 0)
+            ops.append(Op(OpKind.CPU_ACCESS, phase=where[0], actor=where[1],
+                          acc=[(Acc.WRITE, 0, 0, PAGE * page, 1, 0) for page in range(64)]))
+        target.renew()
+        schedule = (
+            f"seed=1 slice=5:14 busy={busy} hold=8:12:14 span=1000000 point=8:14:15 at={at}"
+        )
+        done = target.execute(Program(ops, timeout_ms=60000), Environment(schedule=schedule))
+        assert done.result is not None
+        assert not done.violations
+        return target.print.state
+
+    both = held(2, True)
+    assert both["holds"] > both["point-holds"] > 0
+    assert held(2, False)["holds"] == held(3, True)["holds"] == 0
+    assert held(2, False)["point-passes"] > 0
+    assert held(1, False)["holds"] > 0
 
 
 def test_standing_where_it_is_told(exact: Machine) -> None:

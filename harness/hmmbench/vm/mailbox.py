@@ -21,8 +21,9 @@ from hmmbench.vm.channel import HEADER, ProtocolError, protocol
 from hmmbench.vm.errors import AgentTimeout
 
 #: struct hm_head
-_HEAD = struct.Struct("<8I32x")
-_MAGIC, _VERSION, _REQUEST, _REQUEST_LEN, _ANSWER, _ANSWER_LEN, _STANDS, _WHY = range(8)
+_HEAD = struct.Struct("<9I28x")
+(_MAGIC, _VERSION, _REQUEST, _REQUEST_LEN, _ANSWER, _ANSWER_LEN, _STANDS, _WHY, _UNDER_WAY
+) = range(9)  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -75,6 +76,11 @@ class Mailbox:
     def why(self) -> int:
         """HM_STAND_* of the latest stand."""
         return self._head()[_WHY]
+
+    @property
+    def under_way(self) -> int:
+        """Operations of the program that have begun and not ended; 0 when there is none."""
+        return self._head()[_UNDER_WAY]
 
     def check(self) -> None:
         """Raise ProtocolError if a snapshot, or a guest run wild, left no mailbox here."""
