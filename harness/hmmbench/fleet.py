@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
+from hmmbench.vm.standard import exact_spec
 
 if TYPE_CHECKING:
     from hmmbench.build import Artifacts
@@ -90,7 +90,7 @@ def exact_fleet(
     explain: Callable[[str], str] = lambda text: text,
 ) -> Iterator[tuple[list[ExactTarget], Points]]:  # fmt: skip
     """As fleet(), with exact machines; and the points where their schedules may hold CPUs."""
-    spec = replace(spec, exact=True, accel="tcg", cpus=EXACT_CPUS)
+    spec = exact_spec(spec, EXACT_CPUS)
     points = exact_points(artifacts, spec, snapshots)
     lost = _keeper(out, say)
     with ExitStack() as stack:

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hmmbench import decisions, exact_schedule
@@ -29,6 +29,7 @@ from hmmbench.runner import INJECTED, INJECTIONS, VRAM_PAGES, VRAM_SHORT
 from hmmbench.vm.errors import VmError
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
+from hmmbench.vm.standard import exact_spec
 
 #: CPUs of a machine, drawn by the first program of its chain.
 CPUS = (1, 2, 4)
@@ -248,4 +249,4 @@ def repeat(
 
 def exact_specs(spec: MachineSpec, cpus: tuple[int, ...] = CPUS) -> dict[int, MachineSpec]:
     """The same machine, exact, by number of CPUs."""
-    return {n: replace(spec, exact=True, accel="tcg", cpus=n) for n in cpus}
+    return {n: exact_spec(spec, n) for n in cpus}

@@ -496,7 +496,7 @@ void hg_config_default(HgConfig *cfg)
 {
     *cfg = (HgConfig) {
         .sms = 2, .warps = 8, .ces = 2, .utlb_entries = 64, .utlb_misses = 56,
-        .l2tlb_entries = 512,
+        .l2tlb_entries = 512, .asids = HG_NUM_ASIDS, .ctxs = HG_NUM_CTXS,
     };
 }
 
@@ -519,6 +519,12 @@ static const char *config_error(const HgConfig *c)
     }
     if (c->l2tlb_entries < 1 || c->l2tlb_entries > 1048576) {
         return "l2tlb_entries must be 1..1048576";
+    }
+    if (c->asids < 2 || c->asids > HG_NUM_ASIDS) {
+        return "asids must be 2..256";
+    }
+    if (c->ctxs < 2 || c->ctxs > HG_NUM_CTXS) {
+        return "ctxs must be 2..64";
     }
     if (!c->vram || ((uintptr_t)c->vram & HG_PAGE_MASK)) {
         return "vram must be page-aligned memory";

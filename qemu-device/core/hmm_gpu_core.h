@@ -102,6 +102,7 @@ typedef struct HgConfig {
      * moment only: see audit.c.  0: this host's CPUs have no such moments.
      */
     uint64_t audit_wait_ns;
+    uint32_t asids, ctxs;      /* that it has, default the most: HG_NUM_ASIDS, HG_NUM_CTXS */
     bool coherent;             /* bar2_size is vram_size, and CPUs may use it as memory */
 } HgConfig;
 

@@ -64,7 +64,7 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
     const HgConfig *k = &d->cfg;
 
     *v = 0;
-    if (off >= HG_REG_ASID && off < HG_REG_ASID + HG_NUM_ASIDS * HG_ASID_STRIDE) {
+    if (off >= HG_REG_ASID && off < HG_REG_ASID + d->cfg.asids * HG_ASID_STRIDE) {
         unsigned n = (off - HG_REG_ASID) / HG_ASID_STRIDE;
         *v = (off & 8) ? atomic_load_explicit(&d->mode[n], memory_order_relaxed)
                        : atomic_load_explicit(&d->root[n], memory_order_relaxed);
@@ -79,10 +79,10 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
         *v = atomic_load_explicit(&d->enc[(off - HG_REG_AUDIT_ENC) / 8], memory_order_relaxed);
         return true;
     }
-    if (off >= HG_REG_CTX && off < HG_REG_CTX + HG_NUM_CTXS * HG_CTX_STRIDE) {
+    if (off >= HG_REG_CTX && off < HG_REG_CTX + d->cfg.ctxs * HG_CTX_STRIDE) {
         return ctx_read(d, (off - HG_REG_CTX) / HG_CTX_STRIDE, off & (HG_CTX_STRIDE - 1), v);
     }
-    if (off >= HG_REG_DOORBELL && off < HG_REG_DOORBELL + HG_NUM_CTXS * HG_DOORBELL_STRIDE) {
+    if (off >= HG_REG_DOORBELL && off < HG_REG_DOORBELL + d->cfg.ctxs * HG_DOORBELL_STRIDE) {
         return (off & (HG_DOORBELL_STRIDE - 1)) == 0;
     }
     if (off >= HG_REG_FAULT && off < HG_REG_FAULT + 0x20) {
@@ -95,7 +95,7 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
     case HG_REG_ID: *v = HG_ID_MAGIC | (uint64_t)HG_VERSION << 32; break;
     case HG_REG_CAPS:
         *v = k->sms | k->warps << 8 | HG_LANES << 16 | k->ces << 24;
-        *v |= (uint64_t)(HG_NUM_ASIDS | HG_NUM_CTXS << 16) << 32;
+        *v |= (uint64_t)(k->asids | k->ctxs << 16) << 32;
         break;
     case HG_REG_VRAM_SIZE: *v = k->vram_size; break;
     case HG_REG_BAR2_SIZE: *v = k->bar2_size; break;
@@ -251,7 +251,7 @@ static bool ctx_write(HgDev *d, unsigned n, unsigned off, uint32_t v)
         c->ring_size = v;
         return true;
     case HG_CTX_ASID:
-        if (locked || v >= HG_NUM_ASIDS) {
+        if (locked || v >= d->cfg.asids) {
             return false;
         }
         c->asid = v;
@@ -333,7 +333,7 @@ static void inval_cmd(HgDev *d, uint32_t type)
 /* One 32-bit write; false = refused.  d->lock. */
 static bool write4(HgDev *d, uint64_t off, uint32_t v)
 {
-    if (off >= HG_REG_ASID && off < HG_REG_ASID + HG_NUM_ASIDS * HG_ASID_STRIDE) {
+    if (off >= HG_REG_ASID && off < HG_REG_ASID + d->cfg.asids * HG_ASID_STRIDE) {
         unsigned n = (off - HG_REG_ASID) / HG_ASID_STRIDE;
         switch (off & (HG_ASID_STRIDE - 1)) {
         case HG_ASID_ROOT:
@@ -358,7 +358,7 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
     if (audit_off(off)) {
         return audit_write(d, off, v);
     }
-    if (off >= HG_REG_CTX && off < HG_REG_CTX + HG_NUM_CTXS * HG_CTX_STRIDE) {
+    if (off >= HG_REG_CTX && off < HG_REG_CTX + d->cfg.ctxs * HG_CTX_STRIDE) {
         return ctx_write(d, (off - HG_REG_CTX) / HG_CTX_STRIDE, off & (HG_CTX_STRIDE - 1), v);
     }
     if (off >= HG_REG_FAULT && off < HG_REG_FAULT + 0x20) {
@@ -367,7 +367,7 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
     if (off >= HG_REG_NRFAULT && off < HG_REG_NRFAULT + 0x20) {
         return ring_write(d, 1, off - HG_REG_NRFAULT, v);
     }
-    if (off >= HG_REG_DOORBELL && off < HG_REG_DOORBELL + HG_NUM_CTXS * HG_DOORBELL_STRIDE) {
+    if (off >= HG_REG_DOORBELL && off < HG_REG_DOORBELL + d->cfg.ctxs * HG_DOORBELL_STRIDE) {
         HgCtx *c = &d->ctx[(off - HG_REG_DOORBELL) / HG_DOORBELL_STRIDE];
         uint64_t arg, now;
         if (off & (HG_DOORBELL_STRIDE - 1)) {
@@ -426,7 +426,7 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
         d->scratch = v;
         return true;
     case HG_REG_INVAL_ASID:
-        if (v >= HG_NUM_ASIDS) {
+        if (v >= d->cfg.asids) {
             return false;
         }
         d->inval_asid = v;
@@ -462,7 +462,7 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
         d->cancel_addr = (uint64_t)v << 32 | d->cancel_addr_lo;
         return true;
     case HG_REG_CANCEL_ASID:
-        if (v >= HG_NUM_ASIDS) {
+        if (v >= d->cfg.asids) {
             return false;
         }
         d->cancel_asid = v;
@@ -510,12 +510,12 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
 }
 
 /* The low half of a writable 64-bit register. */
-static bool is_wide(uint64_t off)
+static bool is_wide(HgDev *d, uint64_t off)
 {
-    if (off >= HG_REG_ASID && off < HG_REG_ASID + HG_NUM_ASIDS * HG_ASID_STRIDE) {
+    if (off >= HG_REG_ASID && off < HG_REG_ASID + d->cfg.asids * HG_ASID_STRIDE) {
         return (off & (HG_ASID_STRIDE - 1)) == HG_ASID_ROOT;
     }
-    if (off >= HG_REG_CTX && off < HG_REG_CTX + HG_NUM_CTXS * HG_CTX_STRIDE) {
+    if (off >= HG_REG_CTX && off < HG_REG_CTX + d->cfg.ctxs * HG_CTX_STRIDE) {
         return (off & (HG_CTX_STRIDE - 1)) == HG_CTX_RING_BASE;
     }
     if (audit_off(off)) {
@@ -547,7 +547,7 @@ void hg_mmio_write(HgDev *d, uint64_t off, uint64_t val, unsigned size)
     if (ok && size == 8) {
         /* next to a 32-bit register there may be nothing: zero is no error there */
         bool low = write4(d, off, (uint32_t)val), high = write4(d, off + 4, val >> 32);
-        ok = low && (high || (!(val >> 32) && !is_wide(off)));
+        ok = low && (high || (!(val >> 32) && !is_wide(d, off)));
     } else if (ok) {
         ok = write4(d, off, (uint32_t)val);
     }

@@ -412,7 +412,7 @@ static void dispatch(HgEngine *e, HgCtx *c)
         break;
     case HG_OP_INVALIDATE: {
         unsigned type = w[1] & 3, asid = (w[1] >> 16) & 0xffff;
-        if (w[0] >> 8 || !type || (w[1] & ~(uint64_t)0xffff0003) || asid >= HG_NUM_ASIDS) {
+        if (w[0] >> 8 || !type || (w[1] & ~(uint64_t)0xffff0003) || asid >= d->cfg.asids) {
             bad_desc(d, c, w[0]);
             break;
         }

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
-#define STATE_VERSION 7
+#define STATE_VERSION 8
 
 typedef struct Ar {
     uint8_t *buf;
@@ -91,11 +91,12 @@ static void io_config(Ar *a, HgDev *d)
 {
     uint64_t want[] = {
         STATE_MAGIC, STATE_VERSION, d->cfg.sms, d->cfg.warps, d->cfg.ces, d->cfg.utlb_entries,
-        d->cfg.utlb_misses, d->cfg.l2tlb_entries, d->cfg.vram_size,
+        d->cfg.utlb_misses, d->cfg.l2tlb_entries, d->cfg.vram_size, d->cfg.asids, d->cfg.ctxs,
     };
     static const char *const what[] = {
         "magic", "version", "number of SMs", "number of warps", "number of copy engines",
         "micro-TLB size", "number of micro-TLB misses", "L2 TLB size", "VRAM size",
+        "number of address spaces", "number of contexts",
     };
 
     for (unsigned i = 0; i < sizeof(want) / sizeof(*want); i++) {

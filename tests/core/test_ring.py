@@ -500,10 +500,33 @@ def test_threads_stop_park_and_invalidate_under_load() -> None:
         wait(lambda: not c.reg(HW.HG_CTX_STATUS) & HW.HG_CTX_ACTIVE)
 
 
+def test_fewer_address_spaces_and_contexts() -> None:
+    """A device with few says so, and has no registers of those that it lacks."""
+    with Device(asids=8, ctxs=4, misused=True) as dev:
+        assert dev.rd(HW.HG_REG_CAPS2) == 8 | 4 << 16
+
+        def refused(offset: int, value: int) -> bool:
+            before = dev.counter("guest_errors")
+            dev.wr(offset, value)
+            return dev.counter("guest_errors") > before
+
+        mode, ctx = HW.HG_REG_ASID + HW.HG_ASID_CTRL, HW.HG_REG_CTX + HW.HG_CTX_ASID
+        for wrong, offset, value in (
+            (False, mode + 7 * HW.HG_ASID_STRIDE, HW.HG_ASID_MODE_FATAL),
+            (True, mode + 8 * HW.HG_ASID_STRIDE, HW.HG_ASID_MODE_FATAL),
+            (False, HW.HG_REG_INVAL_ASID, 7), (True, HW.HG_REG_INVAL_ASID, 8),
+            (False, HW.HG_REG_CANCEL_ASID, 7), (True, HW.HG_REG_CANCEL_ASID, 8),
+            (False, ctx + 3 * HW.HG_CTX_STRIDE, 7), (True, ctx + 3 * HW.HG_CTX_STRIDE, 8),
+            (True, ctx + 4 * HW.HG_CTX_STRIDE, 7),
+        ):  # fmt: skip
+            assert refused(offset, value) == wrong, (hex(offset), value)
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [("sms", 0), ("sms", 17), ("warps", 33), ("ces", 1), ("ces", 5), ("utlb_entries", 0),
-     ("utlb_misses", 0), ("l2tlb_entries", 0), ("bar2_size", 3 << 20)],
+     ("utlb_misses", 0), ("l2tlb_entries", 0), ("bar2_size", 3 << 20),
+     ("asids", 1), ("asids", 257), ("ctxs", 1), ("ctxs", 65)],
 )  # fmt: skip
 def test_bad_configuration(key: str, value: int) -> None:
     cfg: dict[str, Any] = {key: value}

@@ -31,7 +31,7 @@ from hmmbench.vm.gdb.back import Back
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
-from hmmbench.vm.standard import best_spec
+from hmmbench.vm.standard import best_spec, exact_spec
 
 #: Schedules of the recipe's kind that are tried where its own does not fail.
 SEEDS = 20
@@ -107,7 +107,7 @@ def main(
     if recipe.exact:
         if trace is not None:
             raise UsageError("--trace asks a guest that runs, and an exact machine would part then")
-        spec = dataclasses.replace(spec, exact=True, accel="tcg", cpus=recipe.cpus)
+        spec = exact_spec(spec, recipe.cpus)
         with ui.stage("virtual machine"):
             points = fleet.exact_points(artifacts, spec).all
     with ExitStack() as stack:

@@ -26,6 +26,7 @@ typedef struct HgConfig {
     bool deterministic;
     uint64_t seed;
     uint64_t audit_wait_ns;
+    uint32_t asids, ctxs;
     bool coherent;
 } HgConfig;
 typedef struct ThEvent { uint32_t ev; uint64_t a, b, c, d; } ThEvent;

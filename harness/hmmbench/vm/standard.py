@@ -24,6 +24,18 @@ def standard_spec(artifacts: Artifacts, accel: str = "tcg") -> MachineSpec:
     )
 
 
+#: Address spaces and contexts of an exact machine's GPU: enough for the programs of an example and
+#: those before it that still go, so few that a driver that loses some runs out within a chain.
+EXACT_IDS = 24
+
+
+def exact_spec(spec: MachineSpec, cpus: int) -> MachineSpec:
+    """The same machine, exact: docs/exact.md."""
+    return replace(spec, exact=True, accel="tcg", cpus=cpus).with_gpu(
+        asids=EXACT_IDS, contexts=EXACT_IDS
+    )
+
+
 def best_spec(artifacts: Artifacts) -> tuple[MachineSpec, Accel]:
     """The usual machine with the accelerator that works on this host, and why that one."""
     spec = standard_spec(artifacts)
