@@ -76,8 +76,8 @@ def test_ten_pairs_in_an_order_that_the_seed_draws(
     assert len(set(firsts)) == 2
     said = log.read_text().splitlines()
     assert [line.split(" --json")[0] for line in said[:3]] == [
-        "this run --examples 1 --no-inject --no-delays",
-        "other run --examples 1 --no-inject --no-delays",
+        "this run --examples 10 --no-inject --no-delays",
+        "other run --examples 10 --no-inject --no-delays",
         f"{firsts[0]} bench --only operations",
     ]
     data = json.loads(result.read_text())

@@ -74,6 +74,12 @@ def test_kvm_that_hangs(plain_spec: MachineSpec) -> None:
     assert "so the guest is emulated" in answer.reason
 
 
+def test_our_qemu_runs_exact_machines(spec: MachineSpec, tmp_path: Path) -> None:
+    assert accel.exact_refused(spec.qemu) == ""
+    silent = fake_qemu(tmp_path, "exit 0")
+    assert accel.exact_refused(silent) == "QEMU says nothing"
+
+
 def test_the_answer_holds(spec: MachineSpec) -> None:
     """What was chosen for this host boots (`spec` is made with it)."""
     with Machine(replace(spec, gpu=None, cmdline=("hmmbench.nodriver",))) as vm:

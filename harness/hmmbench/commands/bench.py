@@ -151,11 +151,12 @@ def _against(
     on = depends.of(request)
     warm = None
     if machine:
-        # One example: it builds what is missing, and takes the snapshot.
+        # It builds what is missing, and takes the snapshot: of ten examples the last runs on the
+        # kind of machine that is measured here.
         kernel = [] if request.kernel == "lts" else ["--kernel", _place(request.kernel)]
         if request.kernel_build is not None:
             kernel += ["--kernel-build", str(request.kernel_build.resolve())]
-        warm = ["run", "--examples", "1", "--no-inject", "--no-delays", *kernel]
+        warm = ["run", "--examples", "10", "--no-inject", "--no-delays", *kernel]
 
     def keep() -> None:
         if measured.pairs:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -33,9 +32,10 @@ from hmmbench.schedule import SCHEDULES
 from hmmbench.symbols.source import explainer
 from hmmbench.target import Totals, VmTarget
 from hmmbench.ui import Stage, Ui
+from hmmbench.vm.accel import exact_refused
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
-from hmmbench.vm.standard import best_spec
+from hmmbench.vm.standard import best_spec, standard_spec
 
 
 class Schedule(StrEnum):
@@ -96,19 +96,20 @@ def main(
     schedule: Annotated[
         Schedule | None,
         typer.Option(
-            show_default="mixed, or delay-random with threads",
+            show_default="mixed; with threads alone delay-random",
             help="Who runs when. Exact machines: at random; CPUs held at functions that drivers "
             "have or call; few switches; a mixture. With threads: delay points at random, few "
             "waits at single passages, each ordered pair of points in turn."
         ),
     ] = None,
     accel: Annotated[
-        options.Accel,
+        options.Accel | None,
         typer.Option(
-            help="Machines whose executions repeat to the instruction, with a tenth of the "
-            "examples on machines with threads; with threads alone; with KVM (not tried by us)."
+            show_default="exact",
+            help="Machines whose executions repeat to the instruction, and for a tenth of the "
+            "examples machines with threads; threads alone; KVM (not tried by us)."
         ),
-    ] = options.Accel.threads,
+    ] = None,
     audit: Annotated[
         options.Audit,
         typer.Option(
@@ -156,7 +157,7 @@ def main(
     ui = Ui()
     report = Report(
         seed=seed, profile=profile.value, options=options.same(request), audit=audit.value,
-        schedule=_schedule(schedule, accel),
+        schedule=_schedule(schedule, accel or options.Accel.exact),
     )  # fmt: skip
     begun = time.monotonic()
     count = examples or PROFILES[profile.value]
@@ -165,7 +166,7 @@ def main(
     try:
         tally = _run(
             request, ui, report, out, seed, count, jobs or fleet.size(count), inject, delays, accel,
-            done,
+            schedule, done,
         )
         report.verdict = "fail" if tally.findings else "pass"
         code = EXIT_VIOLATION if tally.findings else EXIT_OK
@@ -208,12 +209,15 @@ def _run(
     jobs: int,
     inject: bool,
     delays: bool,
-    accel: options.Accel,
+    wanted: options.Accel | None,
+    schedule: Schedule | None,
     done: list[tuple[Tally, Counter[str]]],
 ) -> Tally:
     report.depends = depends.of(request)
     artifacts = ensure(request, ui)
     report.depends["kernel"] = depends.kernel(request, artifacts)
+    accel = _accel(wanted, artifacts, ui)
+    report.schedule = _schedule(schedule, accel)
     spec = describe(artifacts, report, accel)
     counted = lines.Collector.of(artifacts) if request.coverage else None
     leaving = counted.take if counted is not None else lambda vm: None
@@ -319,16 +323,28 @@ def _schedule(wanted: Schedule | None, accel: options.Accel) -> str:
     return name
 
 
-def describe(
-    artifacts: Artifacts, report: Report, wanted: options.Accel = options.Accel.threads
-) -> MachineSpec:
+def _accel(wanted: options.Accel | None, artifacts: Artifacts, ui: Ui) -> options.Accel:
+    """Exact machines if nothing else is asked for, and this QEMU can run them."""
+    if wanted is not None and wanted != options.Accel.exact:
+        return wanted
+    without = exact_refused(artifacts.qemu)
+    if not without:
+        return options.Accel.exact
+    if wanted is not None:
+        raise UsageError(f"--accel exact: {without}", "Use --accel threads with this QEMU.")
+    ui.say(f"NO EXACT MACHINES: {without}. Machines with threads are used: no execution repeats.")
+    return options.Accel.threads
+
+
+def describe(artifacts: Artifacts, report: Report, accel: options.Accel) -> MachineSpec:
     """The machine for these builds, and its description in the report."""
-    spec, accel = best_spec(artifacts)
-    if wanted == options.Accel.kvm and accel.name != "kvm":
-        raise UsageError(f"--accel kvm: {accel.reason}")
-    if wanted == options.Accel.exact:
-        spec = replace(spec, accel="tcg")
-    report.accel = accel.name if wanted != options.Accel.exact else "exact"
+    spec = standard_spec(artifacts)
+    report.accel = "exact" if accel == options.Accel.exact else spec.accel
+    if accel == options.Accel.kvm:
+        spec, found = best_spec(artifacts)
+        if found.name != "kvm":
+            raise UsageError(f"--accel kvm: {found.reason}")
+        report.accel = found.name
     report.kernel = artifacts.kernel_release
     report.qemu = artifacts.versions.get("qemu", "")
     report.versions = dict(artifacts.versions)

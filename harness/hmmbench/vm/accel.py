@@ -76,6 +76,26 @@ def probe(spec: MachineSpec, timeout: float = PROBE_TIMEOUT, again: bool = False
     return answer
 
 
+def exact_refused(qemu: Path) -> str:
+    """Why this QEMU runs no exact machines, in a sentence; empty if it does.
+
+    It is asked itself: hmm-exact says before anything else whether the hooks that it needs are
+    there, and else what of this command line it misses.
+    """
+    try:
+        done = subprocess.run(
+            [qemu, "-machine", "none", "-nodefaults", "-display", "none", "-accel", "tcg",
+             "-device", "hmm-exact"],
+            capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=20, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{qemu} cannot be asked: {error}"
+    said = done.stderr.strip()
+    if "hmm-exact: needs " in said:
+        return ""
+    return said.splitlines()[-1].rpartition("hmm-exact: ")[2] if said else "QEMU says nothing"
+
+
 def _version(qemu: Path) -> str:
     """Short name of a QEMU's version: its device may be rebuilt any time, its KVM code is not."""
     try:
