@@ -4,19 +4,22 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
-from hmmbench import paths
+from hmmbench import cli, paths
 from hmmbench.build import Artifacts
 from hmmbench.commands import run
 from hmmbench.commands.options import Accel
 from hmmbench.errors import UsageError
-from hmmbench.ui import Ui
+from hmmbench.runner import UNBOUNDED, Tally
+from hmmbench.ui import Stage, Ui
 
 #: What hmm-exact says where its hooks are, and where they are not.
 NEEDS = "hmm-exact: needs -accel tcg,thread=single"
@@ -53,7 +56,7 @@ def test_a_qemu_without_the_patch_runs_threads_and_says_so(tmp_path: Path) -> No
     assert run._accel(None, qemu(tmp_path, WITHOUT), shown) == Accel.threads
     assert "NO EXACT MACHINES: this QEMU was built without exact.patch" in said.getvalue()
     # Who asked for them is told, and gets nothing else.
-    with pytest.raises(UsageError, match=r"--accel exact: this QEMU was built without exact\.patch"):
+    with pytest.raises(UsageError, match="--accel exact: this QEMU was built without"):
         run._accel(Accel.exact, qemu(tmp_path, WITHOUT), shown)
 
 
@@ -63,3 +66,120 @@ def test_a_qemu_is_not_asked_where_no_exact_machine_is(wanted: Accel) -> None:
     assert run._accel(wanted, missing, ui()[0]) == wanted
     with pytest.raises(UsageError, match="cannot be asked"):
         run._accel(Accel.exact, missing, ui()[0])
+
+
+def test_a_tenth_is_for_threads() -> None:
+    both = run.portions(Accel.exact, 305, None)
+    assert [(one.exact, one.examples, one.limit_s) for one in both] == [
+        (True, 275, None), (False, 30, None),
+    ]  # fmt: skip
+    # Other programs than those before, and none that a run of threads alone has.
+    assert (both[0].first, both[1].first) == (0, run.THREADS_FIRST)
+    assert [one.exact for one in run.portions(Accel.exact, 9, None)] == [True]
+    for accel in (Accel.threads, Accel.kvm):
+        (alone,) = run.portions(accel, 305, None)
+        assert (alone.exact, alone.examples, alone.first) == (False, 305, 0)
+
+
+def test_a_tenth_of_the_time_is_for_threads() -> None:
+    both = run.portions(Accel.exact, UNBOUNDED, 600.0)
+    assert [(one.exact, one.limit_s) for one in both] == [(True, 540.0), (False, 60.0)]
+    assert all(one.examples == UNBOUNDED for one in both)
+    (alone,) = run.portions(Accel.threads, UNBOUNDED, 600.0)
+    assert alone.limit_s == 600.0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--minutes", "3", "--examples", "5"], "--minutes and --examples contradict"),
+        (["--minutes", "3", "--profile", "long"], "--minutes and --profile contradict"),
+        (["--minutes", "0"], "0.1"),
+        (["--seed", "-3"], "--seed -3: a number from 0 on, or random"),
+        (["--seed", "often"], "--seed often: a number from 0 on, or random"),
+        (["--seed", ""], "a number from 0 on, or random"),
+    ],
+)
+def test_what_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.fixture
+def wanted(monkeypatch: pytest.MonkeyPatch) -> list[run._Wanted]:
+    """What runs are asked for, which find nothing."""
+    asked: list[run._Wanted] = []
+
+    def nothing(wanted: run._Wanted, ui: Ui, report: object, done: list[Any]) -> Tally:
+        asked.append(wanted)
+        tally = Tally()
+        done.append((tally, {}))
+        return tally
+
+    monkeypatch.setattr(run, "_run", nothing)
+    return asked
+
+
+def test_a_seed_that_is_drawn_is_in_every_result(
+    tmp_path: Path, wanted: list[run._Wanted], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So that the same run can be had once more."""
+    words = ["run", "--seed", "random", "--out", str(tmp_path)]
+    for kind in ("json", "junit", "ktap"):
+        words += [f"--{kind}", str(tmp_path / kind)]
+    assert cli.main(words) == 0
+    seed = wanted[0].seed
+    err = capsys.readouterr().err
+    assert f"seed {seed}\n" in err
+    assert json.loads((tmp_path / "json").read_text())["seed"] == seed
+    suite = ElementTree.parse(tmp_path / "junit").getroot()
+    assert suite.find(f".//property[@name='seed'][@value='{seed}']") is not None
+    assert suite.find(f".//testcase[@name='quick seed {seed}']") is not None
+    assert f"seed {seed} " in (tmp_path / "ktap").read_text()
+    assert f"seed {seed}" in (tmp_path / "report.html").read_text()
+    assert cli.main(words) == 0
+    assert wanted[1].seed != seed
+
+
+def test_minutes_bound_a_run(tmp_path: Path, wanted: list[run._Wanted]) -> None:
+    result = tmp_path / "json"
+    words = ["run", "--out", str(tmp_path), "--json", str(result)]
+    assert cli.main([*words, "--minutes", "1.5"]) == 0
+    assert (wanted[0].examples, wanted[0].limit_s) == (UNBOUNDED, 90.0)
+    data = json.loads(result.read_text())
+    assert (data["minutes"], data["profile"]) == (1.5, "1.5 minutes")
+    assert cli.main(words) == 0
+    assert (wanted[1].examples, wanted[1].limit_s) == (300, None)
+    data = json.loads(result.read_text())
+    assert (data["minutes"], data["profile"]) == (0, "quick")
+
+
+class Shown(Stage):
+    """What a stage is told."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def progress(self, done: int, total: int, text: str = "") -> None:
+        self.texts.append(f"{done}/{total} {text}")
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def test_the_speed_shown_is_that_of_the_machines_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads come second: what was done before them took no time of theirs."""
+    now = [100.0]
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    tally = Tally(examples=270, operations=9000)
+    shown = Shown()
+    note = run.Progress(shown, tally, 300, None)
+    now[0] += 2
+    tally.examples, tally.operations = 280, 9100
+    note(tally, "")
+    assert shown.texts == ["280/300 0 GPU accesses, 50 operations/s"]
+    bounded = run.Progress(shown, tally, UNBOUNDED, 60.0)
+    now[0] += 10
+    tally.operations += 70
+    bounded(tally, "")
+    assert shown.texts[1:] == ["280 examples, 0 GPU accesses, 7 operations/s, 50 s left"]

@@ -42,6 +42,12 @@ from hmmbench.target import Execution, Target, judge, run
 #: Examples of each profile.
 PROFILES = {"quick": 300, "default": 3000, "long": 30000}
 
+#: More examples than any limit of time lets through.
+UNBOUNDED = 10_000_000
+
+#: So many points at most has the curve of a campaign's speed.
+PACE = 240
+
 #: Executions at most to see the small failure once more, for the report.
 LOOKS = 40
 
@@ -447,17 +453,26 @@ class Campaign:
         tally = self.tally
         tally.injected.update(env.inject)
         tally.delayed.update(line.split()[0] for line in env.delays)
-        if tally.examples % max(1, self.examples // 240) == 0:
-            elapsed = round(time.monotonic() - self._begun, 3)
+        elapsed = round(self._elapsed(), 3)
+        if self.limit_s is not None:
+            last = tally.pace[-1][0] if tally.pace else 0.0
+            due = elapsed - last >= self.limit_s / PACE
+        else:
+            due = tally.examples % max(1, self.examples // PACE) == 0
+        if due:
             tally.pace.append((elapsed, tally.operations, tally.examples))
+
+    def _elapsed(self) -> float:
+        """Since the first campaign of this tally began, without what was between campaigns."""
+        return self.tally.run_s + time.monotonic() - self._begun
 
     def _found(self, example: _Running, violations: list[Violation]) -> None:
         p, env, index, target = example.program, example.env, example.index, example.target
         first = violations[0]
         found = time.monotonic()
         if not self.tally.findings:
-            self.tally.found_s = found - self._begun
-            self.tally.found_cpu_s = host.cpu_s() - self._begun_cpu
+            self.tally.found_s = self._elapsed()
+            self.tally.found_cpu_s = self.tally.cpu_s + host.cpu_s() - self._begun_cpu
             self.tally.found_examples = self.tally.examples
         folder = self.out / f"violation-{len(self.tally.findings) + 1}"
         folder.mkdir(parents=True, exist_ok=True)

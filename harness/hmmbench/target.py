@@ -286,9 +286,11 @@ class VmTarget:
             try:
                 return self._execute(program, environment)
             except VmDied as error:
+                if self._vm is None:
+                    # Not lost: another thread has closed it, and wants no other (an interrupt).
+                    raise
                 self.totals.lost += 1
-                if self._vm is not None:
-                    self._lost(self._vm, error.summary)
+                self._lost(self._vm, error.summary)
                 self._busy = False
                 self._last_tainted = True
                 if self.totals.lost > LOST_MACHINES:

@@ -288,6 +288,34 @@ def test_an_error_of_the_machine_is_not_a_violation(tmp_path: Path) -> None:
         Campaign(Broken(), tmp_path, examples=50).run()
 
 
+class Shows(FakeTarget):
+    """Takes its time and answers nothing, so that there is nothing to judge."""
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        fake.CLOCK.spend(fake.CLOCK.EXECUTION_S)
+        return Execution(program)
+
+
+@pytest.mark.parametrize("limit_s", [None, 0.2])
+def test_the_curve_of_speed_is_that_of_all_portions(
+    tmp_path: Path, limit_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a number of points, one after another, also where time bounds a campaign."""
+    monkeypatch.setattr("hmmbench.runner.PACE", 10)
+    tally = Tally()
+    with fake.own_time():
+        for first in (0, 1000):
+            Campaign(
+                Shows(), tmp_path, seed=3, examples=10**6 if limit_s else 40, first=first,
+                tally=tally, limit_s=limit_s,
+            ).run()  # fmt: skip
+    assert tally.examples >= 80
+    times = [seconds for seconds, _, _ in tally.pace]
+    assert times == sorted(times)
+    assert times[-1] == pytest.approx(tally.run_s, rel=0.1)
+    assert 16 <= len(times) <= 20
+
+
 def test_repeats_cover_rare_failures() -> None:
     assert repeats(1.0) <= 10
     assert (1 - 0.05) ** repeats(0.05) < 0.1

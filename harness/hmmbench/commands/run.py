@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +29,7 @@ from hmmbench.errors import (
 )
 from hmmbench.page import write as write_page
 from hmmbench.report import Report, check_writable
-from hmmbench.runner import INJECTIONS, PROFILES, Campaign, Tally
+from hmmbench.runner import INJECTIONS, PROFILES, UNBOUNDED, Campaign, Tally
 from hmmbench.schedule import SCHEDULES
 from hmmbench.symbols.source import explainer
 from hmmbench.target import Totals, VmTarget
@@ -58,6 +60,10 @@ THREADS_EACH = 10
 THREADS_FIRST = 1_000_000
 
 
+#: The seed that is drawn, from so many bits.
+RANDOM, SEED_BITS = "random", 32
+
+
 class Profile(StrEnum):
     quick = "quick"
     default = "default"
@@ -66,11 +72,27 @@ class Profile(StrEnum):
 
 def main(
     profile: Annotated[
-        Profile, typer.Option(help="quick: 300 examples, default: 3,000, long: 30,000.")
-    ] = Profile.quick,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same examples.")] = 1,
+        Profile | None,
+        typer.Option(
+            show_default="quick", help="quick: 300 examples, default: 3,000, long: 30,000."
+        ),
+    ] = None,
+    seed: Annotated[
+        str,
+        typer.Option(
+            metavar="N|random",
+            help="The same seed gives the same examples; random draws one, which is printed and "
+            "is in every result.",
+        ),
+    ] = "1",
     examples: Annotated[
         int | None, typer.Option(min=1, help="So many examples instead of the profile's.")
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, help="As many examples as fit so many minutes, builds not counted, instead."
+        ),
     ] = None,
     kernel: options.Kernel = "lts",
     kernel_build: options.KernelBuild = None,
@@ -142,7 +164,14 @@ def main(
     A violation is made small and kept as a recipe for `replay`.
 
     Example:  ./hmmbench run --profile default --seed 7 --json result.json
+
+    Nightly:  ./hmmbench run --minutes 480 --seed random --json night.json
     """
+    number = _seed(seed)
+    if minutes is not None and (examples is not None or profile is not None):
+        given = "--profile" if examples is None else "--examples"
+        raise UsageError(f"--minutes and {given} contradict each other", "Give one of them.")
+    profile = profile or Profile.quick
     check_writable(json_file, "--json")
     check_writable(junit, "--junit")
     check_writable(ktap, "--ktap")
@@ -156,18 +185,22 @@ def main(
     )  # fmt: skip
     ui = Ui()
     report = Report(
-        seed=seed, profile=profile.value, options=options.same(request), audit=audit.value,
-        schedule=_schedule(schedule, accel or options.Accel.exact),
+        seed=number, profile=f"{minutes:g} minutes" if minutes else profile.value,
+        options=options.same(request), audit=audit.value,
+        schedule=_schedule(schedule, accel or options.Accel.exact), minutes=minutes or 0.0,
     )  # fmt: skip
+    if seed == RANDOM:
+        ui.say(f"seed {number}")
     begun = time.monotonic()
-    count = examples or PROFILES[profile.value]
+    count = UNBOUNDED if minutes else examples or PROFILES[profile.value]
+    wanted = _Wanted(
+        request, out, number, count, None if minutes is None else 60 * minutes,
+        jobs or fleet.size(count), inject, delays, accel, schedule,
+    )  # fmt: skip
     code = EXIT_ENVIRONMENT
     done: list[tuple[Tally, Counter[str]]] = []
     try:
-        tally = _run(
-            request, ui, report, out, seed, count, jobs or fleet.size(count), inject, delays, accel,
-            schedule, done,
-        )
+        tally = _run(wanted, ui, report, done)
         report.verdict = "fail" if tally.findings else "pass"
         code = EXIT_VIOLATION if tally.findings else EXIT_OK
     except UsageError:
@@ -199,61 +232,96 @@ def main(
     return code
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """What the options say; `jobs` machines, `limit_s` None: `examples` alone count."""
+
+    request: BuildRequest
+    out: Path
+    seed: int
+    examples: int
+    limit_s: float | None
+    jobs: int
+    inject: bool
+    delays: bool
+    accel: options.Accel | None
+    schedule: Schedule | None
+
+
+@dataclass(frozen=True)
+class _Portion:
+    """Examples on machines of one kind: how many, or for how long, and the first one's number."""
+
+    exact: bool
+    examples: int
+    limit_s: float | None
+    first: int = 0
+
+
+def portions(accel: options.Accel, examples: int, limit_s: float | None) -> list[_Portion]:
+    """One of THREADS_EACH examples, or so much of the time, is for threads."""
+    if accel != options.Accel.exact:
+        return [_Portion(False, examples, limit_s)]
+    if limit_s is not None:
+        on_threads = limit_s / THREADS_EACH
+        return [
+            _Portion(True, examples, limit_s - on_threads),
+            _Portion(False, examples, on_threads, THREADS_FIRST),
+        ]
+    few = examples // THREADS_EACH
+    both = [_Portion(True, examples - few, None), _Portion(False, few, None, THREADS_FIRST)]
+    return [portion for portion in both if portion.examples]
+
+
 def _run(
-    request: BuildRequest,
-    ui: Ui,
-    report: Report,
-    out: Path,
-    seed: int,
-    count: int,
-    jobs: int,
-    inject: bool,
-    delays: bool,
-    wanted: options.Accel | None,
-    schedule: Schedule | None,
-    done: list[tuple[Tally, Counter[str]]],
+    wanted: _Wanted, ui: Ui, report: Report, done: list[tuple[Tally, Counter[str]]]
 ) -> Tally:
+    request = wanted.request
     report.depends = depends.of(request)
     artifacts = ensure(request, ui)
     report.depends["kernel"] = depends.kernel(request, artifacts)
-    accel = _accel(wanted, artifacts, ui)
-    report.schedule = _schedule(schedule, accel)
+    accel = _accel(wanted.accel, artifacts, ui)
+    report.schedule = _schedule(wanted.schedule, accel)
     spec = describe(artifacts, report, accel)
     counted = lines.Collector.of(artifacts) if request.coverage else None
     leaving = counted.take if counted is not None else lambda vm: None
     explain = explainer(artifacts, report.options)
     tally = Tally()
     counts = Totals()
-    on_threads = count if accel != options.Accel.exact else count // THREADS_EACH
-    portions = [(count - on_threads, True), (on_threads, False)]
-    for number, exact in portions:
-        if not number or tally.findings:
-            continue
+    for portion in portions(accel, wanted.examples, wanted.limit_s):
+        if tally.findings:
+            break
         with ExitStack() as stack:
             targets: list[VmTarget] = []
             points = None
             with ui.stage("virtual machine"):
-                if exact:
+                if portion.exact:
                     found, points = stack.enter_context(
                         fleet.exact_fleet(
-                            artifacts, spec, jobs, out, ui.say, leaving, explain=explain
+                            artifacts, spec, wanted.jobs, wanted.out, ui.say, leaving,
+                            explain=explain,
                         )
                     )
                     targets += found
                 else:
                     targets = stack.enter_context(
-                        fleet.fleet(spec, jobs, out, ui.say, leaving, explain=explain)
+                        fleet.fleet(
+                            spec, wanted.jobs, wanted.out, ui.say, leaving, explain=explain
+                        )
                     )
                 report.jobs = len(targets)
-                delay_points = targets[0].delay_points() if delays else []
+                delay_points = targets[0].delay_points() if wanted.delays else []
             with ui.stage("examples") as stage:
                 campaign = Campaign(
-                    targets, out, seed=seed, examples=number, kernel=report.kernel,
-                    delays=delay_points, injections=INJECTIONS if inject else (),
-                    note=_Progress(stage, count), audit=report.audit,
+                    targets, wanted.out, seed=wanted.seed, examples=portion.examples,
+                    kernel=report.kernel, delays=delay_points,
+                    injections=INJECTIONS if wanted.inject else (),
+                    note=Progress(stage, tally, wanted.examples, portion.limit_s),
+                    audit=report.audit, limit_s=portion.limit_s,
                     schedule=report.schedule if report.schedule in SCHEDULES else "delay-random",
-                    kind=report.schedule, exact=points, cpus=fleet.EXACT_CPUS if exact else 0,
-                    first=0 if number == count or exact else THREADS_FIRST, tally=tally,
+                    kind=report.schedule, exact=points,
+                    cpus=fleet.EXACT_CPUS if portion.exact else 0, first=portion.first,
+                    tally=tally,
                 )  # fmt: skip
                 try:
                     campaign.run()
@@ -293,24 +361,42 @@ def _run(
     return tally
 
 
-class _Progress:
-    """The line that moves while examples run."""
+class Progress:
+    """The line that moves while one portion's examples run.
 
-    def __init__(self, stage: Stage, count: int) -> None:
-        self._stage, self._count = stage, count
+    count   -- of all portions
+    limit_s -- how long this one may take (none: `count` says when it is over)
+    """
+
+    def __init__(self, stage: Stage, tally: Tally, count: int, limit_s: float | None) -> None:
+        self._stage, self._count, self._limit_s = stage, count, limit_s
         self._begun = self._said = time.monotonic()
+        # What portions before have done took time before.
+        self._before = tally.operations
 
     def __call__(self, tally: Tally, text: str) -> None:
         now = time.monotonic()
-        if text:
-            self._stage.progress(tally.examples, self._count, text)
-        elif now - self._said > 0.5:
+        if not text:
+            if now - self._said <= 0.5:
+                return
             self._said = now
-            rate = tally.operations / (now - self._begun)
-            self._stage.progress(
-                tally.examples, self._count,
-                f"{tally.gpu_accesses} GPU accesses, {rate:.0f} operations/s",
-            )  # fmt: skip
+            rate = (tally.operations - self._before) / (now - self._begun)
+            text = f"{tally.gpu_accesses} GPU accesses, {rate:.0f} operations/s"
+            if self._limit_s is not None:
+                left = max(0.0, self._limit_s - (now - self._begun))
+                text += f", {left:.0f} s left"
+        if self._limit_s is None:
+            self._stage.progress(tally.examples, self._count, text)
+        else:
+            self._stage.note(f"{tally.examples} examples, {text}")
+
+
+def _seed(text: str) -> int:
+    if text == RANDOM:
+        return secrets.randbelow(1 << SEED_BITS)
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"--seed {text}: a number from 0 on, or {RANDOM}")
+    return int(text)
 
 
 def _schedule(wanted: Schedule | None, accel: options.Accel) -> str:

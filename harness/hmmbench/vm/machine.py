@@ -165,6 +165,10 @@ class Machine:
     def close(self) -> None:
         """End QEMU and remove its folder. May be called again, and from an exception handler."""
         self._closing = True
+        with self._changed:
+            # Another thread may wait for an exact machine to stand, and hears of nothing more.
+            self._gone = self._gone or "QEMU ended"
+            self._changed.notify_all()
         self._stack.close()
 
     def _start(self) -> None:
