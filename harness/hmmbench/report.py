@@ -160,6 +160,18 @@ class Report:
             )  # fmt: skip
             if not v.get("rate"):
                 console.print("  not seen again when repeated; the recipe is the whole example")
+            if said := _where_seen(v):
+                console.print(f"  {said}")
+
+
+def _where_seen(violation: dict[str, Any]) -> str:
+    """Of what threads have found: whether an exact machine showed it, too."""
+    looked_for, shown_by = violation.get("looked_for"), violation.get("shown_by", ())
+    if not looked_for:
+        return ""
+    if "exact" in shown_by:
+        return "found by machines with threads (threads.json); the recipe is an exact machine's"
+    return f"only threads showed it: not seen in {looked_for} executions of exact machines"
 
 
 def _clean(text: str) -> str:

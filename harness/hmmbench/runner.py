@@ -102,9 +102,17 @@ VRAM_SHORT, VRAM_SHORT_AT_FAULTS = 0.08, 0.4
 VRAM_PAGES, VRAM_PAGES_AT_FAULTS = (0, 1, 1, 2, 3, 16, 200), (1, 1, 1, 2, 3, 16)
 
 
+#: Kinds of machine, in results.
+EXACT, THREADS = "exact", "threads"
+
+
 @dataclass
 class Finding:
-    """A violation and what was kept of it."""
+    """A violation and what was kept of it.
+
+    shown_by   -- kinds of machine on which it was seen; the recipe is of the last
+    looked_for -- executions in which exact machines looked for what threads had found
+    """
 
     violation: Violation
     recipe: Path
@@ -112,6 +120,8 @@ class Finding:
     operations: int
     rate: float
     portrait: Portrait | None = None
+    shown_by: tuple[str, ...] = (THREADS,)
+    looked_for: int = 0
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -121,6 +131,8 @@ class Finding:
             "recipe": str(self.recipe),
             "operations": self.operations,
             "rate": round(self.rate, 3),
+            "shown_by": list(self.shown_by),
+            "looked_for": self.looked_for,
         }
 
 
@@ -202,6 +214,8 @@ class Campaign:
     first       -- number of the first example
     cpus        -- of exact machines, for recipes
     tally       -- that of a campaign before, which this one goes on with
+    given       -- programs that are run in turn instead of new ones, each in its surroundings; on
+                   exact machines under another schedule each time
     """
 
     def __init__(
@@ -225,6 +239,7 @@ class Campaign:
         first: int = 0,
         cpus: int = 0,
         tally: Tally | None = None,
+        given: Sequence[Link] = (),
     ) -> None:
         self.targets = tuple(targets) if isinstance(targets, Sequence) else (targets,)
         self.out = out
@@ -244,6 +259,7 @@ class Campaign:
         self.first = first
         self.cpus = cpus
         self.tally = Tally() if tally is None else tally
+        self.given = tuple(given)
         self._started = 0
         self._begun = time.monotonic()
         self._begun_cpu = host.cpu_s()
@@ -336,13 +352,22 @@ class Campaign:
         # In batches, because Hypothesis can only be left between two of them: an exception would
         # make it run the example again.
         for number in count():
-            if self._started >= self.examples:
+            left = self.examples - self._started
+            if left <= 0:
                 return
-            for data in self._batch(number):
-                index = self.first + self._started
-                self._started += 1
+            for link in self.given[:left]:
+                index = self._number()
+                env = replace(link.environment, schedule=self._drawn(index)[0])
+                yield _Example(index, link.program, env, not (index % CHAIN))
+            for data in [] if self.given else self._batch(number):
+                index = self._number()
                 p = program(data, self.seed)
                 yield _Example(index, p, self.environment(index, p), not (index % CHAIN))
+
+    def _number(self) -> int:
+        """Of the next example."""
+        self._started += 1
+        return self.first + self._started - 1
 
     def _batch(self, number: int) -> list[bytes]:
         blocks = st.integers(MIN_STEPS, MAX_STEPS).flatmap(
@@ -367,13 +392,9 @@ class Campaign:
         """Most examples run undisturbed; some with a widened race or a misbehaving device."""
         rng = random.Random(self.seed << 32 | index)
         delays = self.schedule.delays(rng, p)
-        schedule = ""
-        if self.exact is not None:
-            # A stream of its own: what else surrounds an example is the same on any machine.
-            own = random.Random(f"{self.seed} {index} schedule")
-            schedule = exact_schedule.draw(self.kind, own, self.exact)
-            if own.random() >= DELAYED_TOO:
-                delays = ()
+        schedule, delayed = self._drawn(index)
+        if not delayed:
+            delays = ()
         inject: tuple[str, ...] = ()
         if self.injections and rng.random() < INJECTED:
             inject = (rng.choice(self.injections),)
@@ -382,6 +403,14 @@ class Campaign:
         vram = rng.choice(VRAM_PAGES_AT_FAULTS if at_faults else VRAM_PAGES) if short else None
         rebind = index % REBIND_EACH == REBIND_FIRST
         return Environment(delays, inject, self.audit, rebind, vram, schedule)
+
+    def _drawn(self, index: int) -> tuple[str, bool]:
+        """An example's schedule on an exact machine, and whether delay points are used, too."""
+        if self.exact is None:
+            return "", True
+        # A stream of its own: what else surrounds an example is the same on any machine.
+        own = random.Random(f"{self.seed} {index} schedule")
+        return exact_schedule.draw(self.kind, own, self.exact), own.random() < DELAYED_TOO
 
     def _submit(self, number: int, example: _Example) -> None:
         target = self.targets[number]
@@ -493,7 +522,8 @@ class Campaign:
             ) + "\n"
         )  # fmt: skip
         target.keep(folder / "machine")
-        finding = Finding(first, path, folder, len(p.ops), 0.0)
+        kind = THREADS if self.exact is None else EXACT
+        finding = Finding(first, path, folder, len(p.ops), 0.0, shown_by=(kind,))
         self.tally.findings.append(finding)
         self.note(self.tally, f"violation in example {index}: {first.message}")
         chain: tuple[Link, ...] = ()

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import depends, exact_schedule, fleet, life, lines
+from hmmbench import depends, exact_schedule, fleet, life, lines, second_look
 from hmmbench.build import Artifacts, BuildRequest, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.commands import options
@@ -332,6 +332,9 @@ def _run(
                     _fill(report, tally, counts)
                     report.interleavings = campaign.schedule.coverage()
                     done[:] = [(tally, counts.counts)]
+        if tally.findings and accel == options.Accel.exact and not portion.exact:
+            _look_again(artifacts, spec, wanted, tally, ui)
+            _fill(report, tally, counts)
     if report.audit != "off" and report.gpu_accesses and not report.audit_checks:
         ui.say(
             "NO MIRROR AUDIT: the device compared nothing. An IOMMU that translates, "
@@ -359,6 +362,28 @@ def _run(
             name: found.to_json() for name, found in counted.groups().items()
         }
     return tally
+
+
+def _look_again(
+    artifacts: Artifacts, spec: MachineSpec, wanted: _Wanted, tally: Tally, ui: Ui
+) -> None:
+    """What threads have found, in exact machines; one that fails costs nothing that was found."""
+    explain = explainer(artifacts, options.same(wanted.request))
+    try:
+        with (
+            ui.stage("the same in exact machines") as stage,
+            fleet.exact_fleet(
+                artifacts, spec, wanted.jobs, wanted.out, ui.say, explain=explain
+            ) as (targets, points),
+        ):
+            for finding in tally.findings:
+                second_look.look(
+                    finding, targets, points, cpus=fleet.EXACT_CPUS,
+                    limit_s=second_look.LOOK_S / len(tally.findings),
+                    note=lambda tally, text: stage.note(text or f"{tally.examples} executions"),
+                )  # fmt: skip
+    except HmmbenchError as error:
+        ui.say(f"exact machines could not look for what threads have found: {error.message}")
 
 
 class Progress:
