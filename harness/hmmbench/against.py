@@ -108,7 +108,7 @@ def measure(
             for who, root in roots.items():
                 with ui.stage(f"warming up: {who} checkout"):
                     # A driver that fails is told by the measurement, in its words.
-                    _hmmbench(root, warm, scratch, (EXIT_OK, EXIT_VIOLATION))
+                    hmmbench(root, warm, scratch, (EXIT_OK, EXIT_VIOLATION))
         with ui.stage("pairs") as stage:
             for n in range(count):
                 order = ["this", "other"]
@@ -118,19 +118,22 @@ def measure(
                     stage.progress(n, count, f"{who} checkout")
                     answer = scratch / f"{who}.json"
                     answer.unlink(missing_ok=True)
-                    _hmmbench(
+                    hmmbench(
                         roots[who], ["bench", *options, "--json", str(answer)], scratch, (EXIT_OK,)
                     )
-                    reports[who] = _read(answer)
+                    reports[who] = read(answer)
                 done.pairs.append({"first": order[0], **reports})
                 kept()
 
 
-def _hmmbench(
+def hmmbench(
     root: Path, words: Sequence[str], scratch: Path, good: Sequence[int]
-) -> None:
-    """Run a checkout's own launcher.  Raises EnvironmentFailure with its last words."""
+) -> str:
+    """Run a checkout's own launcher; what it said.  Raises EnvironmentFailure with its last
+    words."""
     env = {name: value for name, value in os.environ.items() if name not in _OURS}
+    # Wide enough for the names of options.
+    env["COLUMNS"] = "200"
     log = scratch / "log"
     with log.open("w") as stream:
         # A session of its own: Ctrl-C at the terminal reaches it once, through us.
@@ -149,14 +152,16 @@ def _hmmbench(
                 child.kill()
                 child.wait()
             raise
+    said = log.read_text(errors="replace").strip()
     if status not in good:
-        last = "\n".join(log.read_text(errors="replace").strip().splitlines()[-6:])
+        last = "\n".join(said.splitlines()[-6:])
         raise EnvironmentFailure(
             f"{root}/hmmbench {' '.join(words[:1])} ended with status {status}", last
         )
+    return said
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:

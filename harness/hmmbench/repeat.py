@@ -14,7 +14,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,8 +24,10 @@ from hmmbench import decisions, exact_schedule
 from hmmbench.exact_target import ExactTarget, Print
 from hmmbench.guest.protocol import Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
+from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
 from hmmbench.runner import INJECTED, INJECTIONS, VRAM_PAGES, VRAM_SHORT
+from hmmbench.target import judge
 from hmmbench.vm.errors import VmError
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
@@ -69,6 +71,46 @@ class Part:
         )
 
 
+@dataclass(frozen=True)
+class Digest:
+    """The first execution of a program by hashes, for comparing two checkouts.
+
+    program, surroundings     -- what was asked for
+    answer, decisions, counters, console, memory -- what came of it (memory: "" if it was not read)
+    verdict                   -- the oracles that were violated, or "none"
+    """
+
+    example: int
+    program: str
+    surroundings: str
+    answer: str
+    decisions: str
+    counters: str
+    console: str
+    memory: str
+    verdict: str
+
+    @staticmethod
+    def of(
+        example: int, p: Program, env: Environment, found: Print, violations: Sequence[Violation]
+    ) -> Digest:
+        around = (env.schedule, env.audit, env.rebind, env.vram, *env.delays, *env.inject)
+        memory = [pages.tobytes() for _, pages in sorted((found.memory or {}).items())]
+        return Digest(
+            example, _hash(p.encode()), _hash(repr(around).encode()), _hash(found.answer),
+            f"{found.hash:#x}", _hash(repr(sorted(found.counters.items())).encode()),
+            _hash(found.console.encode()), _hash(*memory) if memory else "",
+            " ".join(sorted({v.oracle for v in violations})) or "none",
+        )  # fmt: skip
+
+
+def _hash(*parts: bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()[:32]
+
+
 @dataclass
 class Repeated:
     """`executions` made and compared (the first of each program is one of them)."""
@@ -79,8 +121,8 @@ class Repeated:
     operations: int = 0
     virtual_s: float = 0.0
     violations: list[str] = field(default_factory=list)
-    #: of the answers of all programs, for comparing two checkouts
-    digest: str = ""
+    #: of each program, in order
+    digests: list[Digest] = field(default_factory=list)
 
 
 def difference(first: Print, second: Print) -> tuple[str, ...]:
@@ -134,7 +176,6 @@ class Repeater:
         before: list[Print] = []
         logs = [self._folder / f"log-{first}-{n}" for n in range(length)]
         other = self._folder / f"log-{first}-other"
-        digest = hashlib.sha256()
         for execution in range(times):
             target.renew()
             for n, (p, env) in enumerate(examples):
@@ -143,10 +184,11 @@ class Repeater:
                 if not execution:
                     before.append(target.print)
                     self._log(target, logs[n])
-                    digest.update(target.print.answer)
                     out.operations += len(p.ops)
                     out.virtual_s += target.print.state.get("ns", 0) / 1e9
-                    out.violations += [f"{first + n}: {v.message}" for v in found.violations]
+                    wrong = judge(found).violations
+                    out.violations += [f"{first + n}: {v.message}" for v in wrong]
+                    out.digests.append(Digest.of(first + n, p, env, target.print, wrong))
                     done(1)
                     continue
                 differs = difference(before[n], target.print)
@@ -165,7 +207,6 @@ class Repeater:
                 out.equal += len(examples)
         for path in [*logs, other]:
             path.unlink(missing_ok=True)
-        out.digest = digest.hexdigest()
         return out
 
     @staticmethod
@@ -219,7 +260,6 @@ def repeat(
     specs, points -- by number of CPUs
     """
     total = Repeated()
-    digests: dict[int, str] = {}
     with tempfile.TemporaryDirectory(prefix="hmmbench-exact-") as folder, ExitStack() as stack:
         free = []
         for _ in range(jobs):
@@ -227,23 +267,22 @@ def repeat(
             stack.callback(worker.close)
             free.append(worker)
 
-        def one(first: int) -> tuple[int, Repeated]:
+        def one(first: int) -> Repeated:
             worker = free.pop()
             try:
-                return first, worker.chain(seed, first, min(chain, examples - first), times, done)
+                return worker.chain(seed, first, min(chain, examples - first), times, done)
             finally:
                 free.append(worker)
 
         with ThreadPoolExecutor(jobs, "exact") as pool:
-            for first, part in pool.map(one, range(0, examples, chain)):
+            for part in pool.map(one, range(0, examples, chain)):
                 total.executions += part.executions
                 total.equal += part.equal
                 total.parted += part.parted
                 total.operations += part.operations
                 total.virtual_s += part.virtual_s
                 total.violations += part.violations
-                digests[first] = part.digest
-    total.digest = hashlib.sha256("".join(digests[n] for n in sorted(digests)).encode()).hexdigest()
+                total.digests += part.digests
     return total
 
 

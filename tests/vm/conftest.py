@@ -6,7 +6,6 @@ HMMBENCH_ARTIFACTS names a file written by `hmmbench build --json` to test with 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,17 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def artifacts() -> Artifacts:
     given = os.environ.get("HMMBENCH_ARTIFACTS")
-    if not given:
-        return ensure()
-    data = json.loads(Path(given).read_text())
-    for name in (
-        "qemu", "kernel_image", "kernel_build_dir", "module_dir", "agent", "initramfs", "ssh_key",
-        "kernel_source_dir", "system_map", "debug_vmlinux", "debug_module_dir",
-    ):  # fmt: skip
-        data[name] = Path(data[name]) if data[name] else None
-    for name in ("qemu_data_dirs", "kernel_modules"):
-        data[name] = tuple(Path(path) for path in data[name])
-    return Artifacts(**data)
+    return Artifacts.read(Path(given)) if given else ensure()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ the cache is not built again, and a run with everything there needs neither netw
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -105,6 +106,30 @@ class Artifacts:
             return value
 
         return {name: plain(value) for name, value in vars(self).items()}
+
+    @staticmethod
+    def read(path: Path) -> Artifacts:
+        """What `build --json` wrote.  Raises UsageError if it is no such file, or is not true
+        any more."""
+        texts = ("kernel_release", "key", "versions", "stages")
+        try:
+            data: dict[str, Any] = {
+                name: value
+                if name in texts or value is None
+                else tuple(map(Path, value))
+                if isinstance(value, list)
+                else Path(value)
+                for name, value in json.loads(path.read_text()).items()
+            }
+            found = Artifacts(**data)
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        except (AttributeError, TypeError, ValueError) as error:
+            raise UsageError(f"{path} was not written by build --json: {error}") from error
+        for needed in (found.qemu, found.kernel_image, found.initramfs, found.module_dir):
+            if not needed.exists():
+                raise UsageError(f"{path}: {needed} is not there any more", "Build again.")
+        return found
 
 
 def ensure(request: BuildRequest | None = None, ui: Ui | None = None) -> Artifacts:

@@ -4,23 +4,32 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
-from hmmbench import depends, fleet
-from hmmbench.build import BuildRequest, ensure
+from hmmbench import against, depends, exact_against, fleet, paths
+from hmmbench.build import Artifacts, BuildRequest, ensure, normalise
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.repeat import CPUS, exact_specs, load, repeat
-from hmmbench.report import check_writable, write_result
+from hmmbench.report import check_writable, write_json, write_result
 from hmmbench.ui import Ui
 from hmmbench.vm.standard import standard_spec
 
 
 def main(
     examples: Annotated[int, typer.Option(min=1, help="Programs of the campaign.")] = 20,
-    times: Annotated[int, typer.Option(min=2, help="Executions of each.")] = 3,
+    times: Annotated[
+        int | None,
+        typer.Option(
+            min=1, show_default="3; with --against 1",
+            help="Executions of each; 1 compares nothing, but tells of each program.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of programs and schedules.")] = 1,
     chain: Annotated[
         int, typer.Option(min=1, help="So many programs one after another in one machine.")
@@ -44,6 +53,25 @@ def main(
     jobs: Annotated[
         int | None, typer.Option(min=1, max=64, show_default="one a CPU", help="Machines.")
     ] = None,
+    built: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Use these builds: written by `build --json`."),
+    ] = None,
+    other: Annotated[
+        Path | None,
+        typer.Option(
+            "--against", metavar="DIR",
+            help="Compare with another checkout: each runs every program once with its own "
+            "Python, on the guest and QEMU of this one.",
+        ),
+    ] = None,
+    verdicts: Annotated[
+        bool,
+        typer.Option(
+            "--verdicts",
+            help="With --against: compare verdicts alone; each builds its own guest and QEMU.",
+        ),
+    ] = False,
     json_file: options.JsonFile = None,
 ) -> int:
     """Run programs of the campaign several times each, and compare the executions bit by bit.
@@ -52,6 +80,8 @@ def main(
     in which they do; exit status 1 then.
 
     Example:  ./hmmbench exact --examples 200 --times 5 --load --json exact.json
+
+    After a change of Python:  ./hmmbench exact --against ../hmmbench-before --examples 100
     """
     check_writable(json_file, "--json")
     try:
@@ -66,7 +96,21 @@ def main(
         driver_patches=tuple(driver_patch or ()),
     )  # fmt: skip
     ui = Ui()
-    artifacts = ensure(request, ui)
+    if built is not None and request != BuildRequest():
+        raise UsageError("--built names all builds: no other option may ask for some")
+    if verdicts and other is None:
+        raise UsageError("--verdicts is a way to --against")
+    if other is not None:
+        if times is not None or built is not None or busy:
+            raise UsageError("--against has no use for --times, --built and --load")
+        words = [
+            "--examples", str(examples), "--times", "1", "--seed", str(seed), "--chain", str(chain),
+            "--cpus", cpus, "--memory" if memory and not verdicts else "--no-memory",
+            *([] if jobs is None else ["--jobs", str(jobs)]),
+        ]  # fmt: skip
+        return _against(against.checkout(other), request, words, verdicts, ui, json_file)
+    times = times or 3
+    artifacts = Artifacts.read(built) if built is not None else ensure(request, ui)
     on = depends.built(request, artifacts)
     specs = exact_specs(standard_spec(artifacts), wanted)
     with ui.stage("virtual machines"):
@@ -86,7 +130,7 @@ def main(
             jobs=jobs or fleet.size(20 * examples), memory=memory, done=done,
         )  # fmt: skip
     seconds = time.monotonic() - begun
-    write_result(json_file, "exact", {
+    result = {
         "verdict": "fail" if found.parted else "pass",
         "seed": seed,
         "kernel": artifacts.kernel_release,
@@ -105,8 +149,13 @@ def main(
         "virtual_s": round(found.virtual_s, 3),
         "wall_s": round(seconds, 3),
         "violations": found.violations,
-        "digest": found.digest,
-    }, on)  # fmt: skip
+        "programs": [asdict(digest) for digest in found.digests],
+    }
+    if built is None:
+        write_result(json_file, "exact", result, on)
+    else:
+        # What it depends on is not known here: the builds may be another checkout's.
+        write_json(json_file, {"command": "exact", **result})
     typer.echo(
         f"{found.equal} of {found.executions} executions equal their program's first,"
         f" in {seconds:.0f} s"
@@ -116,3 +165,56 @@ def main(
     for text in found.violations[:10]:
         typer.echo(f"a violation, in each execution of the program: {text}")
     return EXIT_VIOLATION if found.parted else EXIT_OK
+
+
+def _against(
+    folder: Path, request: BuildRequest, words: list[str], verdicts: bool, ui: Ui,
+    json_file: Path | None,
+) -> int:  # fmt: skip
+    exact_against.check(folder, one_guest=not verdicts)
+    begun = time.monotonic()
+    with TemporaryDirectory(prefix="hmmbench-against-") as scratch:
+        if verdicts:
+            words += _asked(request)
+            what: tuple[str, ...] = (exact_against.VERDICT,)
+        else:
+            guest = Path(scratch, "built.json")
+            write_json(guest, ensure(request, ui).as_json())
+            words += ["--built", str(guest)]
+            what = exact_against.WHAT
+        ours, theirs = exact_against.both(folder, words, ui)
+    parted = exact_against.compare(ours, theirs, what)
+    # No kind that `sum` adds up: it is about two checkouts.
+    write_json(json_file, {
+        "command": "exact-against",
+        "verdict": "fail" if parted else "pass",
+        "this": depends.checkout(paths.project_root()),
+        "against": {"folder": str(folder), **depends.checkout(folder)},
+        "compared": list(what),
+        "executions": len(ours),
+        "equal": len(ours) - len(parted),
+        "parted": [
+            {"example": one.example, "differs": list(one.differs), "verdicts": list(one.verdicts)}
+            for one in parted
+        ],
+        "wall_s": round(time.monotonic() - begun, 3),
+    })  # fmt: skip
+    typer.echo(
+        f"{len(ours) - len(parted)} of {len(ours)} programs are equal in {', '.join(what)}:"
+        f" this checkout and {folder}"
+    )
+    for one in parted[:10]:
+        typer.echo(f"{one}")
+    return EXIT_VIOLATION if parted else EXIT_OK
+
+
+def _asked(request: BuildRequest) -> list[str]:
+    """The options that ask for these builds, from any folder."""
+    patches = tuple(patch.expanduser().resolve() for patch in request.driver_patches)
+    request = replace(normalise(request), driver_patches=patches)
+    words = options.same(request)
+    for name, path in (
+        ("--kernel-source", request.kernel_source), ("--qemu-source", request.qemu_source),
+    ):  # fmt: skip
+        words += [] if path is None else [name, str(path)]
+    return words
