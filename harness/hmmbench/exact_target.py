@@ -8,26 +8,23 @@ the next execution depends on.  `renew` begins a new one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hmmbench.decisions import Pages, pages
 from hmmbench.guest import example
 from hmmbench.guest.agent import answered
-from hmmbench.guest.protocol import Program
+from hmmbench.guest.protocol import BUSY_TIMES, Program
 from hmmbench.oracle import leaks, mirror, progress, splat
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
 from hmmbench.schedule import parse as parse_points
-from hmmbench.target import ALL_VRAM, Execution, VmTarget
+from hmmbench.target import ALL_VRAM, STILL_S, Execution, VmTarget
 from hmmbench.vm.channel import protocol
-from hmmbench.vm.errors import AgentTimeout, VmDied
-from hmmbench.vm.machine import Machine
+from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
+from hmmbench.vm.machine import HOST_S, Machine
 from hmmbench.vm.mailbox import layout
-
-#: Seconds of the host after which a machine that runs is given up: far more than any example
-#: takes, since hangs are seen in virtual time.
-HOST_S = 600.0
 
 #: Virtual seconds beyond the program's own limits.
 GRACE_S = 6.0
@@ -77,6 +74,8 @@ class ExactTarget(VmTarget):
         self._take = take
         self._memory = memory
         self._delayed = False
+        #: what this machine ran since it was fresh
+        self._ran: list[tuple[Program, Environment]] = []
         #: the driver's counters, as the latest example answered them
         self._driver = ""
         #: of the latest execution, if `take`
@@ -88,10 +87,30 @@ class ExactTarget(VmTarget):
         vm = super().vm
         if vm is not before:
             self._driver = ""
+            self._ran = []
             self._delayed = bool(vm.hello.get("delays", True))
             if self._points_set:
                 vm.exact.points(self._points_set)
         return vm
+
+    def close(self) -> None:
+        # Who does not stand (given up, or ended) cannot be asked for anything.
+        self._busy |= self._vm is not None and not self._vm.standing
+        super().close()
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        """As VmTarget.execute(); in a fresh machine after a lost one, its chain runs first."""
+        chain = [] if self._vm is None or self._last_tainted else list(self._ran)
+        wanted = [(program, environment)]
+        while True:
+            try:
+                for one in wanted:
+                    done = self._execute(*one)
+                    self._ran.append(one)
+                return done
+            except VmDied as error:
+                self._qemu_ended(error)
+                wanted = [*chain, (program, environment)]
 
     def _surround_device(self, vm: Machine, wanted: Environment) -> None:
         # For each execution anew: rules that count have counted, and random ones have moved on.
@@ -129,6 +148,8 @@ class ExactTarget(VmTarget):
                 self._rebind(vm, done, program.settle_ms / 1000)
                 splats += splat.scan(vm.printed())
         except AgentTimeout as error:
+            if not vm.standing:
+                raise _no_progress(vm) from error
             done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
             done.tainted = True
             text = vm.console.take()
@@ -157,14 +178,31 @@ class ExactTarget(VmTarget):
     ) -> example.Answer:
         """The whole example; the device's own look at everything when its operations have ended."""
         self._post(vm, program, environment)
-        limit = (program.timeout_ms + program.settle_ms) / 1000 + GRACE_S
-        if vm.go(HOST_S, limit) == layout().HM_STAND_ENDED:
+        limit = (program.timeout_ms + program.settle_ms) / 1000
+        if self._go(vm, limit) == layout().HM_STAND_ENDED:
             self._at_end(vm, environment)
-            vm.go(HOST_S, limit)
+            self._go(vm, limit)
         answer, _, body = vm.take()
         body = answered(protocol().HB_MSG_EXAMPLE, answer, body)
         self.print.answer = body
         return example.Answer.decode(body, program)
+
+    @staticmethod
+    def _go(vm: Machine, limit: float) -> int:
+        """To the next stand, within these virtual seconds and some; while the device works, which
+        it does not where something hangs, within as many times that as the agent gives it."""
+        spent, step, before = 0.0, limit + GRACE_S, {"": 0}
+        while True:
+            try:
+                return vm.go(HOST_S, step)
+            except AgentTimeout:
+                spent += step
+                if not vm.standing or spent > BUSY_TIMES * limit + GRACE_S:
+                    raise
+                now = vm.counters()
+                if now == before:
+                    raise
+                step, before = STILL_S, now
 
     def _post(self, vm: Machine, program: Program, environment: Environment) -> None:
         delays = "\n".join(["clear", *environment.delays]) + "\n" if self._delayed else None
@@ -225,3 +263,17 @@ class ExactTarget(VmTarget):
         """The decisions of the latest execution, for decisions.read()."""
         if self._vm is not None:
             self._vm.exact.write_log(path)
+
+
+def _no_progress(vm: Machine) -> VmError:
+    """The error for a machine that the host's clock gave up; it stands then, if QEMU still can."""
+    where = ""
+    with suppress(VmError):
+        vm.pause()
+        state = vm.exact.state()
+        where = f" (it is at {state['ns'] / 1e9:.6f} s and {state['icount']} instructions)"
+    return VmError(
+        f"an exact machine did not stand within {HOST_S:g} s of this host's time{where}",
+        "This says nothing about the driver, whose hangs end at a limit of virtual time: hmmbench"
+        " or QEMU stands still, or this host gives the machine no time.",
+    )

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
@@ -38,6 +38,7 @@ from hmmbench.recipe import Environment, Link, Recipe
 from hmmbench.schedule import FAVOURITES, SCHEDULES
 from hmmbench.shrink import SMALL, Shrinker, Shrunk
 from hmmbench.target import Execution, Target, judge, run
+from hmmbench.vm.errors import VmError
 
 #: Examples of each profile.
 PROFILES = {"quick": 300, "default": 3000, "long": 30000}
@@ -361,7 +362,9 @@ class Campaign:
                 yield _Example(index, link.program, env, not (index % CHAIN))
             for data in [] if self.given else self._batch(number):
                 index = self._number()
-                p = program(data, self.seed)
+                # Without a seed, which only a reader of its bytes sees: recipes have none, and
+                # what ran is what they hold.
+                p = program(data)
                 yield _Example(index, p, self.environment(index, p), not (index % CHAIN))
 
     def _number(self) -> int:
@@ -445,12 +448,34 @@ class Campaign:
         """What a machine ran, once its answer is there; the machine is free then."""
         running, self._running[number] = self._running[number], None
         if running is not None:
-            running.answer.result()
+            try:
+                running.answer.result()
+            except VmError as error:
+                self._failed(running, error)
+                raise
             self._before[number] = running
             # That one is judged; all of them would never be given back.
             if running.before is not None:
                 running.before.before = None
         return running
+
+    def _failed(self, example: _Running, error: VmError) -> None:
+        """The machine failed, and not the driver in it: what is needed to see it again is kept."""
+        folder = self.out / f"machine-failed-{example.index}"
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._recipe(example, "", error.message).write(folder / "recipe.json")
+            error.hint += f"\nThe example that it ran, and what is left of it: {folder}"
+            with suppress(VmError):
+                example.target.keep(folder / "machine")
+
+    def _recipe(self, example: _Running, oracle: str, message: str) -> Recipe:
+        """The whole example, as it ran."""
+        return Recipe(
+            example.program, example.env, oracle, message, self.kernel, self.seed, example.index,
+            repeat=200 if self.exact is None else 1, coherent=self.coherent, cpus=self.cpus,
+            chain=example.chain,
+        )  # fmt: skip
 
     def _stop(self) -> None:
         """Wait for all machines; nobody looks at their answers, be they errors."""
@@ -507,11 +532,7 @@ class Campaign:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "recipe.json"
         original = folder / "original.json"
-        recipe = Recipe(
-            p, env, first.oracle, first.message, self.kernel, self.seed, index,
-            repeat=200 if self.exact is None else 1, coherent=self.coherent, cpus=self.cpus,
-            chain=example.chain,
-        )  # fmt: skip
+        recipe = self._recipe(example, first.oracle, first.message)
         # Before anything else: what follows may be interrupted.
         recipe.write(path)
         recipe.write(original)

@@ -286,15 +286,20 @@ class VmTarget:
             try:
                 return self._execute(program, environment)
             except VmDied as error:
-                if self._vm is None:
-                    # Not lost: another thread has closed it, and wants no other (an interrupt).
-                    raise
-                self.totals.lost += 1
-                self._lost(self._vm, error.summary)
-                self._busy = False
-                self._last_tainted = True
-                if self.totals.lost > LOST_MACHINES:
-                    raise
+                self._qemu_ended(error)
+
+    def _qemu_ended(self, error: VmDied) -> None:
+        """Keep what is left of the machine, that a fresh one may follow.  Raises the error if none
+        may."""
+        if self._vm is None:
+            # Not lost: another thread has closed it, and wants no other (an interrupt).
+            raise error
+        self.totals.lost += 1
+        self._lost(self._vm, error.summary)
+        self._busy = False
+        self._last_tainted = True
+        if self.totals.lost > LOST_MACHINES:
+            raise error
 
     def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm

@@ -26,6 +26,7 @@ from hmmbench.recipe import Environment, Link, Recipe
 from hmmbench.replay import other_schedules, replay
 from hmmbench.runner import CHAIN, Campaign, Tally
 from hmmbench.target import Execution
+from hmmbench.vm.channel import ProtocolError
 
 POINTS = Points((0x1000, 0x1010), (0x2000, 0x2010, 0x2020))
 
@@ -197,6 +198,50 @@ class NowAndThen(Exact):
         if len(self.since) > 3 and state[0] < 12:
             self.failed.setdefault(self.since[-1][0], list(self.since))
             done.violations.append(Violation("values", "wrong"))
+
+
+class NoAnswer(Exact):
+    """An example with short VRAM is answered by nonsense; `kept`: where evidence was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Path] = []
+
+    def look(self, done: Execution, state: bytes) -> None:
+        if self.since[-1][1].vram is not None and len(self.since) > 3:
+            raise ProtocolError("no frame in the mailbox")
+
+    def keep(self, folder: Path) -> None:
+        self.kept.append(folder)
+        super().keep(folder)
+
+
+@pytest.mark.parametrize("machines", [1, 2])
+def test_a_machine_that_fails_leaves_evidence(tmp_path: Path, machines: int) -> None:
+    """It is no verdict on the driver, and what is needed to see it again is kept."""
+    targets = [NoAnswer() for _ in range(machines)]
+    with pytest.raises(ProtocolError, match="no frame") as caught:
+        campaign(targets, tmp_path, examples=200)
+    (folder,) = tmp_path.iterdir()
+    assert str(folder) in caught.value.hint
+    (kept,) = [one for target in targets for one in target.kept]
+    assert kept == folder / "machine"
+    recipe = Recipe.read(folder / "recipe.json")
+    assert folder.name == f"machine-failed-{recipe.example}"
+    assert (recipe.cpus, recipe.oracle, recipe.message) == (4, "", "no frame in the mailbox")
+    # The chain is what ran before it: the same happens again.
+    assert len(recipe.chain) == recipe.example % CHAIN >= 3
+    with pytest.raises(ProtocolError):
+        replay(Fresh(NoAnswer(), recipe.chain), recipe)
+
+
+def test_a_recipe_holds_all_of_a_program(tmp_path: Path) -> None:
+    target = Exact()
+    campaign([target], tmp_path, examples=10)
+    for payload in target.programs:
+        ran = Program.decode(payload)
+        Recipe(ran, cpus=4).write(tmp_path / "recipe.json")
+        assert Recipe.read(tmp_path / "recipe.json").program.encode() == payload
 
 
 def links(recipe: Recipe) -> list[Ran]:

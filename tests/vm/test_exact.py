@@ -7,6 +7,8 @@ A few programs and a chain; `hmmbench exact` runs as many as wanted (docs/exact.
 from __future__ import annotations
 
 import json
+import struct
+import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -25,6 +27,7 @@ from hmmbench.repeat import difference, exact_specs, repeat
 from hmmbench.replay import replay
 from hmmbench.runner import Campaign
 from hmmbench.vm.channel import protocol
+from hmmbench.vm.errors import AgentTimeout, VmError
 from hmmbench.vm.exact import Exact
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.mailbox import layout
@@ -107,6 +110,33 @@ def test_what_differs_in_a_chain_is_seen_where_it_does(
     assert any("pc.ram page" in one for one in part.differs)
     assert part.where.startswith("parted at decision ")
     assert (found.executions, found.equal) == (5, 4)
+
+
+def test_the_hosts_clock_makes_no_verdict(
+    target: ExactTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that gets no time is an error of the environment; it can be looked at."""
+    work = mixed(7, pages=8, lanes=16)
+    env = Environment(schedule="seed=1 slice=5:14")
+    with monkeypatch.context() as patch:
+        patch.setattr("hmmbench.exact_target.HOST_S", 0.01)
+        with pytest.raises(VmError, match=r"within 0\.01 s of this host's time \(it is at"):
+            target.execute(work.program, env)
+    assert target.left is not None
+    target.renew()
+    done = target.execute(work.program, env)
+    assert done.result is not None
+    work.check(done.result)
+
+
+def test_requests_end_by_the_guests_own_clock(exact: Machine) -> None:
+    """Somebody who waits for ever costs no time, and no busy host is taken for him."""
+    an_hour = struct.pack("<I", 3_600_000)
+    begun = time.monotonic()
+    with pytest.raises(AgentTimeout, match=r"within 500 s of its own time"):
+        exact.agent._ask(protocol().HB_MSG_EXEC, an_hour + b"sleep 3600", 500)
+    assert exact.standing
+    assert time.monotonic() - begun < 120
 
 
 def test_another_seed_is_another_execution(target: ExactTarget, tmp_path: Path) -> None:

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Targets of exact machines whose QEMU ends, or never stands: what is run again, what is said."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from hmmbench.exact_target import ExactTarget
+from hmmbench.guest.protocol import Op, OpKind, Program
+from hmmbench.recipe import Environment
+from hmmbench.target import LOST_MACHINES, Execution
+from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
+from hmmbench.vm.machine import Machine
+
+
+class Box:
+    """As much of a machine as a target asks for when nothing runs in it."""
+
+    def __init__(self) -> None:
+        self.ran: list[int] = []
+        self.hello: dict[str, object] = {}
+        self.standing = True
+        self.paused = False
+        self.exact = self
+
+    def counters(self) -> dict[str, int]:
+        return {}
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def state(self) -> dict[str, int]:
+        assert self.standing, "it runs"
+        return {"ns": 1_500_000, "icount": 77}
+
+    def pause(self) -> None:
+        self.standing = self.paused = True
+
+    def go(self, timeout: float, limit_s: float) -> int:
+        self.standing = False
+        raise AgentTimeout("the guest did not come to a stand within 600 s")
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *words: None
+
+
+def numbered(n: int) -> Program:
+    return Program([Op(OpKind.NOP)] * n, (24, 600, 0, 0))
+
+
+class Dies(ExactTarget):
+    """Each program's number goes to its machine; QEMU ends at some, so often."""
+
+    def __init__(self, times: dict[int, int]) -> None:
+        self.boxes: list[Box] = []
+        self.told: list[str] = []
+        self.times = dict(times)
+        super().__init__(self._open, lambda vm, summary: self.told.append(summary))
+
+    def _open(self) -> Machine:
+        self.boxes.append(Box())
+        return cast(Machine, self.boxes[-1])
+
+    def _execute(self, program: Program, environment: Environment) -> Execution:
+        box, n = cast(Box, self.vm), len(program.ops)
+        box.ran.append(n)
+        if self.times.get(n, 0):
+            self.times[n] -= 1
+            raise VmDied("QEMU was ended by signal 9", exit_status=-9)
+        done = Execution(program, tainted=n == 9)
+        self._last_tainted = done.tainted
+        return done
+
+
+def test_what_ran_before_runs_first_when_qemu_has_died() -> None:
+    """Else the example would be another execution than its chain says."""
+    target = Dies({4: 1})
+    for n in (1, 2, 3):
+        target.execute(numbered(n), Environment())
+    target.renew()
+    for n in (1, 2, 4, 5):
+        target.execute(numbered(n), Environment())
+    assert [box.ran for box in target.boxes] == [[1, 2, 3], [1, 2, 4], [1, 2, 4, 5]]
+    assert target.told == ["QEMU was ended by signal 9"]
+
+
+def test_it_may_die_again_within_the_chain() -> None:
+    target = Dies({3: 1, 2: 0})
+    target.execute(numbered(1), Environment())
+    target.execute(numbered(2), Environment())
+    target.times[2] = 1
+    target.execute(numbered(3), Environment())
+    assert [box.ran for box in target.boxes] == [[1, 2, 3], [1, 2], [1, 2, 3]]
+
+
+def test_a_machine_that_was_given_up_has_no_chain() -> None:
+    """After what taints a machine the next example begins a fresh one."""
+    target = Dies({2: 1})
+    for n in (1, 9, 2):
+        target.execute(numbered(n), Environment())
+    assert [box.ran for box in target.boxes] == [[1, 9], [2], [2]]
+
+
+def test_what_dies_each_time_is_an_error() -> None:
+    target = Dies({3: 99})
+    target.execute(numbered(1), Environment())
+    with pytest.raises(VmDied):
+        target.execute(numbered(3), Environment())
+    assert [box.ran for box in target.boxes] == [[1, 3]] * (LOST_MACHINES + 1)
+
+
+def test_an_interrupt_asks_for_no_other_machine() -> None:
+    class Closed(Dies):
+        def _execute(self, program: Program, environment: Environment) -> Execution:
+            assert self.vm is self._vm
+            self.close()
+            raise VmDied("QEMU ended", exit_status=-9)
+
+    target = Closed({})
+    with pytest.raises(VmDied):
+        target.execute(numbered(1), Environment())
+    assert (len(target.boxes), target.totals.lost, target.told) == (1, 0, [])
+
+
+def test_the_hosts_clock_is_no_verdict_on_the_driver() -> None:
+    box = Box()
+    target = ExactTarget(lambda: cast(Machine, box))
+    with pytest.raises(VmError, match=r"did not stand within 600 s of this host's time") as caught:
+        target.execute(numbered(1), Environment())
+    assert not isinstance(caught.value, (AgentTimeout, VmDied))
+    assert "it is at 0.001500 s and 77 instructions" in caught.value.message
+    assert box.paused
+
+
+class Slow(Box):
+    """Comes to no stand of its own within `needed` virtual seconds; its device counts so long."""
+
+    def __init__(self, needed: float, works: float) -> None:
+        super().__init__()
+        self.needed, self.works, self.now = needed, works, 0.0
+
+    def counters(self) -> dict[str, int]:
+        return {"accesses": int(min(self.now, self.works))}
+
+    def go(self, timeout: float, limit_s: float) -> int:
+        self.now += limit_s
+        if self.now < self.needed:
+            raise AgentTimeout(f"the guest did not answer within {limit_s:g} s of its own time")
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("needed", "works", "ends"),
+    [
+        (17, 0, True),  # within the limit
+        (50, 60, True),  # slow, as a sanitised kernel is
+        (50, 20, False),  # it worked, and stands still
+        (50, 0, False),
+        (10**6, 10**6, False),  # a livelock
+    ],
+)
+def test_slow_is_no_hang(needed: float, works: float, ends: bool) -> None:
+    box = Slow(needed, works)
+    if ends:
+        assert ExactTarget._go(cast(Machine, box), 12.0) == 1
+    else:
+        with pytest.raises(AgentTimeout):
+            ExactTarget._go(cast(Machine, box), 12.0)
+    assert box.now < 6 * 12 + 20
