@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from hmmbench import cli, paths
-from hmmbench.build import Artifacts
+from hmmbench import cli, doctor, paths
+from hmmbench.build import Artifacts, NotBuilt
 from hmmbench.commands import run
 from hmmbench.commands.options import Accel
 from hmmbench.errors import UsageError
@@ -183,3 +183,24 @@ def test_the_speed_shown_is_that_of_the_machines_that_run(monkeypatch: pytest.Mo
     tally.operations += 70
     bounded(tally, "")
     assert shown.texts[1:] == ["280 examples, 0 GPU accesses, 7 operations/s, 50 s left"]
+
+
+@pytest.mark.parametrize(
+    ("said", "level", "words"),
+    [(NEEDS, "ok", "`run` uses them"), (WITHOUT, "note", "`run` uses machines with threads")],
+)
+def test_doctor_says_which_machines_run_has(
+    said: str, level: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "peek", lambda: qemu(tmp_path, said))
+    (found,) = doctor._exact()
+    assert (found.level, found.topic) == (level, "exact machines")
+    assert words in found.text
+
+
+def test_doctor_asks_no_qemu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing() -> Artifacts:
+        raise NotBuilt("not built yet: qemu")
+
+    monkeypatch.setattr(doctor, "peek", nothing)
+    assert list(doctor._exact()) == []

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from hmmbench import host, paths
 from hmmbench.build import NotBuilt, kernel, peek, qemu_build, ssh
 from hmmbench.build.cache import stamp_read
+from hmmbench.vm.accel import exact_refused
 from hmmbench.vm.standard import best_spec
 
 KVM = Path("/dev/kvm")
@@ -52,7 +53,7 @@ class Report:
 
 
 def examine() -> Report:
-    findings = [*_host(), *_packages(), *_accelerator(), *_cache()]
+    findings = [*_host(), *_packages(), *_exact(), *_accelerator(), *_cache()]
     return Report(findings)
 
 
@@ -125,6 +126,18 @@ def _packages() -> Iterator[Finding]:
         f"not installed: {' '.join(missing)}",
         f"{sudo}apt-get install --no-install-recommends {' '.join(missing)}",
     )
+
+
+def _exact() -> Iterator[Finding]:
+    """QEMU is asked itself, so the answer needs it built."""
+    try:
+        without = exact_refused(peek().qemu)
+    except NotBuilt:
+        return
+    if without:
+        yield Finding("exact machines", "note", f"{without}; `run` uses machines with threads")
+    else:
+        yield Finding("exact machines", "ok", "`run` uses them, whatever the accelerator")
 
 
 def _accelerator() -> Iterator[Finding]:
