@@ -204,3 +204,14 @@ def test_doctor_asks_no_qemu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(doctor, "peek", nothing)
     assert list(doctor._exact()) == []
+
+
+def test_the_sanitised_kernel_takes_threads_and_says_why(
+    tmp_path: Path, wanted: list[run._Wanted], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", "--out", str(tmp_path), "--kernel-debug"]
+    assert cli.main(words) == 0
+    assert "nobody has tried yet" in capsys.readouterr().err
+    assert cli.main([*words, "--accel", "exact"]) == 0
+    assert "nobody has tried yet" not in capsys.readouterr().err
+    assert [one.accel for one in wanted] == [Accel.threads, Accel.exact]

@@ -127,7 +127,7 @@ def main(
     accel: Annotated[
         options.Accel | None,
         typer.Option(
-            show_default="exact",
+            show_default="exact; with --kernel-debug threads",
             help="Machines whose executions repeat to the instruction, and for a tenth of the "
             "examples machines with threads; threads alone; KVM (not tried by us)."
         ),
@@ -184,6 +184,12 @@ def main(
         kernel_patches=tuple(kernel_patch or ()), coverage=coverage,
     )  # fmt: skip
     ui = Ui()
+    if kernel_debug and accel is None:
+        accel = options.Accel.threads
+        ui.say(
+            "The sanitised kernel runs on machines with threads alone: nobody has tried yet whether"
+            " its slowness is taken for hangs on exact ones (--accel exact tries)."
+        )
     report = Report(
         seed=number, profile=f"{minutes:g} minutes" if minutes else profile.value,
         options=options.same(request), audit=audit.value,
