@@ -161,7 +161,7 @@ class Report:
             if not v.get("rate"):
                 console.print("  not seen again when repeated; the recipe is the whole example")
             if said := _where_seen(v):
-                console.print(f"  {said}")
+                console.print(f"  {said}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _where_seen(violation: dict[str, Any]) -> str:

@@ -3,44 +3,52 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from hmmbench import fleet
-from hmmbench.build import BuildRequest, ensure
-from hmmbench.exact_shrink import Fresh
+from hmmbench import cli
+from hmmbench.commands import run
 from hmmbench.recipe import Recipe
-from hmmbench.replay import replay
-from hmmbench.runner import EXACT, THREADS, Campaign
-from hmmbench.second_look import THREADS_RECIPE, look
-from hmmbench.target import VmTarget
-from hmmbench.vm.opener import Opener
-from hmmbench.vm.standard import standard_spec
+from hmmbench.runner import Campaign
+from hmmbench.second_look import THREADS_RECIPE
 
 #: The GPU keeps using pages that were unmapped.
 PATCH = Path(__file__).parent.parent / "mutants/ignores-unmap.patch"
 
 
-@pytest.mark.timeout(600)
-def test_an_exact_recipe_for_what_threads_found(tmp_path: Path) -> None:
-    broken = ensure(BuildRequest(driver_patches=(PATCH,)))
-    spec = standard_spec(broken)
-    with Opener(spec) as opener, VmTarget(opener) as target:
-        finding = (
-            Campaign(target, tmp_path, seed=1, examples=100, audit="access", shrink_s=20)
-            .run()
-            .finding
-        )
-    assert finding is not None
-    assert finding.to_json()["shown_by"] == [THREADS]
-    before = finding.recipe.read_bytes()
-    with fleet.exact_fleet(broken, spec, 1, tmp_path, print) as (targets, points):
-        look(finding, targets, points, cpus=fleet.EXACT_CPUS, shrink_s=20)
-        assert finding.shown_by == (THREADS, EXACT)
-        assert finding.looked_for > 0
-        assert (finding.folder / THREADS_RECIPE).read_bytes() == before
-        recipe = Recipe.read(finding.recipe)
-        assert recipe.exact
-        again = replay(Fresh(targets[0], recipe.chain), recipe)
-        assert (again.executions, again.failures) == (1, 1)
+@pytest.mark.timeout(900)
+def test_an_exact_recipe_for_what_threads_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run whose exact machines have found nothing before: here they have run nothing."""
+    both = run.portions
+    monkeypatch.setattr(
+        run, "portions", lambda *words: [one for one in both(*words) if not one.exact]
+    )
+    # How small the threads' recipe is does not matter here.
+    monkeypatch.setattr(run, "Campaign", partial(Campaign, shrink_s=15))
+    result = tmp_path / "result.json"
+    broken = ["--driver-patch", str(PATCH)]
+    words = ["run", "--examples", "600", "--audit", "access", "--out", str(tmp_path / "out")]
+    assert cli.main([*words, *broken, "--json", str(result)]) == 1
+    data = json.loads(result.read_text())
+    assert data["accel"] == "exact"
+    assert 0 < data["examples"] <= 60
+    (found,) = [one for one in data["violations"] if "exact" in one["shown_by"]]
+    assert found["shown_by"] == ["threads", "exact"]
+    assert found["looked_for"] > 0
+    assert found["rate"] == 1
+    assert "the recipe is an exact machine's" in capsys.readouterr().err
+    path = Path(found["recipe"])
+    recipe, threads = Recipe.read(path), Recipe.read(path.with_name(THREADS_RECIPE))
+    assert (recipe.exact, threads.exact) == (True, False)
+    assert (recipe.oracle, recipe.message) == (found["oracle"], found["message"])
+    # It repeats at once, and not with the driver as it is.
+    words = ["replay", str(path), "--json", str(result)]
+    assert cli.main([*words, *broken]) == 1
+    data = json.loads(result.read_text())
+    assert (data["executions"], data["failures"], data["as_recorded"]) == (1, 1, True)
+    assert cli.main(words) == 0
