@@ -14,6 +14,10 @@
  *   step=LO:HI:LO:HI     engines of devices step every 2^LO to 2^(HI+1) ns, 2^LO to
  *                        2^HI units each time
  *   irq=LO:HI            their interrupts come 2^LO to 2^(HI+1) ns late; 0:0: at once
+ *   do=CPU:ADDR:N:NS,... this CPU, at its Nth passage (from 1) of this address since
+ *                        the schedule began, is left alone for so many ns, whoever
+ *                        else has something to do
+ *   count=ADDR,...       passages of these addresses are counted, for the log
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
@@ -47,6 +51,19 @@ uint64_t hmm_exact_draw_range(HmmExactPlan *p, unsigned stream,
     return size + hmm_exact_draw(p, stream) % size;
 }
 
+static int by_place(const void *a, const void *b)
+{
+    const HmmExactDecision *x = a, *y = b;
+
+    if (x->pc != y->pc) {
+        return x->pc < y->pc ? -1 : 1;
+    }
+    if (x->cpu != y->cpu) {
+        return x->cpu < y->cpu ? -1 : 1;
+    }
+    return x->passage < y->passage ? -1 : x->passage > y->passage;
+}
+
 static int by_value(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -54,10 +71,44 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+void hmm_exact_sort(GArray *addresses)
+{
+    g_array_sort(addresses, by_value);
+}
+
+static const uint64_t *find(const GArray *sorted, uint64_t address)
+{
+    return sorted && sorted->len ? bsearch(&address, sorted->data, sorted->len,
+                                           sizeof(address), by_value) : NULL;
+}
+
+bool hmm_exact_among(const GArray *sorted, uint64_t address)
+{
+    return find(sorted, address);
+}
+
 bool hmm_exact_plan_point(const HmmExactPlan *p, uint64_t pc)
 {
-    return p->at->len && bsearch(&pc, p->at->data, p->at->len,
-                                 sizeof(uint64_t), by_value);
+    return find(p->at, pc);
+}
+
+int hmm_exact_plan_counted(const HmmExactPlan *p, uint64_t pc)
+{
+    const uint64_t *found = find(p->counted, pc);
+
+    return found ? found - (uint64_t *)p->counted->data : -1;
+}
+
+uint64_t hmm_exact_plan_decided(const HmmExactPlan *p, unsigned cpu, uint64_t pc,
+                                uint32_t passage)
+{
+    HmmExactDecision key = { .pc = pc, .passage = passage, .cpu = cpu }, *found = NULL;
+
+    if (p->decisions->len) {
+        found = bsearch(&key, p->decisions->data, p->decisions->len, sizeof(key),
+                        by_place);
+    }
+    return found ? found->ns : 0;
 }
 
 /* So many numbers with ':' between them. */
@@ -94,8 +145,70 @@ static bool addresses(GArray *at, const char *text)
         g_array_append_val(at, pc);
         text += *text == ',';
     }
-    g_array_sort(at, by_value);
+    hmm_exact_sort(at);
     return true;
+}
+
+/* A number up to 1 << most, with `end` behind it; *text goes on after that. */
+static bool part(const char **text, int base, char end, unsigned most, uint64_t *to)
+{
+    /* qemu_strtou64 takes signs and spaces, too. */
+    if (!qemu_isxdigit(**text) || qemu_strtou64(*text, text, base, to) ||
+        (**text != end && !(end == ',' && !**text)) ||
+        (most < 64 && *to > 1ull << most)) {
+        return false;
+    }
+    *text += **text == end;
+    return true;
+}
+
+static bool decisions(HmmExactPlan *p, const char *text)
+{
+    while (*text) {
+        HmmExactDecision d;
+        uint64_t cpu, passage;
+
+        if (!part(&text, 10, ':', 6, &cpu) || cpu >= HMM_EXACT_CPUS ||
+            !part(&text, 16, ':', 64, &d.pc) ||
+            !part(&text, 10, ':', 31, &passage) || !passage ||
+            !part(&text, 10, ',', HMM_EXACT_MAX_LOG2, &d.ns) || !d.ns) {
+            return false;
+        }
+        d.cpu = cpu;
+        d.passage = passage;
+        g_array_append_val(p->decisions, d);
+    }
+    g_array_sort(p->decisions, by_place);
+    for (unsigned i = 1; i < p->decisions->len; i++) {
+        HmmExactDecision *d = &g_array_index(p->decisions, HmmExactDecision, i);
+
+        if (!by_place(d - 1, d)) {
+            return false;       /* for how long, then? */
+        }
+    }
+    return p->decisions->len;
+}
+
+/* Those of count=, at= and do=, each once. */
+static void count(HmmExactPlan *p)
+{
+    GArray *all = p->counted;
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < p->decisions->len; i++) {
+        g_array_append_val(all, g_array_index(p->decisions, HmmExactDecision, i).pc);
+    }
+    g_array_append_vals(all, p->count->data, p->count->len);
+    g_array_append_vals(all, p->at->data, p->at->len);
+    hmm_exact_sort(all);
+    for (unsigned i = 0; i < all->len; i++) {
+        uint64_t pc = g_array_index(all, uint64_t, i);
+
+        if (!kept || g_array_index(all, uint64_t, kept - 1) != pc) {
+            g_array_index(all, uint64_t, kept++) = pc;
+        }
+    }
+    g_array_set_size(all, kept);
 }
 
 static bool word(HmmExactPlan *p, const char *name, const char *value)
@@ -127,6 +240,10 @@ static bool word(HmmExactPlan *p, const char *name, const char *value)
                v[3] < 32 && range(&p->steps, v + 2);
     } else if (!strcmp(name, "irq")) {
         return numbers(value, 2, v) && range(&p->irq, v);
+    } else if (!strcmp(name, "do")) {
+        return decisions(p, value);
+    } else if (!strcmp(name, "count")) {
+        return addresses(p->count, value);
     }
     return false;
 }
@@ -139,6 +256,9 @@ bool hmm_exact_plan_read(HmmExactPlan *p, const char *text, Error **errp)
         .slice = { 10, 14 }, .hold = { 14, 22 }, .point_hold = { 14, 22 },
         .span = 10 * 1000 * 1000, .odds = 1, .gap = { 9, 15 }, .steps = { 0, 8 },
         .at = g_array_new(false, false, sizeof(uint64_t)),
+        .count = g_array_new(false, false, sizeof(uint64_t)),
+        .counted = g_array_new(false, false, sizeof(uint64_t)),
+        .decisions = g_array_new(false, false, sizeof(HmmExactDecision)),
     };
     for (char **w = words; *w; w++) {
         char *value = strchr(*w, '=');
@@ -152,12 +272,14 @@ bool hmm_exact_plan_read(HmmExactPlan *p, const char *text, Error **errp)
         if (!value || !word(p, *w, value)) {
             error_setg(errp, "schedule: '%s%s%s' is no word of it "
                        "(seed=N slice=LO:HI hold=N:LO:HI span=NS busy=N "
-                       "point=N:LO:HI at=ADDR,... odds=N step=LO:HI:LO:HI irq=LO:HI)",
+                       "point=N:LO:HI at=ADDR,... odds=N step=LO:HI:LO:HI irq=LO:HI "
+                       "do=CPU:ADDR:N:NS,... count=ADDR,...)",
                        *w, value ? "=" : "", value ? value : "");
             hmm_exact_plan_free(p);
             return false;
         }
     }
+    count(p);
     for (unsigned i = 0; i < HMM_EXACT_STREAMS; i++) {
         p->stream[i] = p->seed * 0x2545f4914f6cdd1dull + i;
         p->stream[i] = hmm_exact_draw(p, i);
@@ -167,9 +289,21 @@ bool hmm_exact_plan_read(HmmExactPlan *p, const char *text, Error **errp)
 
 void hmm_exact_plan_free(HmmExactPlan *p)
 {
-    if (p->at) {
-        g_array_unref(p->at);
-        p->at = NULL;
+    GArray **all[] = { &p->at, &p->count, &p->counted, &p->decisions };
+
+    for (unsigned i = 0; i < ARRAY_SIZE(all); i++) {
+        if (*all[i]) {
+            g_array_unref(*all[i]);
+            *all[i] = NULL;
+        }
+    }
+}
+
+static void append(GString *s, const char *name, const GArray *addresses)
+{
+    for (unsigned i = 0; i < addresses->len; i++) {
+        g_string_append_printf(s, "%s%" PRIx64, i ? "," : name,
+                               g_array_index(addresses, uint64_t, i));
     }
 }
 
@@ -183,9 +317,13 @@ char *hmm_exact_plan_text(const HmmExactPlan *p)
                     p->hold.hi, p->span, p->busy, p->point_holds, p->point_hold.lo,
                     p->point_hold.hi, p->odds, p->gap.lo, p->gap.hi, p->steps.lo,
                     p->steps.hi, p->irq.lo, p->irq.hi);
-    for (unsigned i = 0; i < p->at->len; i++) {
-        g_string_append_printf(s, "%s%" PRIx64, i ? "," : " at=",
-                               g_array_index(p->at, uint64_t, i));
+    append(s, " at=", p->at);
+    for (unsigned i = 0; i < p->decisions->len; i++) {
+        HmmExactDecision *d = &g_array_index(p->decisions, HmmExactDecision, i);
+
+        g_string_append_printf(s, "%s%u:%" PRIx64 ":%u:%" PRIu64, i ? "," : " do=",
+                               d->cpu, d->pc, d->passage, d->ns);
     }
+    append(s, " count=", p->count);
     return g_string_free(g_steal_pointer(&s), false);
 }

@@ -6,8 +6,8 @@
  * QEMU's own schema.
  *
  *   schedule     string (hmm-exact-plan.c); writing begins it from its start
- *   points       string: all addresses (hexadecimal, ',' between) that a schedule
- *                may name in at=; before the code at them runs
+ *   points       string: addresses (hexadecimal, ',' between) where functions begin
+ *                or return to; a schedule may name others, too, which takes more time
  *   state        read only: one object (HmmExactState and the log's hash)
  *   write-log    string, write only: the log goes to this file
  *   write-memory string, write only: hashes of RAM go to this file
@@ -75,7 +75,8 @@ static void set_points(Object *obj, const char *text, Error **errp)
         g_array_append_val(at, pc);
         p += *p == ',';
     }
-    hmm_exact_points_set((uint64_t *)at->data, at->len);
+    hmm_exact_sort(at);
+    hmm_exact_points_set(at);
     g_free(HMM_EXACT(obj)->points);
     HMM_EXACT(obj)->points = g_strdup(text);
 }

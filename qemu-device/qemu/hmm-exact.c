@@ -31,6 +31,7 @@
 #include "system/runstate.h"
 #include "system/tcg.h"
 #include "exec/cpu-common.h"
+#include "exec/tb-flush.h"
 #include "accel/tcg/tcg-accel-ops.h"
 #include "accel/tcg/tcg-accel-ops-icount.h"
 #include "hmm-exact.h"
@@ -41,8 +42,6 @@
 #else
 #define HAVE_TURNS 0
 #endif
-
-#define HMM_EXACT_CPUS 64
 
 /*
  * Everybody who can run has paused so many times in a row, with no more than so many
@@ -68,21 +67,30 @@ static struct {
     CPUState *cpu;
     int64_t left;
     uint64_t slice_insns;
+    int64_t begun;              /* icount when its CPU was let run */
 
     /* holds */
-    struct {
-        CPUState *cpu;
-        int64_t until;          /* ns */
-    } held;
+    int64_t held_until[HMM_EXACT_CPUS]; /* ns; 0: not held */
+    unsigned held;              /* so many CPUs are */
     unsigned holds_left;
     int64_t next_hold;          /* of busy_ns; INT64_MAX: none */
     int64_t busy_ns, looked;    /* ns in which enough was under way, until `looked` */
     int64_t held_ns, held_since;
 
-    /* points */
+    /* points and decisions */
     unsigned point_holds_left;
-    uint64_t passed[HMM_EXACT_CPUS];    /* goes on from there without another look */
+    uint64_t insns[HMM_EXACT_CPUS];     /* of each CPU, as far as it has run */
+    struct {
+        uint64_t pc, insns;
+    } arrived[HMM_EXACT_CPUS];  /* where each was looked at last */
+    struct {
+        uint64_t pc;
+        uint32_t passage;
+    } held_at[HMM_EXACT_CPUS];  /* before it came there; 0: nowhere */
+    uint32_t *passages;         /* of plan.counted, for each CPU; plan_set() has it */
+    GArray *points;             /* uint64_t, sorted: hmm_exact_points_set() */
     CPUState *at_point;
+    int64_t at_point_ns;
 
     CPUState *leaves;           /* has stopped, the machine is about to */
     unsigned spins[HMM_EXACT_CPUS];
@@ -180,12 +188,59 @@ int64_t hmm_exact_irq_delay(void)
 
 void hmm_exact_log_engine(unsigned who, uint64_t arg)
 {
-    hmm_exact_log(HMM_EXACT_ENGINE_RAN, who, 0, arg);
+    hmm_exact_log(HMM_EXACT_ENGINE_RAN, who, 0, arg, 0);
 }
 
 void hmm_exact_log_irq(unsigned vector)
 {
-    hmm_exact_log(HMM_EXACT_IRQ_CAME, vector, 0, 0);
+    hmm_exact_log(HMM_EXACT_IRQ_CAME, vector, 0, 0, 0);
+}
+
+/* -- passages -- */
+
+static unsigned number_of(CPUState *cpu)
+{
+    return cpu->cpu_index % HMM_EXACT_CPUS;
+}
+
+/*
+ * A CPU comes to an instruction once, however often it is stopped before it executes
+ * it: it has come there again when it has executed something since.
+ */
+static bool looked_at(unsigned n, uint64_t pc, uint64_t insns)
+{
+    return x.arrived[n].pc == pc && x.arrived[n].insns == insns;
+}
+
+/* The passage that a CPU that does not run is at; 0: not counted there. */
+static uint32_t passage(CPUState *cpu)
+{
+    unsigned n = number_of(cpu);
+    uint64_t pc = pc_of(cpu);
+    int place = hmm_exact_plan_counted(&x.plan, pc);
+
+    if (place < 0) {
+        return 0;
+    }
+    return x.passages[place * HMM_EXACT_CPUS + n] + !looked_at(n, pc, x.insns[n]);
+}
+
+/* A CPU comes to an instruction: for how long it is to be held there; 0: it is not. */
+static int64_t arrive(unsigned n, uint64_t pc, uint64_t insns)
+{
+    int place = hmm_exact_plan_counted(&x.plan, pc);
+    uint32_t passage;
+
+    x.arrived[n].pc = pc;
+    x.arrived[n].insns = insns;
+    if (place < 0) {
+        return 0;
+    }
+    passage = ++x.passages[place * HMM_EXACT_CPUS + n];
+    if (x.held_at[n].pc == pc && x.held_at[n].passage == passage) {
+        return 0;
+    }
+    return hmm_exact_plan_decided(&x.plan, n, pc, passage);
 }
 
 /* -- holds -- */
@@ -193,7 +248,7 @@ void hmm_exact_log_irq(unsigned vector)
 /* Has something to do, and may; whether the host lets it is no part of a schedule. */
 static bool busy(CPUState *cpu)
 {
-    return cpu != x.held.cpu && !(cpu->halted && !cpu_has_work(cpu));
+    return !x.held_until[number_of(cpu)] && !(cpu->halted && !cpu_has_work(cpu));
 }
 
 static bool ready(CPUState *cpu)
@@ -234,38 +289,56 @@ static void hold(CPUState *cpu, int64_t ns)
 {
     int64_t now = now_ns();
 
-    x.held.cpu = cpu;
-    x.held.until = now + ns;
-    x.held_since = now;
+    if (!x.held++) {
+        x.held_since = now;
+    }
+    x.held_until[number_of(cpu)] = now + ns;
     x.state.holds++;
-    hmm_exact_log(HMM_EXACT_HELD, cpu->cpu_index, pc_of(cpu), ns);
+    hmm_exact_log(HMM_EXACT_HELD, cpu->cpu_index, pc_of(cpu), ns, passage(cpu));
     if (x.cpu == cpu) {
         x.cpu = NULL;
     }
     nobody_spins();
 }
 
-static void release(void)
+/* Those whose time is over by then. */
+static void release(int64_t then)
 {
-    if (x.held.cpu) {
-        x.held_ns += now_ns() - x.held_since;
-        x.held.cpu = NULL;
-        nobody_spins();
+    for (unsigned n = 0; x.held && n < HMM_EXACT_CPUS; n++) {
+        if (x.held_until[n] && x.held_until[n] <= then) {
+            x.held_until[n] = 0;
+            nobody_spins();
+            if (!--x.held) {
+                x.held_ns += now_ns() - x.held_since;
+            }
+        }
     }
+}
+
+static int64_t next_release(void)
+{
+    int64_t next = INT64_MAX;
+
+    for (unsigned n = 0; x.held && n < HMM_EXACT_CPUS; n++) {
+        if (x.held_until[n]) {
+            next = MIN(next, x.held_until[n]);
+        }
+    }
+    return next;
 }
 
 int64_t hmm_exact_fair_ns(void)
 {
     int64_t now = now_ns();
 
-    return now - x.held_ns - (x.held.cpu ? now - x.held_since : 0);
+    return now - x.held_ns - (x.held ? now - x.held_since : 0);
 }
 
 void hmm_exact_hold_nobody(bool on)
 {
     x.hold_nobody = on;
     if (on) {
-        release();
+        release(INT64_MAX);
     }
 }
 
@@ -287,7 +360,7 @@ static bool hold_by_time(CPUState *cpu, int64_t now)
 
     x.busy_ns += busy ? now - x.looked : 0;
     x.looked = now;
-    if (!busy || x.busy_ns < x.next_hold || x.held.cpu || x.hold_nobody ||
+    if (!busy || x.busy_ns < x.next_hold || x.held || x.hold_nobody ||
         !others_busy(cpu)) {
         return false;
     }
@@ -298,13 +371,36 @@ static bool hold_by_time(CPUState *cpu, int64_t now)
     return true;
 }
 
+/*
+ * The same where a decision says so.  It does not count as a passage yet: an interrupt
+ * may come before that.
+ */
+static bool hold_by_decision(CPUState *cpu)
+{
+    unsigned n = number_of(cpu);
+    uint64_t pc = pc_of(cpu), ns;
+    uint32_t at = passage(cpu);
+
+    if (x.hold_nobody || looked_at(n, pc, x.insns[n]) ||
+        (x.held_at[n].pc == pc && x.held_at[n].passage == at)) {
+        return false;
+    }
+    ns = hmm_exact_plan_decided(&x.plan, n, pc, at);
+    if (ns) {
+        x.held_at[n].pc = pc;
+        x.held_at[n].passage = at;
+        hold(cpu, ns);
+    }
+    return ns;
+}
+
 /* -- the clock -- */
 
 /* ns until something is due that is known here; INT64_MAX: nothing is. */
 static int64_t until_due(int64_t now)
 {
     HmmExactEvent *e = QTAILQ_FIRST(&x.events);
-    int64_t due = MIN(x.stand_ns, x.held.cpu ? x.held.until : INT64_MAX);
+    int64_t due = MIN(x.stand_ns, next_release());
 
     if (e) {
         due = MIN(due, e->due);
@@ -339,9 +435,7 @@ static void do_what_is_due(void)
         nobody_spins();
     }
     now = now_ns();
-    if (x.held.cpu && x.held.until <= now) {
-        release();
-    }
+    release(now);
     while ((e = QTAILQ_FIRST(&x.events)) && e->due <= now) {
         hmm_exact_event_cancel(e);
         nobody_spins();
@@ -376,7 +470,7 @@ void hmm_exact_stand(uint32_t why)
     x.stands = true;
     x.asked = false;
     x.why = why;
-    hmm_exact_log(HMM_EXACT_STANDS, current_cpu ? current_cpu->cpu_index : 0, 0, why);
+    hmm_exact_log(HMM_EXACT_STANDS, current_cpu ? current_cpu->cpu_index : 0, 0, why, 0);
     if (current_cpu && current_cpu->running) {
         cpu_exit(current_cpu);
     }
@@ -429,7 +523,7 @@ static bool all_spin(void)
 
     CPU_FOREACH(cpu) {
         if (ready(cpu)) {
-            if (x.spins[cpu->cpu_index % HMM_EXACT_CPUS] < SPIN_PAUSES) {
+            if (x.spins[number_of(cpu)] < SPIN_PAUSES) {
                 return false;
             }
             any = true;
@@ -456,7 +550,7 @@ static CPUState *pick(int64_t now)
         return NULL;
     }
     cpu = can[hmm_exact_draw_below(&x.plan, HMM_EXACT_PICK, n)];
-    if (hold_by_time(cpu, now)) {
+    if (hold_by_time(cpu, now) || hold_by_decision(cpu)) {
         return pick(now);
     }
     x.cpu = cpu;
@@ -468,9 +562,9 @@ static CPUState *pick(int64_t now)
 
 static void end_slice(CPUState *cpu, HmmExactWhat why)
 {
-    unsigned n = cpu->cpu_index % HMM_EXACT_CPUS;
+    unsigned n = number_of(cpu);
 
-    hmm_exact_log(why, cpu->cpu_index, pc_of(cpu), x.slice_insns);
+    hmm_exact_log(why, cpu->cpu_index, pc_of(cpu), x.slice_insns, passage(cpu));
     x.since_pause[n] += x.slice_insns;
     if (why == HMM_EXACT_HALTED || x.since_pause[n] > SPIN_INSNS) {
         nobody_spins();
@@ -498,6 +592,7 @@ static void run(CPUState *cpu)
         budget = MIN(budget, MAX(1, x.stand_icount - begun));
     }
     x.paused = false;
+    x.begun = begun;
     qatomic_set(&cpu->exit_request, 0);
     bql_unlock();
     icount_prepare_for_run(cpu, budget);
@@ -505,6 +600,7 @@ static void run(CPUState *cpu)
     icount_process_data(cpu);
     bql_lock();
     ran = icount_get_raw() - begun;
+    x.insns[number_of(cpu)] += ran;
     x.left -= ran;
     x.slice_insns += ran;
     x.state.insns += ran;
@@ -521,11 +617,9 @@ static void run(CPUState *cpu)
         x.leaves = cpu;         /* reset, power off */
     }
     if (x.at_point) {
-        int64_t held = hmm_exact_draw_range(&x.plan, HMM_EXACT_POINT,
-                                            x.plan.point_hold);
         x.at_point = NULL;
         end_slice(cpu, HMM_EXACT_AT_POINT);
-        hold(cpu, held);
+        hold(cpu, x.at_point_ns);
     } else if (x.paused) {
         end_slice(cpu, HMM_EXACT_PAUSED);
     } else if (cpu->halted) {
@@ -613,7 +707,7 @@ static void turn(void)
     } else {
         x.state.skipped_ns += ns;
     }
-    hmm_exact_log(cpu ? HMM_EXACT_SPUN : HMM_EXACT_SKIPPED, 0, 0, ns);
+    hmm_exact_log(cpu ? HMM_EXACT_SPUN : HMM_EXACT_SKIPPED, 0, 0, ns, 0);
     skip(ns);
     if (++x.skips % SKIPS == 0) {
         bql_unlock();
@@ -627,39 +721,114 @@ static bool mine(void)
     return in_turn;
 }
 
+/* Instructions that the CPU that runs has executed; the clock is not to be asked here. */
+static uint64_t insns_of(CPUState *cpu)
+{
+    int64_t since = cpu->icount_budget -
+                    (cpu->neg.icount_decr.u16.low + cpu->icount_extra);
+
+    return x.insns[number_of(cpu)] +
+           qatomic_read_i64(&timers_state.qemu_icount) + since - x.begun;
+}
+
 static bool at(CPUState *cpu, vaddr pc)
 {
-    unsigned n = cpu->cpu_index % HMM_EXACT_CPUS;
+    unsigned n = number_of(cpu);
+    bool point;
+    uint64_t insns;
+    int64_t ns;
 
-    if (!hmm_exact_plan_point(&x.plan, pc)) {
+    if (hmm_exact_plan_counted(&x.plan, pc) < 0) {
         return false;
     }
-    if (x.passed[n] == pc) {
-        x.passed[n] = 0;
+    if (cpu->exit_request || cpu->neg.icount_decr.u16.high ||
+        !(cpu->neg.icount_decr.u16.low + cpu->icount_extra)) {
+        return false;           /* it leaves here, and comes back later */
+    }
+    insns = insns_of(cpu);
+    if (looked_at(n, pc, insns)) {
         return false;
     }
-    x.state.point_passes++;
-    if (!x.point_holds_left || x.held.cpu || x.hold_nobody || x.stands ||
-        !enough_under_way() || hmm_exact_draw_below(&x.plan, HMM_EXACT_POINT, x.plan.odds) ||
-        !others_busy(cpu)) {
+    ns = arrive(n, pc, insns);
+    point = hmm_exact_plan_point(&x.plan, pc);
+    if (point) {
+        x.state.point_passes++;
+    }
+    if (x.hold_nobody) {
         return false;
     }
-    x.point_holds_left--;
+    if (!ns) {
+        if (!point || !x.point_holds_left || x.held || !enough_under_way() ||
+            hmm_exact_draw_below(&x.plan, HMM_EXACT_POINT, x.plan.odds) ||
+            !others_busy(cpu)) {
+            return false;
+        }
+        x.point_holds_left--;
+        ns = hmm_exact_draw_range(&x.plan, HMM_EXACT_POINT, x.plan.point_hold);
+    }
     x.state.point_holds++;
-    x.passed[n] = pc;
     x.at_point = cpu;
+    x.at_point_ns = ns;
     return true;
 }
 
-void hmm_exact_points_set(const uint64_t *pc, size_t n)
+static void mark(const GArray *addresses)
 {
-    memset(points, 0, sizeof(points));
-    for (size_t i = 0; i < n; i++) {
-        unsigned bit = vcpu_turns_bit(pc[i]);
+    for (unsigned i = 0; addresses && i < addresses->len; i++) {
+        unsigned bit = vcpu_turns_bit(g_array_index(addresses, uint64_t, i));
 
         points[bit / BITS_PER_LONG] |= 1ul << bit % BITS_PER_LONG;
     }
-    vcpu_turns.points = n ? points : NULL;
+}
+
+/* For cpu_breakpoint_remove_all(); unknown to everybody else. */
+#define BP_HMM_EXACT 0x10000
+
+/*
+ * Where functions begin or return to a translated block begins: the points that were
+ * told before.  Others may be anywhere.  QEMU goes through a page that has breakpoints
+ * by single instructions, but for the address of one: hence two in a page, none of
+ * which stops anybody.
+ */
+static void step_through(const GArray *addresses)
+{
+    CPUState *cpu;
+
+    CPU_FOREACH(cpu) {
+        uint64_t last = 0;
+
+        cpu_breakpoint_remove_all(cpu, BP_HMM_EXACT);
+        for (unsigned i = 0; i < addresses->len; i++) {
+            uint64_t pc = g_array_index(addresses, uint64_t, i);
+            uint64_t page = pc & ~0xfffull;
+
+            if (page != last && !hmm_exact_among(x.points, pc)) {
+                cpu_breakpoint_insert(cpu, page, BP_HMM_EXACT, NULL);
+                cpu_breakpoint_insert(cpu, page + 1, BP_HMM_EXACT, NULL);
+                last = page;
+            }
+        }
+    }
+}
+
+static void points_changed(void)
+{
+    memset(points, 0, sizeof(points));
+    mark(x.points);
+    mark(x.plan.counted);
+    step_through(x.plan.counted);
+    vcpu_turns.points = points;
+}
+
+void hmm_exact_points_set(GArray *sorted)
+{
+    if (x.points) {
+        g_array_unref(x.points);
+    }
+    x.points = g_array_ref(sorted);
+    points_changed();
+    /* Code that was translated before jumps straight to them. */
+    tb_flush(first_cpu);
 }
 
 bool hmm_exact_begin(Error **errp)
@@ -686,7 +855,11 @@ bool hmm_exact_begin(Error **errp)
 
 #else
 
-void hmm_exact_points_set(const uint64_t *pc, size_t n)
+static void points_changed(void)
+{
+}
+
+void hmm_exact_points_set(GArray *sorted)
 {
 }
 
@@ -703,9 +876,12 @@ bool hmm_exact_begin(Error **errp)
 
 void hmm_exact_plan_set(HmmExactPlan *p)
 {
-    release();
+    release(INT64_MAX);
     hmm_exact_plan_free(&x.plan);
     x.plan = *p;
+    g_free(x.passages);
+    x.passages = g_new0(uint32_t, p->counted->len * HMM_EXACT_CPUS);
+    points_changed();
     x.cpu = NULL;
     x.left = 0;
     x.holds_left = p->holds;
@@ -713,7 +889,8 @@ void hmm_exact_plan_set(HmmExactPlan *p)
     x.busy_ns = 0;
     x.looked = now_ns();
     plan_next_hold(0, p->span);
-    memset(x.passed, 0, sizeof(x.passed));
+    memset(x.arrived, 0, sizeof(x.arrived));
+    memset(x.held_at, 0, sizeof(x.held_at));
     memset(x.since_pause, 0, sizeof(x.since_pause));
     nobody_spins();
     memset(&x.state, 0, sizeof(x.state));

@@ -91,8 +91,19 @@ typedef struct HmmExactPlan {
     HmmExactRange gap, steps;   /* of engines: ns between, units */
     HmmExactRange irq;          /* ns; hi 0: none */
     GArray *at;                 /* uint64_t, sorted: points where a CPU is held */
+    GArray *decisions;          /* HmmExactDecision, sorted */
+    GArray *count;              /* uint64_t, sorted: passages counted beside theirs */
+    GArray *counted;            /* uint64_t, sorted: of all three */
     uint64_t stream[HMM_EXACT_STREAMS];
 } HmmExactPlan;
+
+/* A CPU, at its nth passage of an address since the schedule began, is held. */
+typedef struct HmmExactDecision {
+    uint64_t pc, ns;
+    uint32_t passage, cpu;
+} HmmExactDecision;
+
+#define HMM_EXACT_CPUS 64
 
 bool hmm_exact_plan_read(HmmExactPlan *p, const char *text, Error **errp);
 char *hmm_exact_plan_text(const HmmExactPlan *p);
@@ -101,7 +112,14 @@ uint64_t hmm_exact_draw(HmmExactPlan *p, unsigned stream);
 uint64_t hmm_exact_draw_below(HmmExactPlan *p, unsigned stream, uint64_t n);
 /* 2^lo to 2^(hi + 1) */
 uint64_t hmm_exact_draw_range(HmmExactPlan *p, unsigned stream, HmmExactRange r);
+void hmm_exact_sort(GArray *addresses);
+bool hmm_exact_among(const GArray *sorted, uint64_t address);
 bool hmm_exact_plan_point(const HmmExactPlan *p, uint64_t pc);
+/* Of the addresses whose passages are counted; -1: none of them. */
+int hmm_exact_plan_counted(const HmmExactPlan *p, uint64_t pc);
+/* ns to hold; 0: no decision */
+uint64_t hmm_exact_plan_decided(const HmmExactPlan *p, unsigned cpu, uint64_t pc,
+                                uint32_t passage);
 
 typedef enum {
     HMM_EXACT_SLICE_OVER, HMM_EXACT_HALTED, HMM_EXACT_PAUSED,   /* ends of slices */
@@ -118,11 +136,13 @@ typedef struct HmmExactEntry {
     uint64_t ns;
     uint64_t pc;
     uint64_t arg;               /* of slices: instructions */
-    uint8_t what, who, pad[6];
+    uint8_t what, who, pad[2];
+    uint32_t passage;           /* of pc by who, if they are counted: no part of hash */
 } HmmExactEntry;
 
 void hmm_exact_log_reset(void);
-void hmm_exact_log(HmmExactWhat what, unsigned who, uint64_t pc, uint64_t arg);
+void hmm_exact_log(HmmExactWhat what, unsigned who, uint64_t pc, uint64_t arg,
+                   uint32_t passage);
 uint64_t hmm_exact_log_hash(void);
 uint64_t hmm_exact_log_count(void);
 bool hmm_exact_log_write(const char *path, Error **errp);
@@ -140,7 +160,7 @@ typedef struct HmmExactState {
 bool hmm_exact_begin(Error **errp);     /* before any CPU's thread */
 void hmm_exact_plan_set(HmmExactPlan *p);       /* takes what is in it */
 const HmmExactPlan *hmm_exact_plan(void);
-void hmm_exact_points_set(const uint64_t *pc, size_t n);
+void hmm_exact_points_set(GArray *sorted);       /* of uint64_t */
 void hmm_exact_state(HmmExactState *s);
 void hmm_exact_deaf_for(int64_t ns);            /* no stand of the guest's; < 0: all */
 void hmm_exact_stand_after(int64_t ns);         /* from now; < 0: not */
