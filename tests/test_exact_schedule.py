@@ -27,13 +27,20 @@ SHAPES = {
 }  # fmt: skip
 
 
+#: Words that are lists: what one of it looks like.
+LISTS = {
+    "at": r"[0-9a-f]{1,16}", "count": r"[0-9a-f]{1,16}",
+    "do": r"[0-5]?\d:[0-9a-f]{1,16}:[1-9]\d{0,9}:[1-9]\d{0,12}",
+}  # fmt: skip
+
+
 def wrong(schedule: str) -> list[str]:
     """The words that hmm-exact-plan.c would refuse, by its rules written down once more."""
     out = []
     for word in schedule.split():
         name, equals, value = word.partition("=")
-        if name == "at":
-            good = all(re.fullmatch(r"[0-9a-f]{1,16}", one) for one in value.split(","))
+        if name in LISTS:
+            good = all(re.fullmatch(LISTS[name], one) for one in value.split(","))
         elif name in SHAPES and re.fullmatch(r"\d+(:\d+)*", value):
             count, ranges = SHAPES[name]
             numbers = [int(one) for one in value.split(":")]
@@ -66,7 +73,7 @@ def test_the_words_are_those_of_the_scheduler() -> None:
     known = re.findall(r'!strcmp\(name, "(\w+)"\)\) \{\n\s+return (?:numbers\(value, (\d))?', PLAN)
     assert {name: int(count or 0) for name, count in known} == {
         **{name: count for name, (count, _) in SHAPES.items()},
-        "at": 0,
+        **dict.fromkeys(LISTS, 0),
     }
     limit = re.search(r"#define HMM_EXACT_MAX_LOG2 (\d+)", PLAN)
     assert limit is not None
@@ -85,7 +92,8 @@ def test_each_schedule_is_made_of_them() -> None:
     "word",
     ["x=1", "seed", "seed=", "seed=-1", "slice=5", "slice=9:5", "slice=5:41", "hold=65536:1:2",
      "hold=1:2", "span=0", "span=1099511627777", "odds=0", "busy=65536", "busy=1:2",
-     "step=1:2:3:32", "step=1:2:3", "irq=1:2:3", "at=zz"],
+     "step=1:2:3:32", "step=1:2:3", "irq=1:2:3", "at=zz", "count=zz", "do=", "do=1:10:1",
+     "do=1:10:0:5", "do=70:10:1:5"],
 )  # fmt: skip
 def test_what_it_refuses_is_seen(word: str) -> None:
     """The test's own rules; that the scheduler has the same is tests/qtest/test_glue_exact.py's."""

@@ -15,6 +15,7 @@ from hmmbench.errors import UsageError
 from hmmbench.guest.protocol import Acc, Program
 from hmmbench.model.generate import FILE_PAGES, program, size_of
 from hmmbench.recipe import (
+    Anchor,
     Environment,
     Link,
     Recipe,
@@ -45,8 +46,15 @@ def exact_recipe(links: int = 2) -> Recipe:
         chain.append(Link(Program(p.ops, p.file_pages), replace(surroundings, vram=n)))
     return replace(
         recipe(), environment=surroundings, cpus=4, chain=tuple(chain), hash=0xFEDCBA9876543210,
-        repeat=1,
+        repeat=1, decisions=(
+            Anchor(3, "hmm_range_fault+0x1c4", 7, 500_000), Anchor(0, "map [hmm_gpu]", 1, 1),
+            Anchor(63, "0x4062e4", 1 << 31, 1 << 40),
+        ),
+        built={"kernel": "6.12.118 0123", "driver": "4567"},
     )  # fmt: skip
+
+
+DECISION = {"cpu": 1, "at": "f+0x1", "passage": 2, "hold_ns": 3}
 
 
 def test_written_and_read_back(tmp_path: Path) -> None:
@@ -151,12 +159,27 @@ def test_an_exact_machine_and_its_chain_are_part_of_it(tmp_path: Path, links: in
     back = Recipe.read(tmp_path / "r.json")
     assert back.exact
     assert (back.cpus, back.hash, back.repeat) == (4, 0xFEDCBA9876543210, 1)
+    assert (back.decisions, back.built) == (r.decisions, r.built)
+    assert len(back.decisions) == 3
     assert back.environment == r.environment
     assert [one.environment for one in back.chain] == [one.environment for one in r.chain]
     assert [one.program.encode() for one in back.chain] == [one.program.encode() for one in r.chain]
     # Once more is the same file: nothing is lost on the way.
     back.write(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "r.json").read_bytes()
+
+
+def test_a_decision_is_a_line_and_an_older_file_has_none(tmp_path: Path) -> None:
+    exact_recipe().write(tmp_path / "r.json")
+    text = (tmp_path / "r.json").read_text()
+    assert (
+        '  {"cpu": 3, "at": "hmm_range_fault+0x1c4", "passage": 7, "hold_ns": 500000},\n' in text
+    )
+    data = json.loads(text)
+    del data["decisions"], data["built"]
+    (tmp_path / "r.json").write_text(json.dumps(data))
+    back = Recipe.read(tmp_path / "r.json")
+    assert (back.decisions, back.built, back.cpus) == ((), {}, 4)
 
 
 def test_an_example_of_a_chain_is_a_line(tmp_path: Path) -> None:
@@ -171,7 +194,7 @@ def test_an_example_of_a_chain_is_a_line(tmp_path: Path) -> None:
 def test_a_recipe_with_threads_says_nothing_of_exact_machines(tmp_path: Path) -> None:
     recipe().write(tmp_path / "r.json")
     assert (
-        not {"cpus", "schedule", "chain", "hash"}
+        not {"cpus", "schedule", "chain", "hash", "decisions", "built"}
         & json.loads((tmp_path / "r.json").read_text()).keys()
     )
     assert not Recipe.read(tmp_path / "r.json").exact
@@ -188,6 +211,17 @@ def test_a_recipe_with_threads_says_nothing_of_exact_machines(tmp_path: Path) ->
         ({"schedule": 7}, "schedule must be a string"),
         ({"hash": "0xno"}, "0xno"),
         ({"hash": [1]}, "hash must be a number"),
+        ({"built": ["6.12"]}, "built must be an object of strings"),
+        ({"built": {"kernel": 6}}, "built must be an object of strings"),
+        ({"decisions": {}}, "decisions must be a list"),
+        ({"decisions": [DECISION, 3]}, "decision 1: must be an object with cpu, at, passage"),
+        ({"decisions": [DECISION | {"more": 1}]}, "decision 0: must be an object with"),
+        ({"decisions": [DECISION | {"at": 7}]}, "decision 0: at must name a place"),
+        ({"decisions": [DECISION | {"at": "0xzz"}]}, "decision 0: at '0xzz' is no address"),
+        ({"decisions": [DECISION | {"cpu": 64}]}, "decision 0: cpu must be 0 to 63"),
+        ({"decisions": [DECISION | {"passage": 0}]}, "decision 0: passage must be 1 to"),
+        ({"decisions": [DECISION | {"hold_ns": 1 << 41}]}, "decision 0: hold_ns must be 1 to"),
+        ({"decisions": [DECISION | {"hold_ns": "x"}]}, "invalid literal"),
         ({"chain": 3}, "chain must be a list"),
         ({"chain": {}}, "chain must be a list"),
         ({"chain": [3]}, "chain: example 0 must be an object"),
@@ -214,10 +248,11 @@ def test_mistakes_in_recipes_of_exact_machines_are_named(
 
 
 def test_a_chain_or_a_schedule_needs_its_cpus(tmp_path: Path) -> None:
-    for leave in ("schedule", "chain"):
+    for leave in ("schedule", "chain", "decisions"):
         data = exact_recipe().to_json()
         del data["cpus"]
-        del data["chain" if leave == "schedule" else "schedule"]
+        for other in {"schedule", "chain", "decisions"} - {leave}:
+            del data[other]
         (tmp_path / "r.json").write_text(json.dumps(data))
-        with pytest.raises(UsageError, match=f"a {leave} is of an exact machine: cpus is missing"):
+        with pytest.raises(UsageError, match=f"{leave} (is|are) of an exact machine: cpus is"):
             Recipe.read(tmp_path / "r.json")

@@ -7,6 +7,8 @@ An entry is written by qemu-device/qemu/hmm-exact-log.c (struct HmmExactEntry).
 from __future__ import annotations
 
 import enum
+import gzip
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -17,8 +19,10 @@ import numpy as np
 #: struct HmmExactEntry, 40 bytes.
 ENTRY = np.dtype(
     [("icount", "<u8"), ("ns", "<u8"), ("pc", "<u8"), ("arg", "<u8"), ("what", "u1"),
-     ("who", "u1"), ("pad", "u1", 6)]
+     ("who", "u1"), ("pad", "u1", 2), ("passage", "<u4")]
 )  # fmt: skip
+#: What of it is an execution's, as in the machine's own hash.
+_DECIDED = ["icount", "ns", "pc", "arg", "what", "who"]
 
 
 class What(enum.IntEnum):
@@ -54,7 +58,8 @@ _TEXT: dict[int, str] = {
 class Decision:
     """One entry.  `icount`: instructions of all CPUs until then; `ns`: virtual time.
 
-    `what`: a What, or a number that only another QEMU or a spoiled file has.
+    `what`: a What, or a number that only another QEMU or a spoiled file has; `passage`: of `pc` by
+    this CPU since the schedule began, where they were counted (0: not).
     """
 
     icount: int
@@ -63,6 +68,7 @@ class Decision:
     arg: int
     what: int
     who: int
+    passage: int = 0
 
     def __str__(self) -> str:
         text = _TEXT.get(self.what, "unknown entry {what} of {who}").format(
@@ -71,9 +77,26 @@ class Decision:
         return f"{text} (instruction {self.icount}, {self.ns} ns)"
 
 
+#: Of a recipe, in its folder: what was decided when it failed.
+KEPT = "decisions.log.gz"
+
+
+def write(path: Path, log: np.ndarray) -> None:
+    """For read(), compressed; the same bytes for the same log."""
+    path.write_bytes(gzip.compress(log.tobytes(), mtime=0))
+
+
 def read(path: Path) -> np.ndarray:
-    """A log as an array of ENTRY.  Raises ValueError if its length is no log's."""
+    """A log as an array of ENTRY, as the machine or write() left it.
+
+    Raises ValueError if it is none, OSError if it cannot be read.
+    """
     data = path.read_bytes()
+    if path.suffix == ".gz":
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{path} is no log of decisions: {error}") from error
     if len(data) % ENTRY.itemsize:
         raise ValueError(f"{path} is no log of decisions: {len(data)} bytes")
     return np.frombuffer(data, ENTRY)
@@ -82,8 +105,16 @@ def read(path: Path) -> np.ndarray:
 def decision(entry: np.void) -> Decision:
     return Decision(
         int(entry["icount"]), int(entry["ns"]), int(entry["pc"]), int(entry["arg"]),
-        int(entry["what"]), int(entry["who"]),
+        int(entry["what"]), int(entry["who"]), int(entry["passage"]),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Record:
+    """All that a machine decided, and its own hash of that."""
+
+    hash: int
+    log: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -102,9 +133,9 @@ class Parting:
 
 
 def part(first: np.ndarray, second: np.ndarray) -> Parting | None:
-    """Where two logs part; None: they are equal."""
+    """Where two logs part; None: they are equal, whatever was counted in either."""
     common = min(len(first), len(second))
-    differs = np.flatnonzero(first[:common] != second[:common])
+    differs = np.flatnonzero(first[_DECIDED][:common] != second[_DECIDED][:common])
     if len(differs):
         at = int(differs[0])
     elif len(first) != len(second):

@@ -17,7 +17,7 @@ contents: a commit that changes none of these files leaves a result as good as i
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,15 @@ def of(request: BuildRequest | None = None) -> dict[str, Any]:
 def built(request: BuildRequest, artifacts: Artifacts) -> dict[str, Any]:
     """The same, with the kernel that was built for the request."""
     return of(request) | {"kernel": kernel(request, artifacts)}
+
+
+def parts(of: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """Some of them as a text each; the kernel's without how it was asked for."""
+    found = {name: of[name] for name in names}
+    return {
+        name: " ".join(what.values()) if isinstance(what, dict) else str(what)
+        for name, what in found.items()
+    }
 
 
 def checkout(root: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hmmbench.decisions import names
+from hmmbench.symbols import SymbolTable
 
 #: log2 of instructions, at least and at most.
 SLICES = ("5:14", "5:14", "7:12", "10:15")
@@ -60,10 +61,12 @@ class Points:
 
     favourites -- where HMM's own functions return to the driver, each so often as it is to be
                   taken: what races is there
+    table      -- names of addresses, where they are known
     """
 
     favourites: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
+    table: SymbolTable | None = None
 
     @property
     def all(self) -> tuple[int, ...]:

@@ -1,28 +1,72 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Making a failure of an exact machine small: one execution a candidate, and a few seeds.
+"""Making a failure of an exact machine small: what is taken has failed in a fresh machine.
 
-Each candidate runs in a fresh machine, so what one did to it misleads no other.  A candidate
-whose schedule no longer fits what it does is tried with a few others of the same kind.  Then the
-schedule itself is made plain: fewer holds, fewer points, long slices.
+1. Bold guesses at the operations concerned, under the schedule that found it.
+2. What that decided by chance is told one by one: a list of holds (holds.py), and as few of them
+   as it takes.
+3. The operations.  A list counts passages, and those change with what is taken away: so CPUs are
+   held at each passage of its places meanwhile, if it fails so, too.
+4. The list once more, with round times, and the operations under it.
+
+A fresh machine takes ten times as long as one that has run such a program before.  So where
+neither chance nor a number of passages decides, candidates are tried in machines that are kept, and
+what a step has come to once more in a fresh one.  If it does not fail there, one has misled the
+next, and the step is made again with each confirmed.
+
+Candidates are tried ahead on as many machines as there are, each of which gets its own in order:
+the first in order that fails is taken, whichever answers first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import Protocol, TypeVar, runtime_checkable
 
-from hmmbench import exact_schedule
+from hmmbench import decisions, exact_schedule, holds
+from hmmbench.decisions import Record
 from hmmbench.event import Event
-from hmmbench.guest.protocol import Op, Program
+from hmmbench.guest.protocol import Access, Op, Program
 from hmmbench.model.admit import normalise
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Link
-from hmmbench.shrink import SMALL, Shrinker, Shrunk, _copy_ops
-from hmmbench.target import Execution, Target, run
+from hmmbench.shrink import Shrinker, Shrunk, _copy_ops, _simpler
+from hmmbench.target import Execution, Target, judge, run
 
-#: Schedules of the same kind that a candidate gets beside its own.
+#: Schedules of the same kind that a candidate gets beside its own, where it holds by chance.
 SEEDS = 2
+
+#: Those that are tried where the failure was not seen again alone: what ran before it in its
+#: machine made it fail by chance, perhaps.
+SOUGHT = 16
+
+#: Those that are tried with long slices and a list of holds, which cost little.
+PLAIN_SEEDS = 8
+
+#: Candidates that are tried in one machine before it is replaced.
+KEPT = 40
+
+#: Share of the time after which the operations are left as they are, for the list at the end.
+FOR_PROGRAM = 0.75
+
+#: Accesses of one operation that are taken away one by one, at most.
+ACCESSES = 12
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class Recorder(Protocol):
+    """A target that knows."""
+
+    def record(self) -> Record | None:
+        """Of the latest execution; None if its machine did not survive it."""
 
 
 class Fresh:
@@ -37,6 +81,13 @@ class Fresh:
         for link in self.chain:
             self.target.execute(link.program, link.environment)
         return self.target.execute(program, environment)
+
+    def look(self, program: Program, environment: Environment) -> Execution:
+        """In the machine as it is."""
+        return self.target.execute(program, environment)
+
+    def record(self) -> Record | None:
+        return self.target.record() if isinstance(self.target, Recorder) else None
 
     def renew(self) -> None:
         """It always is."""
@@ -56,19 +107,67 @@ def plain(program: Program) -> Program:
     return Program(program.ops, program.file_pages)
 
 
+@dataclass
+class ExactShrunk(Shrunk):
+    """`record`: of the last execution of the result, if it is known."""
+
+    record: Record | None = None
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """`at`: the place in a step's order."""
+
+    program: Program
+    environment: Environment
+    at: int = 0
+
+    @property
+    def key(self) -> bytes:
+        return self.program.encode() + repr(self.environment).encode()
+
+
+@dataclass(frozen=True)
+class _Tried:
+    found: Violation | None
+    record: Record | None = None
+
+
 class ExactShrinker(Shrinker):
-    """As Shrinker; `target` is a Fresh, and an execution fails or does not."""
+    """As Shrinker; an execution fails or does not.
 
-    def run(self) -> Shrunk:
+    targets -- one or several of a kind, with the same chain; nobody else uses them meanwhile
+    """
+
+    def __init__(
+        self, targets: Fresh | Sequence[Fresh], program: Program, environment: Environment,
+        violation: Violation, seconds: float = 150.0,
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:  # fmt: skip
+        self._targets = [targets] if isinstance(targets, Fresh) else list(targets)
         # Limits are virtual time, which costs nothing, and a recipe has the usual ones.
-        self.program = plain(self.program)
-        return self._smallest(False)
+        super().__init__(self._targets[0], plain(program), environment, violation, seconds, note)
+        self._seconds = seconds
+        self._submitted = 0
+        #: whether a step is confirmed only when it is over
+        self._trusting = True
+        #: executions of each machine since it was fresh
+        self._looks = [KEPT] * len(self._targets)
+        #: of the execution in which the current program failed
+        self._record: Record | None = None
 
-    def _smallest(self, hang: bool) -> Shrunk:
-        found = self._first()
-        if found is None:
-            return Shrunk(self.program, self.environment, self.violation, 0.0, self.executions)
-        self.environment, self.violation = found
+    def run(self) -> ExactShrunk:
+        with ExitStack() as stack:
+            self._threads = [
+                stack.enter_context(ThreadPoolExecutor(1, f"shrink-{n}"))
+                for n in range(len(self._targets))
+            ]
+            return self._smallest(False)
+
+    def _smallest(self, hang: bool) -> ExactShrunk:
+        whole = self._candidates([(0, self.program, self._reseeded(self.environment, SOUGHT))])
+        if not self._first(whole):
+            return self._result(0.0)
         last = self.violation.op
         if 0 <= last < len(self.program.ops):
             # What comes after the violation did not cause it.
@@ -80,66 +179,344 @@ class ExactShrinker(Shrinker):
             self._first_phases()
             self._guess()
         self._environment()
+        self._listed()
+        self._loose()
+        end = self.deadline
+        self.deadline -= (1 - FOR_PROGRAM) * self._seconds
         changed = True
         while changed and not self._late():
             changed = self._operations()
             changed |= self._accesses()
             changed |= self._simplify()
-            if len(self.program.ops) > SMALL:
-                self._plain_schedule()
-        self._plain_schedule()
-        return Shrunk(self.program, self.environment, self.violation, 1.0, self.executions)
+        self.deadline = end
+        self._listed()
+        self._rounded()
+        if holds.holds(self.environment.schedule):
+            # Under the list: what was needed by other passages alone goes.
+            self._operations()
+        return self._result(1.0)
 
-    def _first(self) -> tuple[Environment, Violation] | None:
-        for env in self._variants(self.environment):
-            self.seen.add(self._key(self.program, env))
-            found = self._same(self._execute(self.program, env))
-            if found is not None:
-                return env, found
+    def _result(self, rate: float) -> ExactShrunk:
+        return ExactShrunk(
+            self.program, self.environment, self.violation, rate, self.executions, self._record
+        )
+
+    # -- trying --
+
+    def _first(self, candidates: Iterator[_Candidate], trusting: bool = False) -> _Candidate | None:
+        """The first of them that fails, which is the new best; None: none does.
+
+        Others are executed ahead, and forgotten if one before them fails.
+
+        trusting -- it need not have failed in a fresh machine; then it has no record
+        """
+        ahead: deque[tuple[_Candidate, Future[_Tried]]] = deque()
+        try:
+            while not self._late():
+                while len(ahead) < len(self._targets):
+                    one = next(candidates, None)
+                    if one is None:
+                        break
+                    if one.key in self.seen or any(one.key == other.key for other, _ in ahead):
+                        continue
+                    n = self._submitted % len(self._targets)
+                    self._submitted += 1
+                    ahead.append((one, self._threads[n].submit(self._try, n, one, trusting)))
+                if not ahead:
+                    break
+                one, future = ahead.popleft()
+                tried = future.result()
+                self.executions += 1
+                self.seen.add(one.key)
+                if tried.found is not None:
+                    self.program, self.environment = one.program, one.environment
+                    self.violation, self._record = tried.found, tried.record
+                    self.note(f"{len(self.program.ops)} operations, {self.executions} executions")
+                    return one
+        finally:
+            # They are not cancelled: what a machine has run may not be a matter of time.
+            wait_for([future for _, future in ahead])
         return None
 
-    @staticmethod
-    def _key(program: Program, environment: Environment) -> bytes:
-        return program.encode() + repr(environment).encode()
+    def _try(self, number: int, candidate: _Candidate, trusting: bool) -> _Tried:
+        target, p, env = self._targets[number], candidate.program, candidate.environment
+        if not target.chain and holds.robust(env.schedule) and self._looks[number] < KEPT:
+            self._looks[number] += 1
+            found = self._same(judge(target.look(p, env)))
+            if found is None or trusting:
+                return _Tried(found)
+        self._looks[number] = 0
+        found = self._same(run(target, p, env))
+        return _Tried(found, target.record() if found is not None else None)
 
-    def _variants(self, environment: Environment) -> Iterator[Environment]:
+    def _candidates(
+        self, wanted: Iterable[tuple[int, Program, Iterable[Environment]]]
+    ) -> Iterator[_Candidate]:
+        """All variants of each, unless the first has been tried: then all have."""
+        for at, program, variants in wanted:
+            for n, environment in enumerate(variants):
+                one = _Candidate(program, environment, at)
+                if not n and one.key in self.seen:
+                    break
+                yield one
+
+    def _sound(self, ops: list[Op]) -> Program | None:
+        p = Program(normalise(_copy_ops(ops), self.program.file_pages), self.program.file_pages)
+        return p if p.ops else None
+
+    def _variants(self) -> Iterator[Environment]:
+        """The environment, and what else of its kind may do where operations have changed."""
+        yield self.environment
+        schedule = self.environment.schedule
+        if holds.holds(schedule):
+            for other in (holds.each(schedule), holds.earlier(schedule)):
+                yield replace(self.environment, schedule=other)
+        else:
+            yield from islice(self._reseeded(self.environment), 1, None)
+
+    @staticmethod
+    def _reseeded(environment: Environment, seeds: int = SEEDS) -> Iterator[Environment]:
+        """It, then others that differ by their seeds, or hold more often."""
         yield environment
-        if environment.schedule:
-            for seed in range(1, SEEDS + 1):
-                yield replace(
-                    environment, schedule=exact_schedule.reseeded(environment.schedule, seed)
-                )
+        schedule = environment.schedule
+        if not schedule:
+            return
+        often = holds.often(schedule)
+        if often != schedule:
+            yield replace(environment, schedule=often)
+        for seed in range(1, seeds + 1):
+            of = often if seed % 2 else schedule
+            yield replace(environment, schedule=exact_schedule.reseeded(of, seed))
 
     def _fails(self, ops: list[Op], environment: Environment | None = None) -> bool:
         if self._late() or not ops:
             return False
-        p = Program(normalise(_copy_ops(ops), self.program.file_pages), self.program.file_pages)
-        if not p.ops:
+        p = self._sound(ops)
+        if p is None:
             return False
-        wanted = self.environment if environment is None else environment
-        if self._key(p, wanted) in self.seen:
-            # As it is now, or tried before, with its other seeds.
-            return False
-        for env in self._variants(wanted):
-            key = self._key(p, env)
-            if key in self.seen:
-                continue
-            self.seen.add(key)
-            found = self._same(self._execute(p, env))
-            if found is not None:
-                self.program, self.environment, self.violation = p, env, found
-                self.note(f"{len(p.ops)} operations, {self.executions} executions")
-                return True
-            if self._late():
+        variants = self._variants() if environment is None else self._reseeded(environment)
+        return self._first(self._candidates([(0, p, variants)])) is not None
+
+    def _sweep(self, places: Sequence[T], change: Callable[[T], list[Op] | None]) -> bool:
+        """Each of these changes in turn, standing on those that were taken; True if one was."""
+        at, any_change = 0, False
+
+        def wanted(first: int) -> Iterator[tuple[int, Program, Iterable[Environment]]]:
+            for n in range(first, len(places)):
+                ops = change(places[n])
+                p = self._sound(ops) if ops else None
+                if p is not None:
+                    yield n, p, self._variants()
+
+        before = self.program, self.environment, self.violation, self._record
+        seen = set(self.seen)
+        while at < len(places):
+            taken = self._first(self._candidates(wanted(at)), self._trusting)
+            if taken is None:
                 break
-        return False
+            any_change = True
+            at = taken.at + 1
+        if self._record is None and any_change and not self._confirmed():
+            self.program, self.environment, self.violation, self._record = before
+            self.seen = seen
+            self._trusting = False
+            return self._sweep(places, change)
+        return any_change
+
+    def _confirmed(self) -> bool:
+        """Whether it fails in a fresh machine as it is now."""
+        self.executions += 1
+        found = self._same(run(self._targets[0], self.program, self.environment))
+        self._looks[0] = 0
+        self._record = self._targets[0].record()
+        if found is not None:
+            self.violation = found
+        return found is not None
+
+    def _schedules(self, schedules: Iterable[str]) -> bool:
+        """The first of these schedules with which it still fails."""
+        wanted = (replace(self.environment, schedule=one) for one in schedules)
+        return self._first(
+            self._candidates((n, self.program, [env]) for n, env in enumerate(wanted))
+        ) is not None  # fmt: skip
+
+    # -- steps: the schedule --
+
+    def _listed(self) -> None:
+        """What is held, one by one and as few as it takes; if it fails so.  Else as plain as is."""
+        schedule = self.environment.schedule
+        found = self._recorded()
+        if found is None:
+            self._plain_schedule()
+            return
+        if (
+            not self._schedules(
+                [holds.told(holds.base(schedule), found), holds.told(schedule, found)]
+            )
+            and holds.without(schedule, "do") == schedule
+        ):
+            self._plain_schedule()
+            return
+        self._fewest()
+        for words in ("irq", "step"):
+            self._schedules([holds.without(self.environment.schedule, words)])
+        schedule = self.environment.schedule
+        plain_one = holds.told(holds.base(schedule), holds.holds(schedule))
+        if plain_one != schedule:
+            others = (exact_schedule.reseeded(plain_one, n) for n in range(1, PLAIN_SEEDS + 1))
+            self._schedules([plain_one, *others])
+
+    def _recorded(self) -> tuple[holds.Hold, ...] | None:
+        """The holds of the current failure; None: not known, or not of what has failed."""
+        schedule = self.environment.schedule
+        record = self._record
+        if not schedule or record is None:
+            return None
+        missing = holds.uncounted(record.log)
+        if missing:
+            target = self._targets[0]
+            run(target, self.program,
+                replace(self.environment, schedule=holds.counting(schedule, missing)))  # fmt: skip
+            self.executions += 1
+            again = target.record()
+            if again is None or decisions.part(record.log, again.log) is not None:
+                return None
+            record = again
+        return holds.recorded(record.log)
+
+    def _fewest(self) -> None:
+        """Delta debugging of the list, from halves to single ones; none at all first."""
+        schedule = self.environment.schedule
+        if not holds.holds(schedule) or self._schedules([holds.told(schedule, ())]):
+            return
+        size = max(1, len(holds.holds(schedule)) // 2)
+        while not self._late():
+            taken = False
+            listed = holds.holds(self.environment.schedule)
+            at = 0
+            while at < len(listed) and len(listed) > 1:
+                starts = range(at, len(listed), size)
+                fewer = [listed[:start] + listed[start + size :] for start in starts]
+                wanted = [
+                    replace(self.environment, schedule=holds.told(self.environment.schedule, one))
+                    for one in fewer if one
+                ]  # fmt: skip
+                hit = self._first(
+                    self._candidates((n, self.program, [env]) for n, env in enumerate(wanted))
+                )
+                if hit is None:
+                    break
+                taken = True
+                at += hit.at * size
+                listed = holds.holds(self.environment.schedule)
+            if size == 1 and not taken:
+                break
+            size = max(1, min(size // 2, len(listed) // 2))
+
+    def _rounded(self) -> bool:
+        """Times that can be read."""
+        changed = False
+        for n in range(len(holds.holds(self.environment.schedule))):
+            schedule = self.environment.schedule
+            listed = list(holds.holds(schedule))
+            if n >= len(listed):
+                break
+            changed |= self._schedules(
+                holds.told(schedule, [*listed[:n], replace(listed[n], ns=ns), *listed[n + 1 :]])
+                for ns in holds.round_ns(listed[n].ns)
+            )
+        return changed
+
+    def _loose(self) -> None:
+        """At each passage of the list's places, so that it does not matter how many there are."""
+        schedule = self.environment.schedule
+        if holds.holds(schedule):
+            each = holds.each(schedule)
+            others = (exact_schedule.reseeded(each, n) for n in range(1, PLAIN_SEEDS + 1))
+            self._schedules([each, *others])
 
     def _plain_schedule(self) -> None:
-        for schedule in exact_schedule.plainer(self.environment.schedule):
+        for step in exact_schedule.plainer(self.environment.schedule):
             # Against the latest: each step stands on those that were taken.
-            changed = schedule(self.environment.schedule)
+            changed = step(self.environment.schedule)
             if changed != self.environment.schedule:
                 self._fails(self.program.ops, replace(self.environment, schedule=changed))
+
+    # -- steps: the program --
+
+    def _operations(self) -> bool:
+        """ddmin over the operations, from large pieces to single ones."""
+        procs = sorted({o.proc for o in self.program.ops})
+        any_change = len(procs) > 1 and self._sweep(
+            procs, lambda proc: [o for o in self.program.ops if o.proc != proc]
+        )
+        size = max(len(self.program.ops) // 2, 1)
+        while not self._late():
+
+            def fewer(start: int, size: int = size) -> list[Op] | None:
+                ops = self.program.ops
+                rest = ops[: max(start, 0)] + ops[start + size :]
+                return rest if len(rest) < len(ops) else None
+
+            # From the end, so that what is taken away moves nothing that is still to come.
+            hit = self._sweep(range(len(self.program.ops) - size, -size, -size), fewer)
+            any_change |= hit
+            if size == 1 and not hit:
+                break
+            size = max(1, size // 2)
+        return any_change
+
+    def _accesses(self) -> bool:
+        """Fewer accesses in each list, by halves, then one by one while there are few."""
+        any_change = False
+        longest = max((len(o.acc) for o in self.program.ops), default=0)
+        for level in range(1, longest.bit_length()):
+            places = []
+            for i, o in enumerate(self.program.ops):
+                size = len(o.acc) >> level
+                if size and (size > 1 or len(o.acc) <= ACCESSES):
+                    places += [(i, start, size) for start in range(len(o.acc) - size, -size, -size)]
+
+            def fewer(place: tuple[int, int, int]) -> list[Op] | None:
+                i, start, size = place
+                if i >= len(self.program.ops):
+                    return None
+                acc = self.program.ops[i].acc
+                rest = acc[: max(start, 0)] + acc[start + size :]
+                return self._changed(i, rest) if rest and len(rest) < len(acc) else None
+
+            any_change |= self._sweep(places, fewer)
+        return any_change
+
+    def _changed(self, i: int, acc: list[Access]) -> list[Op]:
+        ops = list(self.program.ops)
+        ops[i] = replace(ops[i], acc=acc)
+        return ops
+
+    def _simplify(self) -> bool:
+        """Simpler parameters: one thread, one context, plain mappings, few pages."""
+        places = [
+            (i, n) for i, o in enumerate(self.program.ops) for n in range(len(list(_simpler(o))))
+        ]
+
+        def simpler(place: tuple[int, int]) -> list[Op] | None:
+            i, n = place
+            if i >= len(self.program.ops):
+                return None
+            ways = list(_simpler(self.program.ops[i]))
+            if n >= len(ways):
+                return None
+            ops = list(self.program.ops)
+            ops[i] = ways[n]
+            return ops
+
+        any_change = self._sweep(places, simpler)
+        ops = _copy_ops(self.program.ops)
+        if len({o.phase for o in ops}) < len(ops):
+            for n, o in enumerate(ops):
+                o.phase = n
+            any_change |= self._fails(ops)
+        return any_change
 
 
 def shorter_chain(

@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hmmbench.decisions import Pages, pages
+from hmmbench import decisions
+from hmmbench.decisions import Pages, Record, pages
 from hmmbench.guest import example
 from hmmbench.guest.agent import answered
 from hmmbench.guest.protocol import BUSY_TIMES, Program
@@ -22,7 +23,7 @@ from hmmbench.recipe import Environment
 from hmmbench.schedule import parse as parse_points
 from hmmbench.target import ALL_VRAM, STILL_S, Execution, VmTarget
 from hmmbench.vm.channel import protocol
-from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
+from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
 from hmmbench.vm.machine import HOST_S, Machine
 from hmmbench.vm.mailbox import layout
 
@@ -258,6 +259,20 @@ class ExactTarget(VmTarget):
     def _rebind(self, vm: Machine, done: Execution, settle_s: float) -> None:
         super()._rebind(vm, done, settle_s)
         self._driver = ""
+
+    def record(self) -> Record | None:
+        """Of the latest execution; None if its machine did not survive it."""
+        vm = self.left
+        if vm is None:
+            return None
+        path = vm.folder / "decisions"
+        try:
+            vm.exact.write_log(path)
+            return Record(vm.exact.state()["hash"], decisions.read(path))
+        except (VmError, QmpFailure):
+            return None
+        finally:
+            path.unlink(missing_ok=True)
 
     def write_log(self, path: Path) -> None:
         """The decisions of the latest execution, for decisions.read()."""

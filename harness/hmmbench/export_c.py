@@ -121,6 +121,11 @@ def _comment(text: str) -> str:
 def _setup(recipe: Recipe) -> str:
     env = recipe.environment
     text = ""
+    if recipe.exact:
+        text += (
+            " *\n * Found on an exact machine, where each run failed.  Its schedule is lost here:\n"
+            " * a race shows by chance, perhaps after very many runs.\n"
+        )
     if env.delays:
         lines = "".join(f" *	echo {d} >/sys/kernel/debug/dri/0/delays\n" for d in env.delays)
         text += f" *\n * The race is wide enough only with, before:\n{lines}"

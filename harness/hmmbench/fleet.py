@@ -126,7 +126,9 @@ def exact_points(
         at = at or [address for symbol, address in kernel.items() if symbol.startswith(name)]
         # However many calls of it there are.
         favourites += [at[n % len(at)] for n in range(max(weight, len(at)))] if at else []
-    return Points(tuple(favourites), (*kernel.values(), *own, *(at for _, at in returns)))
+    return Points(
+        tuple(favourites), (*kernel.values(), *own, *(at for _, at in returns)), found.table
+    )
 
 
 def totals(targets: Sequence[VmTarget]) -> Totals:

@@ -6,7 +6,14 @@
      "file_pages": [...], "ops": [{"op": "mmap", "kind": "anon_private", ...}, ...]}
 
 A recipe of an exact machine has "cpus" and "schedule", and in "chain" the examples that ran before
-it in the same machine, if it takes them; such a recipe fails each time.
+it in the same machine, if it takes them; such a recipe fails each time.  "decisions" are part of
+the schedule, by names that mean the same in another build:
+
+    {"cpu": 1, "at": "hmm_range_fault+0x1c4", "passage": 3, "hold_ns": 500000}
+
+is CPU 1, held for half a millisecond when it comes by there for the third time.  "hash" is of all
+that was decided when it failed, which is in decisions.log.gz beside the recipe; "built" says with
+which kernel, driver, agent and device.
 
 Operations of the same "phase" run at the same time if their process or actor differs.  An
 access is a line: "write r1+0x1008 = 0x500000000", with "L3 " before it for GPU lane 3.
@@ -17,7 +24,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +50,12 @@ VERSION = 1
 
 #: Of an exact machine.
 MAX_CPUS = 64
+
+#: Nanoseconds of a decision, and passages, at most: what the scheduler takes.
+MAX_HOLD_NS, MAX_PASSAGE = 1 << 40, 1 << 31
+
+#: What a recipe's execution depends on (depends.py), beside the recipe.
+BUILT = ("kernel", "driver", "agent", "device")
 
 #: A line of delays with all of USEC, PERMILLE, SEED and TIMES has so many.
 NUMBERS = 4
@@ -76,6 +89,22 @@ class Environment:
 
 
 @dataclass(frozen=True)
+class Anchor:
+    """A decision: `cpu`, at its passage `passage` (from 1) of `at`, is held.
+
+    `at`: "function+0x12", "function+0x12 [module]", or an address.
+    """
+
+    cpu: int
+    at: str
+    passage: int
+    hold_ns: int
+
+    def __str__(self) -> str:
+        return f"CPU {self.cpu} at passage {self.passage} of {self.at}"
+
+
+@dataclass(frozen=True)
 class Link:
     """An example of a chain."""
 
@@ -89,7 +118,8 @@ class Recipe:
 
     `repeat`: executions one replay is made of; `coherent`: on a device whose VRAM is memory of
     the CPU too; `cpus`: of an exact machine (0: it is one with threads); `chain`: what runs in it
-    before; `hash`: of its decisions then (hmm-exact-log.c; 0: not known).
+    before; `hash`: of its decisions then (hmm-exact-log.c; 0: not known); `decisions`: the list of
+    its schedule; `built`: by name of BUILT, a hash of what it ran with.
     """
 
     program: Program
@@ -104,6 +134,8 @@ class Recipe:
     cpus: int = 0
     chain: tuple[Link, ...] = ()
     hash: int = 0
+    decisions: tuple[Anchor, ...] = ()
+    built: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exact(self) -> bool:
@@ -121,19 +153,21 @@ class Recipe:
             "repeat": self.repeat,
             **({"coherent": True} if self.coherent else {}),
             **({"cpus": self.cpus, "hash": f"{self.hash:#x}"} if self.exact else {}),
+            **({"built": dict(self.built)} if self.built else {}),
             **_link_to_json(Link(self.program, self.environment)),
+            **({"decisions": [asdict(one) for one in self.decisions]} if self.decisions else {}),
             **({"chain": [_link_to_json(one) for one in self.chain]} if self.chain else {}),
         }
 
     def write(self, path: Path) -> None:
         """One operation a line, so that a recipe can be read and edited."""
         data = self.to_json()
-        ops, chain = data.pop("ops"), data.pop("chain", [])
-        head = json.dumps(data, indent=1)[:-2]
-        body = ",\n  ".join(json.dumps(o) for o in ops)
-        before = ",\n  ".join(json.dumps(one) for one in chain)
-        more = f',\n "chain": [\n  {before}\n ]' if chain else ""
-        path.write_text(f'{head},\n "ops": [\n  {body}\n ]{more}\n}}\n')
+        lists = {name: data.pop(name) for name in ("decisions", "ops", "chain") if name in data}
+        text = json.dumps(data, indent=1)[:-2]
+        for name, items in lists.items():
+            lines = ",\n  ".join(json.dumps(one) for one in items)
+            text += f',\n "{name}": [\n  {lines}\n ]'
+        path.write_text(text + "\n}\n")
 
     @staticmethod
     def read(path: Path) -> Recipe:
@@ -169,6 +203,15 @@ class Recipe:
         )
         if chain and not cpus:
             raise ValueError("a chain is of an exact machine: cpus is missing")
+        anchors = tuple(
+            _anchor(n, one)
+            for n, one in enumerate(_list(data, "decisions") if "decisions" in data else [])
+        )
+        if anchors and not cpus:
+            raise ValueError("decisions are of an exact machine: cpus is missing")
+        built = data.get("built", {})
+        if not isinstance(built, dict) or not all(isinstance(v, str) for v in built.values()):
+            raise TypeError("built must be an object of strings")
         return Recipe(
             link.program,
             link.environment,
@@ -182,6 +225,8 @@ class Recipe:
             cpus,
             chain,
             _number(data.get("hash", 0), "hash"),
+            anchors,
+            built,
         )  # fmt: skip
 
     def with_program(self, program: Program) -> Recipe:
@@ -219,6 +264,28 @@ def _link_from_json(data: Mapping[str, Any]) -> Link:
             schedule,
         ),
     )  # fmt: skip
+
+
+def _anchor(number: int, data: Any) -> Anchor:
+    where = f"decision {number}"
+    wanted = ("cpu", "at", "passage", "hold_ns")
+    if not isinstance(data, dict) or set(data) != set(wanted):
+        raise ValueError(f"{where}: must be an object with {', '.join(wanted)}")
+    at = data["at"]
+    if not isinstance(at, str) or not at:
+        raise TypeError(f"{where}: at must name a place")
+    if at.startswith("0x") and not re.fullmatch(r"0x[0-9a-fA-F]{1,16}", at):
+        raise ValueError(f"{where}: at {at!r} is no address")
+    found = Anchor(
+        _number(data["cpu"], f"{where}: cpu"), at, _number(data["passage"], f"{where}: passage"),
+        _number(data["hold_ns"], f"{where}: hold_ns"),
+    )  # fmt: skip
+    for name, least, most in (
+        ("cpu", 0, MAX_CPUS - 1), ("passage", 1, MAX_PASSAGE), ("hold_ns", 1, MAX_HOLD_NS)
+    ):  # fmt: skip
+        if not least <= getattr(found, name) <= most:
+            raise ValueError(f"{where}: {name} must be {least} to {most}")
+    return found
 
 
 def _chain_link(number: int, data: Any) -> Link:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from hmmbench import exact_schedule
+from hmmbench import decisions, exact_schedule, holds
+from hmmbench.decisions import Record
 from hmmbench.guest.protocol import Program
 from hmmbench.model.admit import normalise
 from hmmbench.oracle.violation import Violation
@@ -37,19 +39,20 @@ def replay(
     note: Callable[[int, int], None] = lambda done, total: None,
     before: Callable[[], None] = lambda: None,
     after: Callable[[Execution], None] = lambda execution: None,
+    environment: Environment | None = None,
 ) -> Replayed:
     """Execute the recipe up to `times` (default: its own number) times.
 
     `before` is called before each execution, `after` with the first that fails, while the machine
-    is as it left it.  A recipe edited by hand may hold what the model cannot judge: that part
-    is left out.
+    is as it left it.  `environment` is the recipe's with its decisions as they are here.  A recipe
+    edited by hand may hold what the model cannot judge: that part is left out.
     """
     program = sound(recipe.program)
     total = times if times is not None else recipe.repeat
-    out = Replayed()
+    out = Replayed(environment=environment)
     for n in range(total):
         before()
-        execution = target.execute(program, recipe.environment)
+        execution = target.execute(program, environment or recipe.environment)
         outcome = judge(execution)
         out.executions += 1
         if outcome.failed:
@@ -64,17 +67,24 @@ def replay(
 
 
 def other_schedules(
-    target: Target, recipe: Recipe, seeds: int,
+    target: Target, recipe: Recipe, environment: Environment, seeds: int,
     note: Callable[[int, int], None] = lambda done, total: None,
 ) -> Replayed:  # fmt: skip
-    """Execute an exact machine's recipe with other chances of the same schedule until it fails."""
+    """Execute an exact machine's recipe with schedules near its own until it fails.
+
+    Where it lists decisions, CPUs are held at each passage of their places, too, since another
+    build passes there more or less often; then other seeds.
+    """
     program = sound(recipe.program)
     out = Replayed()
+    each = holds.each(environment.schedule)
+    tried = [each] if each != environment.schedule else []
     for seed in range(1, seeds + 1):
-        env = replace(
-            recipe.environment,
-            schedule=exact_schedule.reseeded(recipe.environment.schedule, seed),
-        )
+        # By turns, if there are two.
+        of = each if seed % 2 else environment.schedule
+        tried.append(exact_schedule.reseeded(of, seed))
+    for n, schedule in enumerate(tried):
+        env = replace(environment, schedule=schedule)
         outcome = judge(target.execute(program, env))
         out.executions += 1
         if outcome.failed:
@@ -82,8 +92,34 @@ def other_schedules(
             out.violations += outcome.violations
             out.environment = env
             break
-        note(seed, seeds)
+        note(n + 1, len(tried))
     return out
+
+
+def built_differs(recipe: Recipe, built: Mapping[str, str]) -> list[str]:
+    """Names of what is another now than when the recipe was made, as far as it says."""
+    return [name for name, was in recipe.built.items() if name in built and built[name] != was]
+
+
+def parting(recipe: Recipe, record: Record | None, kept: Path) -> str:
+    """How the execution that just ended differs from the recorded one; "" if it does not.
+
+    kept -- the log beside the recipe
+    """
+    if not recipe.hash:
+        return ""
+    if record is None:
+        return "its machine did not survive it: what it decided is not known"
+    if record.hash == recipe.hash:
+        return ""
+    try:
+        before = decisions.read(kept)
+    except (OSError, ValueError) as error:
+        return f"another execution than the recorded one; where they part is not known: {error}"
+    where = decisions.part(before, record.log)
+    if where is None:
+        return f"another execution than the recorded one, but {kept} is no log of that"
+    return f"parted from the recorded execution at {where} (recorded / now)"
 
 
 def sound(program: Program) -> Program:

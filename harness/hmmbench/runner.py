@@ -15,7 +15,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, suppress
@@ -27,10 +27,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as fix_seed
 from hypothesis import strategies as st
 
-from hmmbench import exact_schedule, host, interrupt
+from hmmbench import decisions, exact_schedule, holds, host, interrupt
 from hmmbench.coverage import Coverage
 from hmmbench.evidence import Portrait, portrait
-from hmmbench.exact_shrink import ExactShrinker, Fresh, plain, shorter_chain
+from hmmbench.exact_shrink import ExactShrinker, ExactShrunk, Fresh, plain, shorter_chain
 from hmmbench.guest.protocol import POLICY_MIGRATE, OpKind, Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.oracle.violation import Violation
@@ -61,6 +61,9 @@ BETTER_S = 30.0
 #: After one example of so many, a quarter of a second: the driver is unbound and bound again.
 #: Soon for the first time, so that a short run has one.
 REBIND_EACH, REBIND_FIRST = 150, 7
+
+#: Seconds for making a failure small that takes what ran before it in its machine.
+CHAIN_S = 60.0
 
 #: Examples of one run of Hypothesis.
 BATCH = 100
@@ -217,6 +220,7 @@ class Campaign:
     tally       -- that of a campaign before, which this one goes on with
     given       -- programs that are run in turn instead of new ones, each in its surroundings; on
                    exact machines under another schedule each time
+    built       -- what recipes of exact machines depend on (recipe.BUILT)
     """
 
     def __init__(
@@ -241,6 +245,7 @@ class Campaign:
         cpus: int = 0,
         tally: Tally | None = None,
         given: Sequence[Link] = (),
+        built: Mapping[str, str] | None = None,
     ) -> None:
         self.targets = tuple(targets) if isinstance(targets, Sequence) else (targets,)
         self.out = out
@@ -261,6 +266,7 @@ class Campaign:
         self.cpus = cpus
         self.tally = Tally() if tally is None else tally
         self.given = tuple(given)
+        self.built = dict(built or {})
         self._started = 0
         self._begun = time.monotonic()
         self._begun_cpu = host.cpu_s()
@@ -474,7 +480,7 @@ class Campaign:
         return Recipe(
             example.program, example.env, oracle, message, self.kernel, self.seed, example.index,
             repeat=200 if self.exact is None else 1, coherent=self.coherent, cpus=self.cpus,
-            chain=example.chain,
+            chain=example.chain, built=self.built,
         )  # fmt: skip
 
     def _stop(self) -> None:
@@ -548,6 +554,7 @@ class Campaign:
         self.tally.findings.append(finding)
         self.note(self.tally, f"violation in example {index}: {first.message}")
         chain: tuple[Link, ...] = ()
+        small: Shrunk
         if self.exact is not None:
             small, chain = self._shrink_exact(target, example, first)
         else:
@@ -562,11 +569,14 @@ class Campaign:
         self._looks_since = time.monotonic()
         self.tally.shrunk_s += self._looks_since - found
         if small.rate:
-            Recipe(
-                small.program, small.environment, small.violation.oracle,
-                small.violation.message, self.kernel, self.seed, index,
-                repeats(small.rate) if self.exact is None else 1, self.coherent, self.cpus, chain,
-            ).write(path)  # fmt: skip
+            recipe = replace(
+                recipe, program=small.program, environment=small.environment,
+                oracle=small.violation.oracle, message=small.violation.message, example=index,
+                repeat=repeats(small.rate) if self.exact is None else 1, chain=chain,
+            )  # fmt: skip
+            if isinstance(small, ExactShrunk):
+                recipe = self._anchored(recipe, small, folder)
+            recipe.write(path)
             finding.violation = small.violation
             finding.operations = len(small.program.ops)
         finding.rate = small.rate
@@ -578,16 +588,30 @@ class Campaign:
                 min(LOOKS, repeats(small.rate)),
             )  # fmt: skip
 
+    def _anchored(self, recipe: Recipe, small: ExactShrunk, folder: Path) -> Recipe:
+        """With its decisions by name, and what was decided beside it."""
+        table = None if self.exact is None else self.exact.table
+        environment, anchors = holds.anchored(recipe.environment, table)
+        if small.record is not None:
+            decisions.write(folder / decisions.KEPT, small.record.log)
+        return replace(
+            recipe, environment=environment, decisions=anchors,
+            hash=0 if small.record is None else small.record.hash,
+        )  # fmt: skip
+
     def _shrink_exact(
         self, target: Target, example: _Running, first: Violation
-    ) -> tuple[Shrunk, tuple[Link, ...]]:
+    ) -> tuple[ExactShrunk, tuple[Link, ...]]:
         """Alone if it fails alone, else with what ran before it in its machine."""
         deadline = time.monotonic() + self.shrink_s
         p = plain(example.program)
 
-        def small(chain: tuple[Link, ...], violation: Violation) -> Shrunk:
+        # The other machines stand idle.
+        others = [one for one in self.targets if one is not target]
+
+        def small(chain: tuple[Link, ...], violation: Violation) -> ExactShrunk:
             return ExactShrinker(
-                Fresh(target, chain), p, example.env, violation,
+                [Fresh(one, chain) for one in (target, *others)], p, example.env, violation,
                 max(0.0, deadline - time.monotonic()),
                 lambda text: self.note(self.tally, f"shrinking: {text}"),
             ).run()  # fmt: skip
@@ -600,6 +624,8 @@ class Campaign:
         outcome = run(Fresh(target, chain), p, example.env)
         if not any(v.oracle == first.oracle for v in outcome.violations):
             return found, ()
+        # Each execution is as many as the chain has examples: another finding is worth more.
+        deadline = min(deadline, time.monotonic() + CHAIN_S)
         half = time.monotonic() + (deadline - time.monotonic()) / 2
         chain = shorter_chain(
             target, chain, p, example.env, first.oracle, lambda: time.monotonic() > half

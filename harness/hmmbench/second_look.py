@@ -9,8 +9,9 @@ time may need real parallelism, or be rare.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from hmmbench import decisions
 from hmmbench.exact_schedule import Points
 from hmmbench.recipe import Link, Recipe
 from hmmbench.runner import EXACT, UNBOUNDED, Campaign, Finding, Tally
@@ -26,7 +27,7 @@ THREADS_RECIPE = "threads.json"
 
 def look(
     finding: Finding, targets: Sequence[Target], points: Points, *, cpus: int,
-    limit_s: float = LOOK_S, shrink_s: float = SHRINK_S,
+    limit_s: float = LOOK_S, shrink_s: float = SHRINK_S, built: Mapping[str, str] | None = None,
     note: Callable[[Tally, str], None] = lambda tally, text: None,
 ) -> None:  # fmt: skip
     """Make the finding an exact machine's, if one shows a violation within `limit_s`.
@@ -41,6 +42,7 @@ def look(
         targets, finding.folder / "exact", seed=small.seed, examples=UNBOUNDED,
         kernel=small.kernel, limit_s=limit_s, shrink_s=shrink_s, coherent=small.coherent,
         exact=points, cpus=cpus, given=given[: 1 if given[0] == given[1] else 2], note=note,
+        built=built,
     ).run()  # fmt: skip
     finding.looked_for += tally.examples
     found = tally.finding
@@ -48,6 +50,9 @@ def look(
         return
     shutil.copyfile(finding.recipe, finding.folder / THREADS_RECIPE)
     shutil.copyfile(found.recipe, finding.recipe)
+    log = found.recipe.with_name(decisions.KEPT)
+    if log.exists():
+        shutil.copyfile(log, finding.recipe.with_name(decisions.KEPT))
     finding.shown_by = (*finding.shown_by, EXACT)
     finding.violation, finding.operations = found.violation, found.operations
     finding.rate, finding.portrait = found.rate, found.portrait

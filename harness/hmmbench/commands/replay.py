@@ -11,15 +11,16 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import depends, fleet
+from hmmbench import decisions, depends, fleet, holds
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.commands import options
 from hmmbench.errors import EXIT_OK, EXIT_VIOLATION, UsageError
+from hmmbench.exact_schedule import Points
 from hmmbench.exact_shrink import Fresh
 from hmmbench.exact_target import ExactTarget
 from hmmbench.export_c import export
-from hmmbench.recipe import Recipe
-from hmmbench.replay import Replayed, other_schedules, replay, sound
+from hmmbench.recipe import BUILT, Recipe
+from hmmbench.replay import Replayed, built_differs, other_schedules, parting, replay, sound
 from hmmbench.report import check_writable, write_result
 from hmmbench.symbols.source import explainer
 from hmmbench.target import Execution, VmTarget
@@ -103,17 +104,23 @@ def main(
         spec = dataclasses.replace(spec, trace=DEVICE_EVENTS)
     tracing = _Tracing()
     explain = explainer(artifacts, options.same(request))
-    points: tuple[int, ...] = ()
+    points = Points()
+    environment, left_out = recipe.environment, ""
     if recipe.exact:
         if trace is not None:
             raise UsageError("--trace asks a guest that runs, and an exact machine would part then")
         spec = exact_spec(spec, recipe.cpus)
         with ui.stage("virtual machine"):
-            points = fleet.exact_points(artifacts, spec).all
+            points = fleet.exact_points(artifacts, spec)
+        environment, lost = holds.resolved(environment, recipe.decisions, points.table)
+        for one in lost:
+            ui.say(f"left out, for no symbol here has this name: {one}")
+        left_out = "; ".join(map(str, lost))
+    parted, others = "", built_differs(recipe, depends.parts(on, BUILT))
     with ExitStack() as stack:
         opener = stack.enter_context(Opener(spec))
         target: VmTarget = stack.enter_context(
-            ExactTarget(opener, explain=explain, points=points) if recipe.exact
+            ExactTarget(opener, explain=explain, points=points.all) if recipe.exact
             else VmTarget(opener, explain=explain)
         )  # fmt: skip
         with ui.stage("replay") as stage_:
@@ -121,17 +128,22 @@ def main(
                 Fresh(target, recipe.chain) if recipe.exact else target,
                 recipe, times, not all_times,
                 lambda done, total: stage_.progress(done, total),
-                *((lambda: tracing.start(target), tracing.write_to(trace)) if trace else ()),
+                before=(lambda: tracing.start(target)) if trace else lambda: None,
+                after=tracing.write_to(trace) if trace else lambda execution: None,
+                environment=environment,
             )  # fmt: skip
         as_recorded = result.found
-        if recipe.exact and not result.found and recipe.environment.schedule:
-            ui.say(
-                f"does not fail as recorded: {artifacts.kernel_release} or its driver is another "
-                "than then, or was mended; other schedules of this kind are tried"
-            )
+        if isinstance(target, ExactTarget):
+            parted = parting(recipe, target.record(), recipe_file.with_name(decisions.KEPT))
+            if parted:
+                ui.say(parted)
+            if others:
+                ui.say(f"another build than the recipe's: {', '.join(others)} differ")
+        if recipe.exact and not result.found and environment.schedule:
+            ui.say("does not fail as recorded; schedules near its own are tried")
             with ui.stage("other schedules") as stage_:
                 result = other_schedules(
-                    Fresh(target, recipe.chain), recipe, SEEDS,
+                    Fresh(target, recipe.chain), recipe, environment, SEEDS,
                     lambda done, total: stage_.progress(done, total),
                 )
         if gdb and result.found:
@@ -144,6 +156,8 @@ def main(
         "kernel": artifacts.kernel_release,
         "accel": "exact" if recipe.exact else accel.name,
         "as_recorded": as_recorded,
+        **({"parted": parted, "built_differs": others} if recipe.exact else {}),
+        **({"left_out": left_out} if left_out else {}),
         "executions": result.executions,
         "failures": result.failures,
         "violations": [

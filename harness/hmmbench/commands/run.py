@@ -28,6 +28,7 @@ from hmmbench.errors import (
     UsageError,
 )
 from hmmbench.page import write as write_page
+from hmmbench.recipe import BUILT
 from hmmbench.report import Report, check_writable
 from hmmbench.runner import INJECTIONS, PROFILES, UNBOUNDED, Campaign, Tally
 from hmmbench.schedule import SCHEDULES
@@ -328,6 +329,7 @@ def _run(
                     kind=report.schedule, exact=points,
                     cpus=fleet.EXACT_CPUS if portion.exact else 0, first=portion.first,
                     tally=tally,
+                    built=depends.parts(report.depends, BUILT) if portion.exact else None,
                 )  # fmt: skip
                 try:
                     campaign.run()
@@ -339,7 +341,9 @@ def _run(
                     report.interleavings = campaign.schedule.coverage()
                     done[:] = [(tally, counts.counts)]
         if tally.findings and accel == options.Accel.exact and not portion.exact:
-            _look_again(artifacts, spec, wanted, tally, ui)
+            _look_again(
+                artifacts, spec, wanted, tally, ui, depends.parts(report.depends, BUILT)
+            )
             _fill(report, tally, counts)
     if report.audit != "off" and report.gpu_accesses and not report.audit_checks:
         ui.say(
@@ -371,8 +375,9 @@ def _run(
 
 
 def _look_again(
-    artifacts: Artifacts, spec: MachineSpec, wanted: _Wanted, tally: Tally, ui: Ui
-) -> None:
+    artifacts: Artifacts, spec: MachineSpec, wanted: _Wanted, tally: Tally, ui: Ui,
+    built: dict[str, str],
+) -> None:  # fmt: skip
     """What threads have found, in exact machines; one that fails costs nothing that was found."""
     explain = explainer(artifacts, options.same(wanted.request))
     try:
@@ -385,7 +390,7 @@ def _look_again(
             for finding in tally.findings:
                 second_look.look(
                     finding, targets, points, cpus=fleet.EXACT_CPUS,
-                    limit_s=second_look.LOOK_S / len(tally.findings),
+                    limit_s=second_look.LOOK_S / len(tally.findings), built=built,
                     note=lambda tally, text: stage.note(text or f"{tally.examples} executions"),
                 )  # fmt: skip
     except HmmbenchError as error:

@@ -32,7 +32,7 @@ class Exact:
         self._set("schedule", words)
 
     def points(self, addresses: Sequence[int]) -> None:
-        """All addresses that schedules of this machine may name; before the code there runs."""
+        """Where functions begin or return to: places that schedules may name at no cost."""
         self._set("points", names(addresses))
 
     def state(self) -> dict[str, int]:

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Schedules as lists of decisions: this CPU, at its n-th passage of this place, is held so long.
+
+What a seed decided is in the log of its execution; told one by one, with the words that are left,
+it is the same execution.  Here such lists are taken from logs and put into schedules; by name they
+stand in recipes, so that they can be read and fit another build.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hmmbench.decisions import What, names
+from hmmbench.exact_schedule import LONG_SLICES
+from hmmbench.recipe import Anchor, Environment
+from hmmbench.symbols import SymbolTable
+
+#: Words by which a schedule holds CPUs by chance, and those that count for a log.
+_BY_CHANCE = ("hold", "span", "busy", "point", "at", "odds")
+_LISTS = ("do", "count")
+
+#: Passages at which a CPU is held if it is at each of a place.
+EACH = 32
+
+
+@dataclass(frozen=True)
+class Hold:
+    """`passage`: from 1, of `cpu` at `place` since the schedule began."""
+
+    cpu: int
+    place: int
+    passage: int
+    ns: int
+
+    def __str__(self) -> str:
+        return f"{self.cpu}:{self.place:x}:{self.passage}:{self.ns}"
+
+
+def holds(schedule: str) -> tuple[Hold, ...]:
+    """Those that it lists."""
+    found = []
+    for word in schedule.split():
+        if word.startswith("do="):
+            for one in word[3:].split(","):
+                cpu, place, passage, ns = one.split(":")
+                found.append(Hold(int(cpu), int(place, 16), int(passage), int(ns)))
+    return tuple(found)
+
+
+def without(schedule: str, *words: str) -> str:
+    return " ".join(w for w in schedule.split() if w.partition("=")[0] not in words)
+
+
+def told(schedule: str, wanted: Iterable[Hold]) -> str:
+    """The schedule with this list, and nobody held by chance.
+
+    Of several at one passage the first counts.
+    """
+    words = [without(schedule, *_BY_CHANCE, *_LISTS)]
+    one_each: dict[tuple[int, int, int], Hold] = {}
+    for one in wanted:
+        one_each.setdefault((one.cpu, one.place, one.passage), one)
+    text = ",".join(map(str, one_each.values()))
+    return " ".join([*words, *([f"do={text}"] if text else [])])
+
+
+def base(schedule: str) -> str:
+    """What is left of it where all that matters is in a list: who goes on of those who wait."""
+    kept = [word for word in schedule.split() if word.startswith("seed=")]
+    return " ".join([*kept, f"slice={LONG_SLICES}"])
+
+
+def robust(schedule: str) -> bool:
+    """Nobody is held by chance, nor at a certain passage: what ran before matters little."""
+    words = schedule.split()
+    return all(not w.startswith(("hold=", "do=", "odds=")) or w == "odds=1" for w in words)
+
+
+def each(schedule: str) -> str:
+    """Held at each passage of the places of its list, whichever CPU comes by."""
+    listed = holds(schedule)
+    if not listed:
+        return schedule
+    log2 = int(math.log2(max(one.ns for one in listed)))
+    places = names(sorted({one.place for one in listed}))
+    return f"{told(schedule, ())} point={EACH}:{log2}:{log2} odds=1 at={places}"
+
+
+def often(schedule: str) -> str:
+    """Where it holds at a few passages of its places, at each of them; else as it is."""
+    words = []
+    for word in schedule.split():
+        name, _, value = word.partition("=")
+        if name == "point":
+            word = f"point={EACH}:{value.partition(':')[2]} odds=1"
+        if name != "odds" or "point=" not in schedule:
+            words.append(word)
+    return " ".join(words)
+
+
+def earlier(schedule: str) -> str:
+    """Each a passage earlier: something that passed there is gone."""
+    return told(
+        schedule, (replace(one, passage=max(1, one.passage - 1)) for one in holds(schedule))
+    )
+
+
+def uncounted(log: np.ndarray) -> list[int]:
+    """Places where CPUs were held whose passages the log does not tell."""
+    held = log[log["what"] == int(What.HELD)]
+    return sorted({int(place) for place in held["pc"][held["passage"] == 0]})
+
+
+def counting(schedule: str, places: Sequence[int]) -> str:
+    return f"{without(schedule, 'count')} count={names(places)}"
+
+
+def recorded(log: np.ndarray) -> tuple[Hold, ...]:
+    """The holds of an execution.  Who was held twice without going on in between is held once."""
+    found: dict[tuple[int, int, int], int] = {}
+    for one in log[log["what"] == int(What.HELD)]:
+        key = (int(one["who"]), int(one["pc"]), int(one["passage"]))
+        found[key] = found.get(key, 0) + int(one["arg"])
+    return tuple(Hold(*key, ns) for key, ns in found.items())
+
+
+def round_ns(ns: int) -> list[int]:
+    """The round numbers (1, 2, 5 x 10^n) below and above, nearest first; none of a round one."""
+    power = 10 ** int(math.log10(ns))
+    steps = [power * n for n in (1, 2, 5, 10)]
+    if ns in steps:
+        return []
+    around = [max(s for s in steps if s < ns), min(s for s in steps if s > ns)]
+    return sorted(around, key=lambda s: abs(math.log(s / ns)))
+
+
+def anchored(
+    environment: Environment, table: SymbolTable | None
+) -> tuple[Environment, tuple[Anchor, ...]]:
+    """As a recipe keeps it: the list by names, beside the other words."""
+    name: Callable[[int], str] = hex if table is None else table.name
+    schedule = environment.schedule
+    return (
+        replace(environment, schedule=without(schedule, "do")),
+        tuple(
+            Anchor(one.cpu, name(one.place), one.passage, one.ns) for one in holds(schedule)
+        ),
+    )  # fmt: skip
+
+
+def resolved(
+    environment: Environment, anchors: Iterable[Anchor], table: SymbolTable | None
+) -> tuple[Environment, list[Anchor]]:
+    """The way back, by the symbols of this guest; and those that it lacks, which are left out."""
+    found, lost = [], []
+    for one in anchors:
+        try:
+            if one.at.startswith("0x"):
+                place = int(one.at, 16)
+            elif table is None:
+                raise KeyError(one.at)
+            else:
+                place = table.address(one.at)
+        except (KeyError, ValueError):
+            lost.append(one)
+        else:
+            found.append(Hold(one.cpu, place, one.passage, one.hold_ns))
+    if not found:
+        return environment, lost
+    return replace(environment, schedule=told(environment.schedule, found)), lost

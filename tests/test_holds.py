@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Lists of decisions: from logs, into schedules, by name into recipes and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hmmbench import exact_schedule, holds
+from hmmbench.decisions import ENTRY, What
+from hmmbench.exact_schedule import LONG_SLICES
+from hmmbench.holds import Hold
+from hmmbench.recipe import Anchor, Environment
+from hmmbench.symbols import Symbol, SymbolTable
+
+SEEDED = "seed=9 step=9:13:0:8 slice=5:14 hold=4:16:20 span=20000000 point=8:14:17 odds=4 at=10,2f"
+LIST = (Hold(1, 0xFFFFFFFF81000010, 3, 70000), Hold(0, 0xFFFFFFFFC0000040, 1, 2000000))
+TOLD = "do=1:ffffffff81000010:3:70000,0:ffffffffc0000040:1:2000000"
+
+TABLE = SymbolTable(
+    [
+        Symbol("hmm_range_fault", 0xFFFFFFFF81000000, 0x40),
+        Symbol("map", 0xFFFFFFFFC0000000, 0x80, "hmm_gpu"),
+        Symbol("map", 0xFFFFFFFF82000000, 0x80),
+    ]
+)
+
+
+def test_a_list_takes_the_place_of_chance() -> None:
+    told = holds.told(SEEDED, LIST)
+    assert told == f"seed=9 step=9:13:0:8 slice=5:14 {TOLD}"
+    assert holds.holds(told) == LIST
+    assert holds.told(f"{told} count=10", LIST[:1]).endswith(f"slice=5:14 {TOLD.split(',')[0]}")
+    assert holds.told(told, ()) == "seed=9 step=9:13:0:8 slice=5:14"
+    assert holds.holds(SEEDED) == ()
+    assert holds.told(holds.base(SEEDED), LIST) == f"seed=9 slice={LONG_SLICES} {TOLD}"
+    # Two that came to be at one passage.
+    first = Hold(1, 16, 1, 5)
+    assert holds.holds(holds.earlier(holds.told("", [first, Hold(1, 16, 2, 6)]))) == (first,)
+
+
+def test_what_is_left_to_chance_is_known() -> None:
+    for schedule in (SEEDED, "seed=1 hold=1:2:3", "point=1:2:3 odds=12 at=10", f"seed=1 {TOLD}"):
+        assert not holds.robust(schedule)
+    for schedule in ("", "seed=1 slice=5:14", "seed=1 point=32:1:1 odds=1 at=10"):
+        assert holds.robust(schedule)
+    assert holds.robust(holds.each(f"seed=1 {TOLD}"))
+    assert holds.often(SEEDED) == (
+        "seed=9 step=9:13:0:8 slice=5:14 hold=4:16:20 span=20000000 point=32:14:17 odds=1 at=10,2f"
+    )
+    assert holds.often("seed=9 slice=5:14") == "seed=9 slice=5:14"
+
+
+def test_held_at_each_passage() -> None:
+    """Of all places of the list, as long as its longest, rounded down to a power of two."""
+    each = holds.each(f"seed=3 slice=5:14 {TOLD}")
+    assert each == ("seed=3 slice=5:14 point=32:20:20 odds=1 at=ffffffff81000010,ffffffffc0000040")
+    assert exact_schedule.addresses(each) == [one.place for one in LIST]
+    assert holds.each(SEEDED) == SEEDED
+
+
+def log(*held: tuple[int, int, int, int]) -> np.ndarray:
+    out = np.zeros(2 * len(held), ENTRY)
+    for n, (cpu, place, passage, ns) in enumerate(held):
+        out[2 * n] = (n, n, place, 5, What.OVER, cpu, 0, passage)
+        out[2 * n + 1] = (n, n, place, ns, What.HELD, cpu, 0, passage)
+    return out
+
+
+def test_a_log_gives_the_list() -> None:
+    found = holds.recorded(log(*((one.cpu, one.place, one.passage, one.ns) for one in LIST)))
+    assert found == LIST
+    # Twice without going on in between: once, and longer.
+    assert holds.recorded(log((2, 16, 7, 100), (1, 16, 7, 5), (2, 16, 7, 50))) == (
+        Hold(2, 16, 7, 150), Hold(1, 16, 7, 5)
+    )  # fmt: skip
+    assert holds.uncounted(log((2, 16, 0, 100), (1, 8, 0, 5), (1, 24, 9, 5))) == [8, 16]
+    assert holds.counting("seed=1 count=1", [8, 16]) == "seed=1 count=8,10"
+
+
+@pytest.mark.parametrize(
+    ("ns", "round_ones"),
+    [(68000, [50000, 100000]), (1_900_000, [2_000_000, 1_000_000]), (20_000, []), (1, []),
+     (7, [5, 10]), (999, [1000, 500])],
+)  # fmt: skip
+def test_round_times(ns: int, round_ones: list[int]) -> None:
+    assert sorted(holds.round_ns(ns)) == sorted(round_ones)
+    if len(round_ones) > 1:
+        assert holds.round_ns(ns)[0] == min(round_ones, key=lambda one: max(one / ns, ns / one))
+
+
+def test_names_there_and_back() -> None:
+    """A module's function is told from the kernel's of the same name; user code has a number."""
+    listed = (*LIST, Hold(2, 0x4062E4, 5, 9))
+    env = Environment(audit="access", schedule=holds.told("seed=1 slice=15:17", listed))
+    kept, anchors = holds.anchored(env, TABLE)
+    assert kept == Environment(audit="access", schedule="seed=1 slice=15:17")
+    assert anchors == (
+        Anchor(1, "hmm_range_fault+0x10", 3, 70000), Anchor(0, "map+0x40 [hmm_gpu]", 1, 2000000),
+        Anchor(2, "0x4062e4", 5, 9),
+    )  # fmt: skip
+    assert holds.resolved(kept, anchors, TABLE) == (env, [])
+    # Without names, by numbers.
+    kept, numbers = holds.anchored(env, None)
+    assert [one.at for one in numbers] == ["0xffffffff81000010", "0xffffffffc0000040", "0x4062e4"]
+    assert holds.resolved(kept, numbers, None) == (env, [])
+
+
+def test_another_build() -> None:
+    """Symbols have moved, and one is gone."""
+    anchors = (Anchor(1, "hmm_range_fault+0x10", 3, 70000), Anchor(0, "gone+0x8", 1, 5))
+    other = SymbolTable([Symbol("hmm_range_fault", 0xFFFFFFFF91000000, 0x80)])
+    env, lost = holds.resolved(Environment(schedule="seed=1"), anchors, other)
+    assert env.schedule == "seed=1 do=1:ffffffff91000010:3:70000"
+    assert lost == [anchors[1]]
+    assert str(lost[0]) == "CPU 0 at passage 1 of gone+0x8"
+    env, lost = holds.resolved(Environment(schedule="seed=1"), anchors, None)
+    assert (env.schedule, lost) == ("seed=1", list(anchors))
