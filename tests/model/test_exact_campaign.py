@@ -395,7 +395,7 @@ def test_a_schedule_is_left_with_what_it_needs() -> None:
     assert small.executions < 80
     # None is tried twice, but once more in a fresh machine if it failed in one that was kept.
     ran = list(zip(target.programs, target.environments, strict=True))[1:]
-    assert len(set(ran)) == small.executions
+    assert len(set(ran)) <= small.executions <= len(ran)
     assert all(times <= 2 for times in Counter(ran).values())
     assert small.program.timeout_ms == TIMEOUT_MS
 
