@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent.h"
 #include "chan.h"
 #include "hmm_mailbox_hw.h"
 
@@ -52,6 +53,8 @@ static void mailbox_stand(uint32_t why)
 {
 	box.head->why = why;
 	box.head->stands++;
+	/* The last before it: what the host has for its own clock goes with this. */
+	box.head->time = now_ns();
 	write_stand(why);
 }
 

@@ -1,19 +1,36 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One more failing execution of a small recipe, for people to look at.
 
-After the operation that shows the failure a QUERY of each page it touched is added: both page
-tables as driver and kernel see them, as near to the moment as the guest can ask.  It comes after
-everything else, so it does not disturb what fails.
+Machines with threads: after the operation that shows the failure a QUERY of each page it touched
+is added: both page tables as driver and kernel see them, as near to the moment as the guest can
+ask.  It comes after everything else, so it does not disturb what fails.
+
+Exact machines are asked nothing, since that would be another execution.  The recipe's own program
+is executed once more, as it is, while the machine keeps what it and its device do; and once more
+up to the moment of the violation, where both page tables are read from outside.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
 
+import numpy as np
+
+from hmmbench import decisions, device_events, exact_moment, words
+from hmmbench.device_events import Happened
 from hmmbench.event import Event
+from hmmbench.exact_moment import Clock, Moment
+from hmmbench.exact_shrink import Fresh
+from hmmbench.exact_target import ExactTarget
 from hmmbench.guest.protocol import (
     PAGE,
+    REGION_BASE,
     RES_SKIPPED,
     Acc,
     Op,
@@ -23,8 +40,12 @@ from hmmbench.guest.protocol import (
 )
 from hmmbench.model.space import REGION_SHIFT, Space, gp_of, place
 from hmmbench.oracle.violation import Violation
-from hmmbench.recipe import Environment
+from hmmbench.recipe import Environment, Link
+from hmmbench.symbols.named import Place
 from hmmbench.target import Target, judge
+from hmmbench.vm.errors import QmpFailure, VmError
+from hmmbench.vm.gdb.server import gpu_of
+from hmmbench.vm.machine import Machine
 
 #: Pages that are asked for, at most.
 PAGES = 24
@@ -32,18 +53,44 @@ PAGES = 24
 
 @dataclass(frozen=True)
 class PageEntry:
-    """Both page tables at one page.  `query`: bits of HB_OP_QUERY, None: not answered."""
+    """Both page tables at one page, in words."""
 
-    proc: int
-    place: str
-    query: int | None
+    where: str
+    cpu: str
+    gpu: str
+
+
+class Naming(Protocol):
+    """As symbols.named.Names."""
+
+    def __call__(self, addresses: Iterable[int], source: bool = True) -> Mapping[int, Place]: ...
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What an exact machine did in an execution, by its own time (ns).
+
+    log      -- decisions of its scheduler (decisions.ENTRY)
+    happened -- in its device, whose `engines` have these names
+    clock    -- brings the guest's times to its own; None: the guest did not come so far
+    moment   -- of the violation, if it has one
+    names    -- of places where CPUs stood
+    """
+
+    log: np.ndarray[Any, Any]
+    happened: Sequence[Happened]
+    engines: Sequence[str]
+    clock: Clock | None
+    moment: Moment | None
+    names: Naming
 
 
 @dataclass
 class Portrait:
     """A failing execution: the recipe's program, its result, what was violated.
 
-    `details` is for what the device recorded of the violation (lines of text), when it did.
+    `details` is for what the device recorded of the violation (lines of text), when it did;
+    `when` is how the page tables' moment is called.
     """
 
     program: Program
@@ -54,6 +101,9 @@ class Portrait:
     details: list[str] = field(default_factory=list)
     #: what the driver traced meanwhile
     events: list[Event] = field(default_factory=list)
+    when: str = "once the failing execution had come to its end"
+    #: of an exact machine
+    decided: Decided | None = None
 
 
 def portrait(
@@ -128,5 +178,119 @@ def _entries(program: Program, result: Result | None, first: int) -> list[PageEn
         bits = None
         if r is not None and r.status != RES_SKIPPED and len(r.data) == 4:
             bits = struct.unpack("<I", r.data)[0]
-        out.append(PageEntry(o.proc, place(gp_of(o.region, o.off)), bits))
+        out.append(
+            PageEntry(
+                _where(f"process {o.proc}", gp_of(o.region, o.off)), words.cpu_entry(bits),
+                words.gpu_entry(bits),
+            )
+        )  # fmt: skip
+    return out
+
+
+def _where(whose: str, page: int) -> str:
+    return f"{whose}, {words.page_name(place(page))}"
+
+
+# -- exact machines
+
+
+def exact_portrait(
+    target: Target, chain: Sequence[Link], program: Program, environment: Environment,
+    violation: Violation,
+) -> Portrait | None:  # fmt: skip
+    """The failing execution as it is; None if it does not fail in the same oracle.
+
+    The machine is a fresh one, and of no use for another example afterwards.
+    """
+    fresh = Fresh(target, chain)
+    if not isinstance(target, ExactTarget):
+        execution = fresh.execute(program, environment)
+        found = next((v for v in judge(execution).violations if v.oracle == violation.oracle), None)
+        return None if found is None else Portrait(program, execution.result, found, environment)
+    fresh.prepare()
+    watch = _Watch(target, program, violation)
+    execution = target.execute(program, environment)
+    same = [v for v in judge(execution).violations if v.oracle == violation.oracle]
+    if not same:
+        target.renew()
+        return None
+    details = [d for v in same for d in v.details.splitlines()]
+    out = Portrait(program, execution.result, same[0], environment, details=details)
+    # What the machine cannot tell any more must not cost the finding.
+    with contextlib.suppress(VmError, QmpFailure):
+        seen = watch.seen()
+        fresh.prepare()
+        moment = exact_moment.stand_at(
+            target, program, environment, same[0], result=execution.result, clock=watch.clock,
+            reports=target.names.addresses(exact_moment.REPORTS) if target.names else (),
+        )  # fmt: skip
+        out.decided = replace(seen, moment=moment)
+        if moment is not None and target.left is not None:
+            out.pages = _walked(target.left, program, same[0])
+            out.when = f"at the violation: {moment.what}"
+        else:
+            out.pages = watch.pages
+            out.when = "when all operations had ended"
+    target.renew()
+    return out
+
+
+class _Watch:
+    """Keeps what a machine does in its next execution, which does not notice."""
+
+    def __init__(self, target: ExactTarget, program: Program, violation: Violation) -> None:
+        self._target, self._program, self._violation = target, program, violation
+        self.clock: Clock | None = None
+        #: both page tables when all operations had ended
+        self.pages: list[PageEntry] = []
+        target.vm.keep_events()
+        target.ended = self._ended
+
+    def _ended(self, vm: Machine) -> None:
+        self.clock = Clock.at_stand(vm)
+        self.pages = _walked(vm, self._program, self._violation)
+
+    def seen(self) -> Decided:
+        """Raises VmError if the machine has ended."""
+        self._target.ended = lambda vm: None
+        vm = self._target.left
+        if vm is None:
+            raise VmError("the machine has ended with the execution")
+        engines = vm.engines()
+        with TemporaryDirectory(prefix="hmmbench-watch-") as folder:
+            log, events = Path(folder, "log"), Path(folder, "events")
+            vm.exact.write_log(log)
+            vm.write_events(events)
+            return Decided(
+                decisions.read(log), device_events.read(events, engines), engines, self.clock,
+                None, self._target.names or _numbers,
+            )  # fmt: skip
+
+
+def _numbers(addresses: Iterable[int], source: bool = True) -> Mapping[int, Place]:
+    return {at: Place(f"{at:#x}") for at in addresses}
+
+
+def concerned(program: Program, violation: Violation) -> list[int]:
+    """The pages that a violation is about."""
+    if 0 <= violation.op < len(program.ops):
+        return touched(program.ops[violation.op])[:PAGES]
+    return [violation.page] if violation.page >= 0 else []
+
+
+def _walked(vm: Machine, program: Program, violation: Violation) -> list[PageEntry]:
+    """Both page tables of these pages in each address space, read from outside."""
+    pages = concerned(program, violation)
+    if not pages:
+        return []
+    gpu = gpu_of(vm)
+    spaces = list(gpu.address_spaces())
+    out = []
+    for asid, root in spaces:
+        process = gpu.cpu_root(asid)
+        for page in pages:
+            address = REGION_BASE + page * PAGE
+            cpu = "not known" if process is None else gpu.walk_cpu(process, address).meaning
+            whose = f"address space {asid}" if len(spaces) > 1 else "the process"
+            out.append(PageEntry(_where(whose, page), cpu, gpu.walk(root, address).meaning))
     return out

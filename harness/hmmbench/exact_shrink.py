@@ -77,10 +77,14 @@ class Fresh:
         self.chain = tuple(chain)
 
     def execute(self, program: Program, environment: Environment) -> Execution:
+        self.prepare()
+        return self.target.execute(program, environment)
+
+    def prepare(self) -> None:
+        """The machine for the next execution, of the target itself."""
         self.target.renew()
         for link in self.chain:
             self.target.execute(link.program, link.environment)
-        return self.target.execute(program, environment)
 
     def look(self, program: Program, environment: Environment) -> Execution:
         """In the machine as it is."""

@@ -21,6 +21,7 @@ from hmmbench.oracle import leaks, mirror, progress, splat
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
 from hmmbench.schedule import parse as parse_points
+from hmmbench.symbols.named import Names
 from hmmbench.target import ALL_VRAM, STILL_S, Execution, VmTarget
 from hmmbench.vm.channel import protocol
 from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
@@ -58,6 +59,7 @@ class ExactTarget(VmTarget):
 
     points -- addresses at which schedules may hold a CPU
     take   -- take a Print of each execution, with hashes of all pages if memory is set
+    names  -- of places in this guest, for people
     """
 
     def __init__(
@@ -69,9 +71,11 @@ class ExactTarget(VmTarget):
         points: tuple[int, ...] = (),
         take: bool = False,
         memory: bool = False,
+        names: Names | None = None,
     ) -> None:
         super().__init__(opener, lost, leaving, explain)
-        self._points_set = points
+        self.points = points
+        self.names = names
         self._take = take
         self._memory = memory
         self._delayed = False
@@ -81,6 +85,8 @@ class ExactTarget(VmTarget):
         self._driver = ""
         #: of the latest execution, if `take`
         self.print = Print()
+        #: called when the operations of an example have ended and its processes still live
+        self.ended: Callable[[Machine], None] = lambda vm: None
 
     @property
     def vm(self) -> Machine:
@@ -90,8 +96,8 @@ class ExactTarget(VmTarget):
             self._driver = ""
             self._ran = []
             self._delayed = bool(vm.hello.get("delays", True))
-            if self._points_set:
-                vm.exact.points(self._points_set)
+            if self.points:
+                vm.exact.points(self.points)
         return vm
 
     def close(self) -> None:
@@ -182,6 +188,7 @@ class ExactTarget(VmTarget):
         limit = (program.timeout_ms + program.settle_ms) / 1000
         if self._go(vm, limit) == layout().HM_STAND_ENDED:
             self._at_end(vm, environment)
+            self.ended(vm)
             self._go(vm, limit)
         answer, _, body = vm.take()
         body = answered(protocol().HB_MSG_EXAMPLE, answer, body)
@@ -239,6 +246,25 @@ class ExactTarget(VmTarget):
                     return
                 self._at_end(vm, environment)
             yield vm
+
+    def stop_where(
+        self, program: Program, environment: Environment, tell: Callable[[Machine], None],
+        at_rest: Callable[[Machine], bool] = lambda vm: False,
+    ) -> Machine | None:  # fmt: skip
+        """Execute again until it stands where `tell` tells the machine to, or where `at_rest`
+        says so of one whose operations have ended; None if it never does.  As stop_at()."""
+        vm = self.vm
+        self._busy = True
+        self._surround_device(vm, environment)
+        self._post(vm, program, environment)
+        tell(vm)
+        while not vm.go_until(HOST_S):
+            if vm.mailbox.why != layout().HM_STAND_ENDED:
+                return None
+            self._at_end(vm, environment)
+            if at_rest(vm):
+                break
+        return vm
 
     def _taken(self, vm: Machine, console: str) -> None:
         out = self.print

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hmmbench import host, symbols
 from hmmbench.exact_schedule import Points
 from hmmbench.exact_target import ExactTarget
+from hmmbench.symbols.named import Names
 from hmmbench.target import Totals, VmTarget
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
@@ -92,18 +93,26 @@ def exact_fleet(
     """As fleet(), with exact machines; and the points where their schedules may hold CPUs."""
     spec = exact_spec(spec, EXACT_CPUS)
     points = exact_points(artifacts, spec, snapshots)
+    names = names_of(artifacts, spec, snapshots)
     lost = _keeper(out, say)
     with ExitStack() as stack:
         targets = [
             stack.enter_context(
                 ExactTarget(
                     stack.enter_context(Opener(spec, snapshots, say)), lost, leaving, explain,
-                    points=points.all,
+                    points=points.all, names=names,
                 )
             )
             for _ in range(number)
         ]  # fmt: skip
         yield targets, points
+
+
+def names_of(
+    artifacts: Artifacts, spec: MachineSpec, snapshots: Snapshots | None = None
+) -> Names:
+    """Of places in the guest of these machines."""
+    return Names(artifacts, lambda: (snapshots or Snapshots()).sections(spec))
 
 
 def exact_points(

@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 
 from hmmbench import decisions, exact_schedule, holds, host, interrupt
 from hmmbench.coverage import Coverage
-from hmmbench.evidence import Portrait, portrait
+from hmmbench.evidence import Portrait, exact_portrait, portrait
 from hmmbench.exact_shrink import ExactShrinker, ExactShrunk, Fresh, plain, shorter_chain
 from hmmbench.guest.protocol import POLICY_MIGRATE, OpKind, Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
@@ -582,10 +582,15 @@ class Campaign:
         finding.rate = small.rate
         if small.rate:
             self.note(self.tally, "one more look at the failure")
-            finding.portrait = portrait(
-                target if self.exact is None else Fresh(target, chain),
-                small.program, small.environment, small.violation,
-                min(LOOKS, repeats(small.rate)),
+            finding.portrait = (
+                portrait(
+                    target, small.program, small.environment, small.violation,
+                    min(LOOKS, repeats(small.rate)),
+                )
+                if self.exact is None
+                else exact_portrait(
+                    target, chain, small.program, small.environment, small.violation
+                )
             )  # fmt: skip
 
     def _anchored(self, recipe: Recipe, small: ExactShrunk, folder: Path) -> Recipe:

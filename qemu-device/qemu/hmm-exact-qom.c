@@ -15,6 +15,8 @@
  *   deaf-for     write: the guest's own wish to stand does not count for so many ns
  *                from now: an agent with nothing to do would stand at once; -1: it does
  *   stand-at     write: stand at this instruction count; -1: not
+ *   stand-at-pc  string: stand where a CPU comes to one of these addresses, which
+ *                have to be among the points; once
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
@@ -58,27 +60,46 @@ static char *get_schedule(Object *obj, Error **errp)
                                 : g_strdup("");
 }
 
-static void set_points(Object *obj, const char *text, Error **errp)
+/* A list of addresses; NULL if it is none, or the machine runs. */
+static GArray *read_addresses(const char *text, Error **errp)
 {
     g_autoptr(GArray) at = g_array_new(false, false, sizeof(uint64_t));
     const char *p = text;
     uint64_t pc;
 
     if (!stands(errp)) {
-        return;
+        return NULL;
     }
     while (*p) {
         if (qemu_strtou64(p, &p, 16, &pc) || (*p && *p != ',')) {
-            error_setg(errp, "points: '%.20s' is no address in hexadecimal", p);
-            return;
+            error_setg(errp, "'%.20s' is no address in hexadecimal", p);
+            return NULL;
         }
         g_array_append_val(at, pc);
         p += *p == ',';
     }
-    hmm_exact_sort(at);
-    hmm_exact_points_set(at);
-    g_free(HMM_EXACT(obj)->points);
-    HMM_EXACT(obj)->points = g_strdup(text);
+    return g_steal_pointer(&at);
+}
+
+static void set_points(Object *obj, const char *text, Error **errp)
+{
+    g_autoptr(GArray) at = read_addresses(text, errp);
+
+    if (at) {
+        hmm_exact_sort(at);
+        hmm_exact_points_set(at);
+        g_free(HMM_EXACT(obj)->points);
+        HMM_EXACT(obj)->points = g_strdup(text);
+    }
+}
+
+static void set_stand_at_pc(Object *obj, const char *text, Error **errp)
+{
+    g_autoptr(GArray) at = read_addresses(text, errp);
+
+    if (at) {
+        hmm_exact_stand_at_pc((uint64_t *)at->data, at->len);
+    }
 }
 
 static char *get_points(Object *obj, Error **errp)
@@ -174,6 +195,7 @@ static void class_init(ObjectClass *oc, void *data)
     object_class_property_add_str(oc, "points", get_points, set_points);
     object_class_property_add_str(oc, "write-log", get_nothing, write_log);
     object_class_property_add_str(oc, "write-memory", get_nothing, write_memory);
+    object_class_property_add_str(oc, "stand-at-pc", get_nothing, set_stand_at_pc);
     object_class_property_add(oc, "state", "HmmExactState", get_state, NULL, NULL,
                               NULL);
     object_class_property_add(oc, "stand-after", "int64", NULL, set_stand, NULL,

@@ -97,6 +97,7 @@ static struct {
     uint64_t since_pause[HMM_EXACT_CPUS];       /* instructions */
     unsigned skips;
     int64_t stand_ns, stand_icount;     /* INT64_MAX: not */
+    GArray *stand_pc;           /* uint64_t; NULL: nowhere */
     int64_t deaf_ns;            /* the guest's own wish to stand counts from then on */
     const uint32_t *under_way;
     QTAILQ_HEAD(, HmmExactEvent) events;
@@ -505,6 +506,15 @@ void hmm_exact_stand_at(int64_t icount)
     x.stand_icount = icount < 0 ? INT64_MAX : icount;
 }
 
+void hmm_exact_stand_at_pc(const uint64_t *pc, size_t n)
+{
+    g_clear_pointer(&x.stand_pc, g_array_unref);
+    if (n) {
+        x.stand_pc = g_array_new(false, false, sizeof(*pc));
+        g_array_append_vals(x.stand_pc, pc, n);
+    }
+}
+
 /* -- turns -- */
 
 void hmm_exact_paused(void)
@@ -731,6 +741,18 @@ static uint64_t insns_of(CPUState *cpu)
            qatomic_read_i64(&timers_state.qemu_icount) + since - x.begun;
 }
 
+/* True, once, at one of the places where somebody who looks wants it to stand. */
+static bool stand_here(vaddr pc)
+{
+    for (guint i = 0; x.stand_pc && i < x.stand_pc->len; i++) {
+        if (g_array_index(x.stand_pc, uint64_t, i) == pc) {
+            hmm_exact_stand_at_pc(NULL, 0);
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool at(CPUState *cpu, vaddr pc)
 {
     unsigned n = number_of(cpu);
@@ -738,6 +760,10 @@ static bool at(CPUState *cpu, vaddr pc)
     uint64_t insns;
     int64_t ns;
 
+    if (stand_here(pc)) {
+        hmm_exact_stand(0);
+        return true;
+    }
     if (hmm_exact_plan_counted(&x.plan, pc) < 0) {
         return false;
     }

@@ -165,5 +165,7 @@ void hmm_exact_state(HmmExactState *s);
 void hmm_exact_deaf_for(int64_t ns);            /* no stand of the guest's; < 0: all */
 void hmm_exact_stand_after(int64_t ns);         /* from now; < 0: not */
 void hmm_exact_stand_at(int64_t icount);        /* < 0: not */
+/* Stand where a CPU comes to one of these, which are points, too; once. */
+void hmm_exact_stand_at_pc(const uint64_t *pc, size_t n);
 
 #endif /* HW_MISC_HMM_EXACT_H */

@@ -10,6 +10,11 @@
  *   clear-violations write true: forget them.
  *   audit-full       read only; runs the full audit, gives how many entries it
  *                    compared; the processes must be at rest.
+ *
+ * Of an exact machine, for those who look at a failure:
+ *   keep-events        write true: keep the core's events from here on
+ *   write-events       string, write only: they go to this file (HmmGpuKept)
+ *   stand-at-violation the machine stands where a check finds something
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
@@ -151,6 +156,55 @@ static void hmm_gpu_get_audit_full(Object *obj, Visitor *v, const char *name,
     visit_type_uint64(v, name, &compared, errp);
 }
 
+static bool hmm_gpu_exact(Error **errp)
+{
+    if (!hmm_exact_on()) {
+        error_setg(errp, "this is no exact machine");
+    }
+    return hmm_exact_on();
+}
+
+static bool hmm_gpu_get_keep(Object *obj, Error **errp)
+{
+    return HMM_GPU(obj)->kept;
+}
+
+static void hmm_gpu_set_keep(Object *obj, bool value, Error **errp)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+
+    if (!hmm_gpu_exact(errp)) {
+        return;
+    }
+    if (value) {
+        hmm_gpu_keep_events(s);
+    } else {
+        g_clear_pointer(&s->kept, g_array_unref);
+    }
+}
+
+static char *hmm_gpu_get_nothing(Object *obj, Error **errp)
+{
+    return g_strdup("");
+}
+
+static void hmm_gpu_set_write(Object *obj, const char *path, Error **errp)
+{
+    hmm_gpu_write_events(HMM_GPU(obj), path, errp);
+}
+
+static bool hmm_gpu_get_stand(Object *obj, Error **errp)
+{
+    return HMM_GPU(obj)->stand_at_violation;
+}
+
+static void hmm_gpu_set_stand(Object *obj, bool value, Error **errp)
+{
+    if (hmm_gpu_exact(errp)) {
+        HMM_GPU(obj)->stand_at_violation = value;
+    }
+}
+
 void hmm_gpu_class_add_properties(ObjectClass *oc)
 {
     object_class_property_add_str(oc, "audit", hmm_gpu_get_audit,
@@ -173,6 +227,18 @@ void hmm_gpu_class_add_properties(ObjectClass *oc)
                                   hmm_gpu_set_inject);
     object_class_property_set_description(oc, "inject",
         "injection rules, separated by ';' (docs/device.md)");
+    object_class_property_add_bool(oc, "keep-events", hmm_gpu_get_keep,
+                                   hmm_gpu_set_keep);
+    object_class_property_set_description(oc, "keep-events",
+        "write true: keep events, from here on");
+    object_class_property_add_str(oc, "write-events", hmm_gpu_get_nothing,
+                                  hmm_gpu_set_write);
+    object_class_property_set_description(oc, "write-events",
+        "the events that were kept go to this file (write only)");
+    object_class_property_add_bool(oc, "stand-at-violation", hmm_gpu_get_stand,
+                                   hmm_gpu_set_stand);
+    object_class_property_set_description(oc, "stand-at-violation",
+        "the machine stands where a check finds something");
     object_class_property_add(oc, "counters", "HmmGpuCounters",
                               hmm_gpu_get_counters, NULL, NULL, NULL);
     object_class_property_set_description(oc, "counters",

@@ -1,15 +1,69 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * hmm-gpu: the core's trace callback as QEMU trace events and guest-error log.
+ *
+ * In an exact machine the events can be kept as well, with the virtual time, which
+ * changes nothing in it; and it can be told to stand where a check finds something.
  */
 #include "qemu/osdep.h"
+#include "qapi/error.h"
 #include "qemu/log.h"
+#include "qemu/timer.h"
+#include "hw/core/cpu.h"
 #include "hmm-gpu.h"
 #include "trace.h"
+
+/* Events that are kept at most: 9 MiB */
+#define HMM_GPU_KEPT 200000
+
+void hmm_gpu_keep_events(HmmGpuState *s)
+{
+    if (!s->kept) {
+        s->kept = g_array_new(false, false, sizeof(HmmGpuKept));
+    }
+    g_array_set_size(s->kept, 0);
+}
+
+bool hmm_gpu_write_events(HmmGpuState *s, const char *path, Error **errp)
+{
+    g_autoptr(GError) error = NULL;
+
+    if (!s->kept) {
+        error_setg(errp, "no events were kept");
+        return false;
+    }
+    if (!g_file_set_contents(path, s->kept->data, s->kept->len * sizeof(HmmGpuKept),
+                             &error)) {
+        error_setg(errp, "%s", error->message);
+        return false;
+    }
+    return true;
+}
+
+static void hmm_gpu_keep(HmmGpuState *s, HgTraceEvent ev, uint64_t a, uint64_t b,
+                         uint64_t c, uint64_t d)
+{
+    HmmGpuKept e = {
+        .ns = qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL), .arg = { a, b, c, d },
+        .what = ev,
+    };
+
+    if (s->kept && ev != HG_EV_MMIO_READ && ev != HG_EV_MMIO_WRITE &&
+        s->kept->len < HMM_GPU_KEPT) {
+        g_array_append_val(s->kept, e);
+    }
+    /* Who looks at everything while the machine stands finds it standing. */
+    if (s->stand_at_violation && ev == HG_EV_VIOLATION && qemu_in_vcpu_thread()) {
+        hmm_exact_stand(0);
+    }
+}
 
 void hmm_gpu_trace(void *host, HgTraceEvent ev, uint64_t a, uint64_t b,
                    uint64_t c, uint64_t d)
 {
+    if (hmm_exact_on()) {
+        hmm_gpu_keep(host, ev, a, b, c, d);
+    }
     switch (ev) {
     case HG_EV_MMIO_READ:
         trace_hmm_gpu_mmio_read(a, b);

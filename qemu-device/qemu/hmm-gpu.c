@@ -535,6 +535,7 @@ static void hmm_gpu_finalize(Object *obj)
 {
     g_free(HMM_GPU(obj)->inject);
     g_free(HMM_GPU(obj)->audit);
+    g_clear_pointer(&HMM_GPU(obj)->kept, g_array_unref);
 }
 
 static const Property hmm_gpu_properties[] = {

@@ -28,6 +28,12 @@
 #define TYPE_HMM_GPU "hmm-gpu"
 OBJECT_DECLARE_SIMPLE_TYPE(HmmGpuState, HMM_GPU)
 
+/* An event of the core's, as written to a file, little endian */
+typedef struct HmmGpuKept {
+    uint64_t ns, arg[4];
+    uint32_t what, pad;         /* HgTraceEvent */
+} HmmGpuKept;
+
 typedef struct HmmGpuRam HmmGpuRam;
 typedef struct HmmGpuDma HmmGpuDma;
 
@@ -55,6 +61,8 @@ struct HmmGpuState {
 
     QEMUTimer *step_timer;      /* deterministic mode; virtual clock */
     HmmExactEvent step_event, irq_event;        /* instead, in an exact machine */
+    GArray *kept;               /* HmmGpuKept: the core's events; NULL: not kept; BQL */
+    bool stand_at_violation;    /* BQL */
     VMChangeStateEntry *vmstate_entry;
     bool in_reset;              /* between reset enter and exit; BQL */
     bool bus_master;            /* as last told to the core; BQL */
@@ -136,6 +144,9 @@ void hmm_gpu_class_add_properties(ObjectClass *oc);
 /* hmm-gpu-trace.c; any thread */
 void hmm_gpu_trace(void *host, HgTraceEvent ev, uint64_t a, uint64_t b,
                    uint64_t c, uint64_t d);
+/* Of an exact machine; BQL.  Keeps from here on, without those of registers. */
+void hmm_gpu_keep_events(HmmGpuState *s);
+bool hmm_gpu_write_events(HmmGpuState *s, const char *path, Error **errp);
 
 /* hmm-gpu-vmstate.c */
 extern const VMStateDescription hmm_gpu_vmstate;

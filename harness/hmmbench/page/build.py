@@ -204,6 +204,7 @@ def _finding(number: int, f: Finding, options: Sequence[str]) -> dict[str, Any]:
         "rebind": recipe.environment.rebind,
         "vram": recipe.environment.vram,
         "pages": _pages(portrait),
+        "pages_when": portrait.when if portrait else "",
         "details": _cut(details),
         "extra": [_cut(d) for d in (portrait.details if portrait else [])][:200]
         if not details
@@ -235,9 +236,9 @@ def _delay(line: str) -> str:
 def _pages(portrait: Portrait | None) -> list[dict[str, str]]:
     return [
         {
-            "place": f"process {p.proc}, {words.page_name(p.place)}",
-            "cpu": words.cpu_entry(p.query),
-            "gpu": words.gpu_entry(p.query),
+            "place": p.where,
+            "cpu": p.cpu,
+            "gpu": p.gpu,
         }
         for p in (portrait.pages if portrait else [])
     ]

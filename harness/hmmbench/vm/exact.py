@@ -55,6 +55,10 @@ class Exact:
         """The guest's own wish to stand does not count for so many nanoseconds from now."""
         self._set("deaf-for", ns)
 
+    def stand_at_pc(self, addresses: Sequence[int]) -> None:
+        """Stand where a CPU comes to one of these, which are points, too; once."""
+        self._set("stand-at-pc", names(addresses))
+
     def stand_at(self, instruction: int) -> None:
         """Stand at this instruction (of all CPUs, as in the log); -1: no more."""
         self._set("stand-at", instruction)

@@ -485,10 +485,20 @@ class Machine:
         """
         self._must_stand()
         self.exact.stand_at(instruction)
+        if self.go_until(timeout):
+            return True
+        self.exact.stand_at(-1)
+        return False
+
+    def go_until(self, timeout: float = 60.0) -> bool:
+        """Let an exact machine that stands go on to where it was told to stand (`exact`, or
+        stand_at_violation()); False as go_to()."""
+        self._must_stand()
         self._let_go(timeout)
         if self.mailbox.stands != self._stands_before:
-            self.exact.stand_at(-1)
             return False
+        if not self.exact.state()["stands"]:
+            self._must_have_stood()
         self._stands_by_us()
         return True
 
@@ -571,6 +581,26 @@ class Machine:
     def counters(self) -> dict[str, int]:
         """All counters of the device (HG_CNT_*), by the device's names."""
         return {str(n): int(v) for n, v in self._gpu("counters").items()}
+
+    def keep_events(self) -> None:
+        """From here on an exact machine keeps its device's events, which it does not notice."""
+        self._set_gpu("keep-events", True)
+
+    def write_events(self, path: Path) -> None:
+        """They go to a file, for device_events.read()."""
+        self._set_gpu("write-events", str(path))
+
+    def stand_at_violation(self, on: bool) -> None:
+        """An exact machine stands where a check of its device finds something."""
+        self._set_gpu("stand-at-violation", on)
+
+    def engines(self) -> list[str]:
+        """Names of the device's engines, in its order."""
+        of_each = (("SM", int(self._gpu("sms"))), ("copy engine", int(self._gpu("ces"))))
+        return [f"{name} {n}" for name, count in of_each for n in range(count)] + ["front end"]
+
+    def _set_gpu(self, name: str, value: object) -> None:
+        self._qmp.execute("qom-set", {"path": GPU_PATH, "property": name, "value": value})
 
     def _gpu(self, name: str) -> Any:
         return self._qmp.execute("qom-get", {"path": GPU_PATH, "property": name})

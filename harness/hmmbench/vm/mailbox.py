@@ -21,9 +21,9 @@ from hmmbench.vm.channel import HEADER, ProtocolError, protocol
 from hmmbench.vm.errors import AgentTimeout
 
 #: struct hm_head
-_HEAD = struct.Struct("<9I28x")
-(_MAGIC, _VERSION, _REQUEST, _REQUEST_LEN, _ANSWER, _ANSWER_LEN, _STANDS, _WHY, _UNDER_WAY
-) = range(9)  # fmt: skip
+_HEAD = struct.Struct("<9I4xQ16x")
+(_MAGIC, _VERSION, _REQUEST, _REQUEST_LEN, _ANSWER, _ANSWER_LEN, _STANDS, _WHY, _UNDER_WAY, _TIME,
+) = range(10)  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -81,6 +81,11 @@ class Mailbox:
     def under_way(self) -> int:
         """Operations of the program that have begun and not ended; 0 when there is none."""
         return self._head()[_UNDER_WAY]
+
+    @property
+    def time_ns(self) -> int:
+        """The guest's CLOCK_MONOTONIC at its latest stand."""
+        return self._head()[_TIME]
 
     def check(self) -> None:
         """Raise ProtocolError if a snapshot, or a guest run wild, left no mailbox here."""

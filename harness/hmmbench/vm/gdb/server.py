@@ -26,6 +26,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,16 +159,21 @@ class DebugServer:
         return physical(self.machine, address, length)
 
     def _device(self) -> Gpu:
-        hw = hardware()
-        for bus in self.machine.qmp("query-pci"):
-            for device in _devices(bus):
-                if device.get("qdev_id") == GPU_ID:
-                    bars = {r["bar"]: r["address"] for r in device["regions"]}
-                    regs, vram = bars.get(hw.HG_BAR_REGS, -1), bars.get(hw.HG_BAR_VRAM, -1)
-                    if min(regs, vram) <= 0:
-                        raise VmError("the GPU's memory is switched off: no driver has it")
-                    return Gpu(self._read, regs, vram)
-        raise VmError("this machine has no GPU")
+        return gpu_of(self.machine)
+
+
+def gpu_of(machine: Machine) -> Gpu:
+    """The device of a machine that stands.  Raises VmError if there is none, or no driver."""
+    hw = hardware()
+    for bus in machine.qmp("query-pci"):
+        for device in _devices(bus):
+            if device.get("qdev_id") == GPU_ID:
+                bars = {r["bar"]: r["address"] for r in device["regions"]}
+                regs, vram = bars.get(hw.HG_BAR_REGS, -1), bars.get(hw.HG_BAR_VRAM, -1)
+                if min(regs, vram) <= 0:
+                    raise VmError("the GPU's memory is switched off: no driver has it")
+                return Gpu(partial(physical, machine), regs, vram)
+    raise VmError("this machine has no GPU")
 
 
 def physical(machine: Machine, address: int, length: int) -> bytes:

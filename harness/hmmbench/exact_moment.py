@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The moment of a violation in an exact machine: where it is seen first, and standing there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hmmbench.exact_target import ExactTarget
+from hmmbench.guest.protocol import Program, Result
+from hmmbench.oracle.violation import Violation
+from hmmbench.recipe import Environment
+from hmmbench.vm.machine import Machine
+
+#: Functions of the kernel that it comes to when it reports a mistake, and else never.
+REPORTS = (
+    "__warn", "oops_begin", "die", "die_addr", "__die", "panic", "vpanic", "kasan_report",
+    "kasan_report_invalid_free", "ubsan_prologue", "__schedule_bug", "bad_page", "print_bad_pte",
+    "dump_stack_lvl",
+)  # fmt: skip
+
+#: What the device's own checks find.
+_DEVICE = ("mirror", "protocol")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Instruction and virtual time, as in the log of decisions; `what` it is, in words."""
+
+    instruction: int
+    ns: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Two clocks of one machine.  `zero_ns`: the guest's CLOCK_MONOTONIC less its virtual time."""
+
+    zero_ns: int
+
+    @classmethod
+    def at_stand(cls, machine: Machine) -> Clock:
+        """Of a machine that stands by the guest's own word, and was not let go since."""
+        return cls(machine.mailbox.time_ns - machine.exact.state()["ns"])
+
+    def virtual(self, guest_ns: int) -> int:
+        return guest_ns - self.zero_ns
+
+
+def stand_at(
+    target: ExactTarget, program: Program, environment: Environment, violation: Violation,
+    *, result: Result | None, clock: Clock | None, reports: Sequence[int] = (),
+) -> Moment | None:  # fmt: skip
+    """Execute again and stand where the violation is seen first.
+
+    None: it has no such moment (a leak, a hang), or it is not known; the machine has executed the
+    whole example then.
+
+    target  -- fresh, and its chain has run; of no use for another example afterwards
+    result, clock -- of an execution like this one, for values: the end of the operation that read
+    reports -- addresses of REPORTS
+    """
+    if violation.oracle in _DEVICE:
+        vm = target.stop_where(
+            program, environment, lambda vm: vm.stand_at_violation(True), _found_at_rest
+        )
+        return _moment(vm, "the device's check reports it")
+    if violation.oracle == "kernel" and reports:
+        points = (*target.points, *reports)
+
+        def tell(vm: Machine) -> None:
+            vm.exact.points(points)
+            vm.exact.stand_at_pc(reports)
+
+        return _moment(target.stop_where(program, environment, tell), "the kernel reports it")
+    if result is None or clock is None or not 0 <= violation.op < len(result.ops):
+        return None
+    op = result.ops[violation.op]
+    if violation.oracle != "values" or not op.start_ns:
+        return None
+    end = clock.virtual(op.start_ns + op.time_ns)
+    vm = target.stop_where(
+        program, environment,
+        lambda vm: vm.exact.stand_after(max(0, end - vm.exact.state()["ns"])),
+    )  # fmt: skip
+    return _moment(vm, f"operation {violation.op + 1} has ended")
+
+
+def _found_at_rest(vm: Machine) -> bool:
+    """The look at everything, when all operations have ended, has found it."""
+    return bool(json.loads(vm.violations())["total"])
+
+
+def _moment(vm: Machine | None, what: str) -> Moment | None:
+    if vm is None:
+        return None
+    state = vm.exact.state()
+    return Moment(state["icount"], state["ns"], what)
