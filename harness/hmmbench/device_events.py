@@ -79,8 +79,7 @@ class Happened:
 
 
 def read(path: Path, engines: Sequence[str]) -> list[Happened]:
-    """What a machine with these engines wrote.  Raises ValueError if its length is no such file's.
-    """
+    """What a machine with these engines wrote.  Raises ValueError if the file is cut short."""
     data = path.read_bytes()
     if len(data) % ENTRY.itemsize:
         raise ValueError(f"{path} holds no events of the device: {len(data)} bytes")

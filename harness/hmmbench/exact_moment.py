@@ -15,9 +15,9 @@ from hmmbench.vm.machine import Machine
 
 #: Functions of the kernel that it comes to when it reports a mistake, and else never.
 REPORTS = (
-    "__warn", "oops_begin", "die", "die_addr", "__die", "panic", "vpanic", "kasan_report",
-    "kasan_report_invalid_free", "ubsan_prologue", "__schedule_bug", "bad_page", "print_bad_pte",
-    "dump_stack_lvl",
+    "report_bug", "warn_slowpath_fmt", "__warn_printk", "__warn", "oops_begin", "die", "die_addr",
+    "__die", "panic", "vpanic", "kasan_report", "kasan_report_invalid_free", "ubsan_prologue",
+    "__schedule_bug", "bad_page", "print_bad_pte", "dump_stack_lvl",
 )  # fmt: skip
 
 #: What the device's own checks find.
@@ -31,6 +31,9 @@ class Moment:
     instruction: int
     ns: int
     what: str
+
+    def __str__(self) -> str:
+        return f"at the violation, instruction {self.instruction}: {self.what}"
 
 
 @dataclass(frozen=True)

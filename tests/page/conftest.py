@@ -11,6 +11,7 @@ import pytest
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parent.parent / "model")]
 
 import fake
+from browser import find
 
 from hmmbench.event import Event
 from hmmbench.guest.protocol import Program, Result
@@ -79,3 +80,11 @@ def failing_page(
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(render(*failing, {"dev_faults": 12345, "pages_to_device": 7}))
     return path
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    program = find()
+    if program is None:
+        pytest.fail("no Chromium: apt-get install --no-install-recommends chromium-headless-shell")
+    return program

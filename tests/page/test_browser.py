@@ -7,16 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from browser import Browser, find
-
-
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    program = find()
-    if program is None:
-        pytest.fail("no Chromium: apt-get install --no-install-recommends chromium-headless-shell")
-    return program
-
+from browser import Browser
 
 _VISIBLE = """(function (selector) {
   var e = document.querySelector(selector);

@@ -144,7 +144,7 @@ def test_from_a_breakpoint(
     )  # fmt: skip
     places = [int(n) for n in re.findall(r"instruction (\d+) of \d+\.\.", said)]
     assert len(re.findall(r"hit Breakpoint 1", said)) == 2, said
-    came, went, begin, again = places
+    _, came, went, begin, again = places
     assert back.begin == begin < went < came == again
 
 

@@ -120,7 +120,9 @@ def main(
     with ExitStack() as stack:
         opener = stack.enter_context(Opener(spec))
         target: VmTarget = stack.enter_context(
-            ExactTarget(opener, explain=explain, points=points.all) if recipe.exact
+            ExactTarget(
+                opener, explain=explain, points=points.all, names=fleet.names_of(artifacts, spec),
+            ) if recipe.exact
             else VmTarget(opener, explain=explain)
         )  # fmt: skip
         with ui.stage("replay") as stage_:
@@ -188,13 +190,17 @@ def _debug(
         return
     for v in result.violations[:3]:
         typer.echo(f"{v.oracle}: {v.message}")
-    typer.echo("the machine stands after the execution that failed; `help hmm` in gdb")
     places = Snapshots().sections(spec)
     if not isinstance(target, ExactTarget):
+        typer.echo("the machine stands after the execution that failed; `help hmm` in gdb")
         debugger.interactive(vm, artifacts, places)
         return
     chain = [(link.program, link.environment) for link in recipe.chain]
-    back = Back(target, [*chain, (sound(recipe.program), result.environment or recipe.environment)])
+    last = sound(recipe.program), result.environment or recipe.environment
+    back = Back(target, [*chain, last], result.violations[0])
+    moment = back.at_violation()
+    where = moment or "after the execution: this violation has no moment of its own"
+    typer.echo(f"the machine stands {where}; `help hmm` in gdb")
     debugger.interactive(back.machine, artifacts, places, back)
 
 

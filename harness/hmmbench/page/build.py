@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from hmmbench import words
 from hmmbench.evidence import Portrait
+from hmmbench.page.execution import execution
 from hmmbench.page.heat import heat, short
 from hmmbench.page.timeline import duration, timeline
 from hmmbench.recipe import Recipe
@@ -210,7 +211,12 @@ def _finding(number: int, f: Finding, options: Sequence[str]) -> dict[str, Any]:
         if not details
         else [],
         "timeline": timeline(ops[:count], results[:count], violation.op, portrait.events)
-        if results and portrait
+        if results and portrait and not portrait.decided
+        else None,
+        "execution": execution(
+            ops[:count], results[:count] if results else [], violation.op, portrait.decided
+        )
+        if portrait and portrait.decided
         else None,
         "replay": f"./hmmbench replay {path}{same}",
         "export": f"./hmmbench replay {path} --export-c reproducer.c",

@@ -10,6 +10,7 @@ order and overlap and lets microseconds be seen beside milliseconds.
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from hmmbench.event import Event
 from hmmbench.guest.protocol import RES_SKIPPED, Op, OpKind, OpResult
 
 WIDTH = 1000.0
-LABEL = 118.0
+LABEL = 126.0
 LANE = 34.0
 TOP = 22.0
 #: Operations drawn; the last ones, if there are more.
@@ -25,7 +26,8 @@ SHOWN = 60
 #: Marks of driver and device drawn.
 MARKS = 160
 
-_GPU = frozenset({OpKind.GPU_ACCESS, OpKind.GPU_COPY, OpKind.GPU_FILL, OpKind.GPU_SPIN})
+#: Kinds of operations that a GPU does.
+GPU = frozenset({OpKind.GPU_ACCESS, OpKind.GPU_COPY, OpKind.GPU_FILL, OpKind.GPU_SPIN})
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def timeline(
     low = min(r.start_ns for _, _, r in timed)
     high = max(r.start_ns + r.time_ns for _, _, r in timed)
     marks = [e for e in events if low <= e.time_ns <= high][:MARKS]
-    axis = _Axis(
+    axis = Axis(
         [t for _, _, r in timed for t in (r.start_ns, r.start_ns + r.time_ns)]
         + [e.time_ns for e in marks]
     )
@@ -91,7 +93,7 @@ def timeline(
     bars: list[Bar] = []
     for i, o, r in timed:
         x, x2 = axis(r.start_ns), axis(r.start_ns + r.time_ns)
-        gpu = o.op in _GPU
+        gpu = o.op in GPU
         name = OpKind(o.op).name.lower()
         title = f"step {i + 1}: {name}, {duration(r.time_ns)}"
         if gpu:
@@ -113,12 +115,12 @@ def _thread(o: Op) -> str:
 
 def _lanes(timed: Sequence[tuple[int, Op, OpResult]], marks: Sequence[Event]) -> list[str]:
     threads = sorted({_thread(o) for _, o, _ in timed})
-    gpus = sorted({f"GPU, process {o.proc}" for _, o, _ in timed if o.op in _GPU})
+    gpus = sorted({f"GPU, process {o.proc}" for _, o, _ in timed if o.op in GPU})
     return threads + gpus + sorted({e.lane for e in marks})
 
 
-class _Axis:
-    """Time to x."""
+class Axis:
+    """Time to x: compressed between the given times, even between two of them."""
 
     def __init__(self, times: list[int]) -> None:
         self.times = sorted(set(times))
@@ -132,7 +134,13 @@ class _Axis:
             self.x[t] = at
 
     def __call__(self, t: int) -> float:
-        return round(self.x[t], 1)
+        if t in self.x:
+            return round(self.x[t], 1)
+        at = bisect(self.times, t)
+        if not 0 < at < len(self.times):
+            return round(self.x[self.times[0 if not at else -1]], 1)
+        a, b = self.times[at - 1], self.times[at]
+        return round(self.x[a] + (self.x[b] - self.x[a]) * (t - a) / (b - a), 1)
 
     def ticks(self, low: int) -> tuple[tuple[float, str], ...]:
         """Some of the times, no two nearer than a label is wide."""

@@ -79,7 +79,7 @@ class Names:
 
     def _sources(self, texts: list[str]) -> list[str]:
         lines = SourceLines.of(self.artifacts)
-        if lines is None:
+        if lines is None or not texts:
             return [""] * len(texts)
         try:
             told = lines.annotate("\n".join(texts)).split("\n")

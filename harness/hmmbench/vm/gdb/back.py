@@ -17,10 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from hmmbench import decisions
+from hmmbench import decisions, exact_moment
 from hmmbench.errors import UsageError
+from hmmbench.exact_moment import Clock, Moment
 from hmmbench.exact_target import ExactTarget
 from hmmbench.guest.protocol import Program
+from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
 from hmmbench.vm.errors import VmError
 from hmmbench.vm.machine import Machine
@@ -51,19 +53,29 @@ class Write:
 class Back:
     """One chain, executed once here so that its length and its log are known.
 
-    target -- has the machine; nobody else uses it from here on
+    target    -- has the machine; nobody else uses it from here on
+    violation -- what is wrong in the last example, for at_violation()
     """
 
-    def __init__(self, target: ExactTarget, chain: Sequence[Example]) -> None:
+    def __init__(
+        self, target: ExactTarget, chain: Sequence[Example], violation: Violation | None = None
+    ) -> None:
+        self._violation = violation
         self._target = target
         self._chain = tuple(chain)
         self.begin = self._restart().exact.state()["icount"]
-        target.execute(*self._chain[-1])
+        self._clock: Clock | None = None
+        target.ended = self._ended
+        self._result = target.execute(*self._chain[-1]).result
+        target.ended = lambda vm: None
         vm = target.left
         if vm is None:
             raise VmError("the machine has ended with the execution: nothing can be looked at")
         self.end = vm.exact.state()["icount"]
         self._log = self._read_log(vm)
+
+    def _ended(self, vm: Machine) -> None:
+        self._clock = Clock.at_stand(vm)
 
     @staticmethod
     def _read_log(vm: Machine) -> np.ndarray[Any, Any]:
@@ -105,11 +117,30 @@ class Back:
         # At the very end it stands by its own word, with the answer.
         for _ in self._target.stop_at(*self._chain[-1], [instruction]):
             break
-        vm = self.machine
-        parted = decisions.part(*self._both(vm))
+        self._check()
+        return self.machine
+
+    def at_violation(self) -> Moment | None:
+        """Stand where the violation is seen first, in a new machine; at the end of the example,
+        and None, if it has no such moment.  Raises VmError as goto()."""
+        if self._violation is None:
+            raise UsageError("no violation is known here")
+        self._restart()
+        names = self._target.names
+        moment = exact_moment.stand_at(
+            self._target, *self._chain[-1], self._violation, result=self._result,
+            clock=self._clock, reports=names.addresses(exact_moment.REPORTS) if names else (),
+        )  # fmt: skip
+        if moment is None:
+            self.goto(self.end)
+        else:
+            self._check()
+        return moment
+
+    def _check(self) -> None:
+        parted = decisions.part(*self._both(self.machine))
         if parted is not None:
             raise VmError(f"the machine did not execute the same again: {parted}")
-        return vm
 
     def _both(self, vm: Machine) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """What was decided at first and what again, up to where the machine stands now."""

@@ -67,6 +67,7 @@ class Hmm(gdb.Command):  # type: ignore[misc]
 
     At an exact machine also:
 
+    hmm-violation           to where the violation is seen first
     hmm-goto N              to instruction N of the example, in a fresh machine
     hmm-back [COUNT]        to the last switch between CPUs, or the COUNTth last
     hmm-switches [COUNT]    the last ones
@@ -235,13 +236,16 @@ def move(method: str, **params: object) -> dict[str, Any]:
         raise
     finally:
         gdb.execute(f"target remote {where['socket']}", to_string=True)
-    if answer["cpu"] is not None:
-        gdb.execute(f"thread {answer['cpu'] + 1}", to_string=True)
     show(answer)
     return dict(answer)
 
 
 def show(where: dict[str, Any]) -> None:
+    """The place, at the CPU that came to it."""
+    for thread in gdb.selected_inferior().threads():
+        if where["cpu"] is not None and thread.num == where["cpu"] + 1:
+            # The command of that name has words of its own.
+            thread.switch()
     who = f"CPU {where['cpu']}" if where["cpu"] is not None else "no CPU"
     say(f"instruction {where['now']} of {where['begin']}..{where['end']}, {who} ran")
     gdb.execute("frame")
@@ -263,6 +267,19 @@ class HmmGoto(gdb.Command):  # type: ignore[misc]
             move("goto", instruction=integer(argument))
         else:
             show(bench.ask("where"))
+
+
+class HmmViolation(gdb.Command):  # type: ignore[misc]
+    """Stand where the violation is seen first: where the device's check or the kernel reports it,
+    or where the operation has ended that read what cannot be."""
+
+    def __init__(self) -> None:
+        super().__init__("hmm-violation", gdb.COMMAND_RUNNING)
+
+    def invoke(self, argument: str, from_tty: bool) -> None:
+        del argument, from_tty
+        moment = move("violation")["moment"]
+        say(moment or "this violation has no moment of its own: the end of the example")
 
 
 class HmmBack(gdb.Command):  # type: ignore[misc]
@@ -344,5 +361,7 @@ def symbol(address: int) -> str:
     return text.split(" in section")[0].split(" of ")[0].strip()
 
 
-for command in (Hmm, HmmGpu, HmmPt, HmmMirror, HmmGoto, HmmBack, HmmSwitches, HmmLastWrite):
+for command in (
+    Hmm, HmmGpu, HmmPt, HmmMirror, HmmViolation, HmmGoto, HmmBack, HmmSwitches, HmmLastWrite,
+):  # fmt: skip
     command()

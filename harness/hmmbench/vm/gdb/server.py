@@ -16,6 +16,7 @@ Of a machine that can go back (travel.py):
 
     where        first, present and last instruction of the example, gdb's socket
     goto         {instruction}: stand there; as where
+    violation    stand where it is seen first; as where, and `moment`: which that is, in words
     switches     {count}: the last ones before the present instruction
     last_write   {address, asid (optional)}: of both page tables' entries; stand at the later one
 """

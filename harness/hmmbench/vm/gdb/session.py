@@ -61,6 +61,8 @@ def attached(
             *_modules(modules, places),
             f"target remote {stub}",
             f"source {COMMANDS}",
+            # Says where it stands.
+            *(["hmm-goto"] if back else []),
         ]  # fmt: skip
         argv = ["gdb", "-q", "-nx", str(vmlinux)]
         for word in words:

@@ -27,7 +27,7 @@ class Travel:
         self._port = ""
         server.methods |= {
             "where": self._where, "goto": self._goto, "switches": self._switches,
-            "last_write": self._last_write,
+            "last_write": self._last_write, "violation": self._violation,
         }  # fmt: skip
 
     def start(self) -> str:
@@ -49,6 +49,11 @@ class Travel:
         self._back.goto(int(params["instruction"]))
         self._arrived()
         return self._where({})
+
+    def _violation(self, _: Mapping[str, Any]) -> Any:
+        moment = self._back.at_violation()
+        self._arrived()
+        return {"moment": str(moment) if moment else None, **self._where({})}
 
     def _switches(self, params: Mapping[str, Any]) -> Any:
         return [
