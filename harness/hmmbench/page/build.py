@@ -220,7 +220,9 @@ def _finding(number: int, f: Finding, options: Sequence[str]) -> dict[str, Any]:
         else None,
         "replay": f"./hmmbench replay {path}{same}",
         "export": f"./hmmbench replay {path} --export-c reproducer.c",
-        "trace": f"./hmmbench replay {path}{same} --trace trace.json",
+        # An exact machine is not asked while it runs, but can be taken back.
+        "look": ("Debug", f"./hmmbench replay {path}{same} --gdb") if recipe.exact
+        else ("Trace", f"./hmmbench replay {path}{same} --trace trace.json"),
         "folder": str(f.folder),
     }
 

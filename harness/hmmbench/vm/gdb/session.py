@@ -56,7 +56,7 @@ def attached(
     ):
         stub = Travel(server, back, open_port).start() if back else str(open_port(machine))
         words = [
-            "set confirm off", "set pagination off", "set architecture i386:x86-64",
+            "set confirm off", "set pagination off", "set width 0", "set architecture i386:x86-64",
             f"directory {modules}",
             *_modules(modules, places),
             f"target remote {stub}",
