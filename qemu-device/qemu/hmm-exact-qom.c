@@ -15,6 +15,7 @@
  *   deaf-for     write: the guest's own wish to stand does not count for so many ns
  *                from now: an agent with nothing to do would stand at once; -1: it does
  *   stand-at     write: stand at this instruction count; -1: not
+ *   leak         write: open this leak (hmm-exact-leaks.c); 0: none
  *   stand-at-pc  string: stand where a CPU comes to one of these addresses, which
  *                have to be among the points; once
  */
@@ -170,6 +171,16 @@ static void set_stand(Object *obj, Visitor *v, const char *name, void *opaque,
     }
 }
 
+static void set_leak(Object *obj, Visitor *v, const char *name, void *opaque,
+                     Error **errp)
+{
+    uint32_t which;
+
+    if (visit_type_uint32(v, name, &which, errp) && stands(errp)) {
+        hmm_exact_leak_set(which, errp);
+    }
+}
+
 static void realize(DeviceState *dev, Error **errp)
 {
     if (hmm_exact_begin(errp)) {
@@ -196,6 +207,7 @@ static void class_init(ObjectClass *oc, void *data)
     object_class_property_add_str(oc, "write-log", get_nothing, write_log);
     object_class_property_add_str(oc, "write-memory", get_nothing, write_memory);
     object_class_property_add_str(oc, "stand-at-pc", get_nothing, set_stand_at_pc);
+    object_class_property_add(oc, "leak", "uint32", NULL, set_leak, NULL, NULL);
     object_class_property_add(oc, "state", "HmmExactState", get_state, NULL, NULL,
                               NULL);
     object_class_property_add(oc, "stand-after", "int64", NULL, set_stand, NULL,

@@ -417,7 +417,7 @@ static int64_t until_timer(void)
     return ns < 0 ? INT64_MAX : ns;
 }
 
-static void skip(int64_t ns)
+void hmm_exact_skip(int64_t ns)
 {
     seqlock_write_lock(&timers_state.vm_clock_seqlock,
                        &timers_state.vm_clock_lock);
@@ -466,6 +466,10 @@ static void ask_to_stop(void)
 void hmm_exact_stand(uint32_t why)
 {
     if (x.stands || (why && now_ns() < x.deaf_ns)) {
+        return;
+    }
+    if (why && hmm_exact_leaks(HMM_EXACT_LEAK_STOP)) {
+        ask_to_stop();
         return;
     }
     x.stands = true;
@@ -591,6 +595,8 @@ static void end_slice(CPUState *cpu, HmmExactWhat why)
 static void run(CPUState *cpu)
 {
     int64_t ns = until_due(now_ns()), budget = x.left, begun = icount_get_raw(), ran;
+    int64_t leak_ns = hmm_exact_leak_deadline();
+    bool cut;
     int r;
 
     /* Here and with the BQL: who stops the machine hides its timers. */
@@ -600,6 +606,10 @@ static void run(CPUState *cpu)
     }
     if (x.stand_icount != INT64_MAX) {
         budget = MIN(budget, MAX(1, x.stand_icount - begun));
+    }
+    cut = leak_ns < INT32_MAX && icount_round(leak_ns) < budget;
+    if (cut) {
+        budget = MAX(1, icount_round(leak_ns));
     }
     x.paused = false;
     x.begun = begun;
@@ -614,6 +624,9 @@ static void run(CPUState *cpu)
     x.left -= ran;
     x.slice_insns += ran;
     x.state.insns += ran;
+    if (ran < budget) {
+        cut = r == EXCP_INTERRUPT && hmm_exact_leaks(HMM_EXACT_LEAK_KICKS);
+    }
 
     if (r == EXCP_DEBUG) {
         cpu_handle_guest_debug(cpu);
@@ -634,7 +647,7 @@ static void run(CPUState *cpu)
         end_slice(cpu, HMM_EXACT_PAUSED);
     } else if (cpu->halted) {
         end_slice(cpu, HMM_EXACT_HALTED);
-    } else if (x.left <= 0) {
+    } else if (x.left <= 0 || cut) {
         end_slice(cpu, HMM_EXACT_SLICE_OVER);
     }
 }
@@ -681,6 +694,9 @@ static void turn(void)
     int64_t ns;
 
     in_turn = true;
+    if (hmm_exact_leaks(HMM_EXACT_LEAK_TLB)) {
+        vcpu_turns.flushes = get_clock_realtime() / SCALE_MS;
+    }
     CPU_FOREACH(cpu) {
         current_cpu = cpu;
         qemu_wait_io_event_common(cpu);
@@ -718,7 +734,7 @@ static void turn(void)
         x.state.skipped_ns += ns;
     }
     hmm_exact_log(cpu ? HMM_EXACT_SPUN : HMM_EXACT_SKIPPED, 0, 0, ns, 0);
-    skip(ns);
+    hmm_exact_skip(ns);
     if (++x.skips % SKIPS == 0) {
         bql_unlock();
         g_usleep(1);
@@ -728,7 +744,7 @@ static void turn(void)
 
 static bool mine(void)
 {
-    return in_turn;
+    return in_turn || hmm_exact_leaks(HMM_EXACT_LEAK_KICKS);
 }
 
 /* Instructions that the CPU that runs has executed; the clock is not to be asked here. */

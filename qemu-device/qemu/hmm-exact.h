@@ -12,6 +12,7 @@
  *   hmm-exact-plan.c     the schedule: reads it, draws from it
  *   hmm-exact-log.c      what was decided: log and rolling hash
  *   hmm-exact-memory.c   hashes of the machine's RAM, by page
+ *   hmm-exact-leaks.c    what would let the host in, for tests
  *   hmm-exact-qom.c      the object and its properties
  *
  * Everything here belongs to the BQL.  Decisions are made by the CPUs' thread alone,
@@ -167,5 +168,14 @@ void hmm_exact_stand_after(int64_t ns);         /* from now; < 0: not */
 void hmm_exact_stand_at(int64_t icount);        /* < 0: not */
 /* Stand where a CPU comes to one of these, which are points, too; once. */
 void hmm_exact_stand_at_pc(const uint64_t *pc, size_t n);
+
+/* hmm-exact-leaks.c */
+enum { HMM_EXACT_LEAK_KICKS = 1, HMM_EXACT_LEAK_WARP, HMM_EXACT_LEAK_TLB,
+       HMM_EXACT_LEAK_DEADLINES, HMM_EXACT_LEAK_STOP = 7 };
+
+bool hmm_exact_leaks(unsigned which);           /* is that the open one? */
+void hmm_exact_leak_set(unsigned which, Error **errp);
+int64_t hmm_exact_leak_deadline(void);          /* ns; INT64_MAX: none */
+void hmm_exact_skip(int64_t ns);                /* hmm-exact.c: moves the clock */
 
 #endif /* HW_MISC_HMM_EXACT_H */

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -35,34 +36,38 @@ def execute(target: ExactTarget, index: int, schedule: str) -> Print:
     return target.print
 
 
-def test_a_stop_at_a_time_of_the_hosts(
-    target: ExactTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    schedules = ("seed=7 slice=5:14 step=9:13:0:8 irq=10:17", "seed=8 slice=7:12 hold=8:16:20")
-    first = [execute(target, n, schedule) for n, schedule in enumerate(schedules)]
-    stops = 0
+def stopping(stops: Iterator[int]) -> Callable[[Machine, float], None]:
+    """In place of Machine._wait_stop: the machine is stopped and goes on again and again."""
     wait = Machine._wait_stop
 
-    def stopping(self: Machine, timeout: float) -> None:
-        nonlocal stops
+    def stopped(self: Machine, timeout: float) -> None:
         while not self.standing:
             time.sleep(0.003)
             self.qmp("stop")
             wait(self, timeout)
             if self.mailbox.stands != self._stands_before or self.exact.state()["stands"]:
                 return
-            stops += 1
+            next(stops)
             self._stops_before = self._stops
             self.qmp("cont")
 
+    return stopped
+
+
+def test_a_stop_at_a_time_of_the_hosts(
+    target: ExactTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedules = ("seed=7 slice=5:14 step=9:13:0:8 irq=10:17", "seed=8 slice=7:12 hold=8:16:20")
+    first = [execute(target, n, schedule) for n, schedule in enumerate(schedules)]
+    stops = count()
     for n, schedule in enumerate(schedules):
         target.renew()
         assert target.vm.standing
         with monkeypatch.context() as patch:
-            patch.setattr(Machine, "_wait_stop", stopping)
+            patch.setattr(Machine, "_wait_stop", stopping(stops))
             target.execute(nth(5, n), replace(surroundings(5, n, Points()), schedule=schedule))
         assert difference(first[n], target.print) == ()
-    assert stops > 0
+    assert next(stops) > 0
 
 
 def test_a_schedule_is_changed_only_while_it_stands(target: ExactTarget) -> None:

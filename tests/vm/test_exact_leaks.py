@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What lets the host into an exact machine, opened again: executions part, and it is seen where.
+
+The numbers are those of docs/exact.md.  Five are an option of the object hmm-exact
+(qemu-device/qemu/hmm-exact-leaks.c), two of the machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from test_exact_stops import stopping
+
+from hmmbench import fleet
+from hmmbench.build import Artifacts
+from hmmbench.repeat import Repeated, exact_specs, load, repeat
+from hmmbench.vm.errors import QmpFailure
+from hmmbench.vm.exact import Exact
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.snapshot import Snapshots
+from hmmbench.vm.spec import MachineSpec
+
+CPUS = 2
+PROGRAMS, TIMES = 2, 2
+
+Leaking = Callable[[int], Repeated]
+
+
+@pytest.fixture
+def leaking(artifacts: Artifacts, spec: MachineSpec, monkeypatch: pytest.MonkeyPatch) -> Leaking:
+    """A few programs, several times, with a leak opened in each machine."""
+    specs = exact_specs(spec, (CPUS,))
+    points = {CPUS: fleet.exact_points(artifacts, specs[CPUS])}
+    schedule = Exact.schedule
+
+    def run(leak: int) -> Repeated:
+        def opened(self: Exact, words: str) -> None:
+            schedule(self, words)
+            self._set("leak", leak)
+
+        monkeypatch.setattr(Exact, "schedule", opened)
+        with load():
+            return repeat(specs, points, seed=11, examples=PROGRAMS, times=TIMES)
+
+    return run
+
+
+@pytest.mark.parametrize("leak", [2, 4, 7])
+def test_a_leak_parts_executions(leaking: Leaking, leak: int) -> None:
+    """The main loop moves the clock; deadlines of the real-time clock; it stops the machine."""
+    closed = leaking(0)
+    assert [str(part) for part in closed.parted] == []
+    found = leaking(leak)
+    assert found.parted
+    for part in found.parted:
+        assert part.where.startswith("parted at decision ") or part.where == "no decision differs"
+        assert part.differs
+    if leak != 7:
+        # In the middle of the example; when it stands too late, all of that has been the same.
+        assert all("answer" in part.differs for part in found.parted)
+
+
+def test_kicks_end_slices(leaking: Leaking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of somebody who stops the machine and lets it go on."""
+    stops = count()
+    monkeypatch.setattr(Machine, "_wait_stop", stopping(stops))
+    closed = leaking(0)
+    assert [str(part) for part in closed.parted] == []
+    assert next(stops) > 0
+    found = leaking(1)
+    assert found.parted
+    assert all(part.where.startswith("parted at decision ") for part in found.parted)
+
+
+#: How much of its memory a process has touched since it asked for that to be forgotten: what a
+#: TLB still had does not count.
+TOUCHED = """awk 'BEGIN {
+    for (i = 0; i < 60000; i++)
+        a[i] = i "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+    for (r = 0; r < 12; r++) {
+        print 1 > "/proc/self/clear_refs"; close("/proc/self/clear_refs");
+        for (i = 0; i < 60000; i += 40)
+            s += length(a[i]);
+        t = 0;
+        while ((getline l < "/proc/self/smaps") > 0)
+            if (l ~ /^Referenced/) { split(l, w, " "); t += w[2] }
+        close("/proc/self/smaps");
+        printf "%d ", t
+    }
+}'"""
+
+
+def asked(spec: MachineSpec, command: str, leak: int = 0) -> tuple[str, int]:
+    """What a fresh machine answers to a command, and the hash of its decisions."""
+    with Snapshots().open(exact_specs(spec, (CPUS,))[CPUS]) as machine:
+        machine.exact.schedule("seed=1 slice=7:12")
+        machine.exact._set("leak", leak)
+        done = machine.agent.execute(command)
+        assert done.status == 0, done.output
+        return done.output, machine.exact.state()["hash"]
+
+
+def test_a_guest_sees_the_sizes_of_tlbs(spec: MachineSpec) -> None:
+    """They go by the host's clock: not the execution of a machine in which they do not.
+
+    How far the clock has come between two flushes did not matter here: neither load nor a QEMU
+    that was stopped for 120 of 140 ms made another size of one.
+    """
+    closed = [asked(spec, TOUCHED) for _ in range(2)]
+    assert closed[0] == closed[1]
+    answer, decided = asked(spec, TOUCHED, leak=3)
+    assert answer != closed[0][0]
+    assert decided != closed[0][1]
+
+
+WRITES = "n=0; while [ $n -lt 60 ]; do echo $n >/dev/vport0p1 || exit 1; n=$((n+1)); done"
+
+
+def test_an_ioeventfd_is_served_when_the_host_likes(spec: MachineSpec) -> None:
+    def serial(ioeventfd: str) -> set[tuple[str, int]]:
+        extra = (
+            *("-device", f"virtio-serial-pci,id=leak,disable-legacy=on,ioeventfd={ioeventfd}"),
+            *("-chardev", "file,id=leak,path=/dev/null"),
+            *("-device", "virtserialport,bus=leak.0,chardev=leak,name=leak"),
+        )
+        with load():
+            return {asked(replace(spec, extra=(*spec.extra, *extra)), WRITES) for _ in range(3)}
+
+    assert len(serial("off")) == 1
+    assert len(serial("on")) > 1
+
+
+def test_the_hosts_time_in_the_guests_clock(spec: MachineSpec) -> None:
+    """What a guest would read of its battery-backed clock; no example does."""
+
+    def clocks(*extra: str) -> list[object]:
+        found = []
+        exact = exact_specs(replace(spec, extra=(*spec.extra, *extra)), (CPUS,))[CPUS]
+        for _ in range(2):
+            with Snapshots().open(exact) as machine:
+                machine.idle_for(1000)
+                time.sleep(2.1)
+                found.append(machine.qmp("qom-get", path="/machine", property="rtc-time"))
+        return found
+
+    first, second = clocks()
+    assert first == second
+    first, second = clocks("-rtc", "base=2026-01-01,clock=host")
+    assert first != second
+
+
+def test_there_is_no_other_leak(spec: MachineSpec) -> None:
+    with (
+        Snapshots().open(exact_specs(spec, (CPUS,))[CPUS]) as machine,
+        pytest.raises(QmpFailure, match="there is no leak 5 here"),
+    ):
+        machine.exact._set("leak", 5)
