@@ -2,7 +2,7 @@
 """What lets the host into an exact machine, opened again: executions part, and it is seen where.
 
 The numbers are those of docs/exact.md.  Five are an option of the object hmm-exact
-(qemu-device/qemu/hmm-exact-leaks.c), two of the machine.
+(qemu-device/qemu/hmm-exact-leaks.c), two of the machine; 1 is in test_exact_stops.py.
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
 
 import pytest
-from test_exact_stops import stopping
 
 from hmmbench import fleet
 from hmmbench.build import Artifacts
 from hmmbench.repeat import Repeated, exact_specs, load, repeat
 from hmmbench.vm.errors import QmpFailure
 from hmmbench.vm.exact import Exact
-from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 
@@ -62,18 +59,6 @@ def test_a_leak_parts_executions(leaking: Leaking, leak: int) -> None:
     if leak != 7:
         # In the middle of the example; when it stands too late, all of that has been the same.
         assert all("answer" in part.differs for part in found.parted)
-
-
-def test_kicks_end_slices(leaking: Leaking, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of somebody who stops the machine and lets it go on."""
-    stops = count()
-    monkeypatch.setattr(Machine, "_wait_stop", stopping(stops))
-    closed = leaking(0)
-    assert [str(part) for part in closed.parted] == []
-    assert next(stops) > 0
-    found = leaking(1)
-    assert found.parted
-    assert all(part.where.startswith("parted at decision ") for part in found.parted)
 
 
 #: How much of its memory a process has touched since it asked for that to be forgotten: what a

@@ -40,7 +40,7 @@ def stopping(stops: Iterator[int]) -> Callable[[Machine, float], None]:
     """In place of Machine._wait_stop: the machine is stopped and goes on again and again."""
     wait = Machine._wait_stop
 
-    def stopped(self: Machine, timeout: float) -> None:
+    def wait_stop(self: Machine, timeout: float) -> None:
         while not self.standing:
             time.sleep(0.003)
             self.qmp("stop")
@@ -51,23 +51,38 @@ def stopping(stops: Iterator[int]) -> Callable[[Machine, float], None]:
             self._stops_before = self._stops
             self.qmp("cont")
 
-    return stopped
+    return wait_stop
+
+
+SCHEDULES = ("seed=7 slice=5:14 step=9:13:0:8 irq=10:17", "seed=8 slice=7:12 hold=8:16:20")
+
+
+def stopped(
+    target: ExactTarget, monkeypatch: pytest.MonkeyPatch, first: list[Print], leak: int
+) -> list[tuple[str, ...]]:
+    """How executions with stops in them differ from `first`, where there were none."""
+    found = []
+    stops = count()
+    for n, schedule in enumerate(SCHEDULES):
+        target.renew()
+        assert target.vm.standing
+        target.vm.exact._set("leak", leak)
+        with monkeypatch.context() as patch:
+            patch.setattr(Machine, "_wait_stop", stopping(stops))
+            target.execute(nth(5, n), replace(surroundings(5, n, Points()), schedule=schedule))
+        found.append(difference(first[n], target.print))
+    assert next(stops) > 0
+    return found
 
 
 def test_a_stop_at_a_time_of_the_hosts(
     target: ExactTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schedules = ("seed=7 slice=5:14 step=9:13:0:8 irq=10:17", "seed=8 slice=7:12 hold=8:16:20")
-    first = [execute(target, n, schedule) for n, schedule in enumerate(schedules)]
-    stops = count()
-    for n, schedule in enumerate(schedules):
-        target.renew()
-        assert target.vm.standing
-        with monkeypatch.context() as patch:
-            patch.setattr(Machine, "_wait_stop", stopping(stops))
-            target.execute(nth(5, n), replace(surroundings(5, n, Points()), schedule=schedule))
-        assert difference(first[n], target.print) == ()
-    assert next(stops) > 0
+    first = [execute(target, n, schedule) for n, schedule in enumerate(SCHEDULES)]
+    assert stopped(target, monkeypatch, first, 0) == [(), ()]
+    # Where a kick by another thread ends a slice they are not the same (hmm-exact-leaks.c).
+    for differs in stopped(target, monkeypatch, first, 1):
+        assert {"hash", "answer"} <= set(differs)
 
 
 def test_a_schedule_is_changed_only_while_it_stands(target: ExactTarget) -> None:

@@ -105,7 +105,7 @@ def test_another_execution_is_seen(exact: MachineSpec) -> None:
 @pytest.fixture
 def debug(artifacts: Artifacts) -> Artifacts:
     """The kernel's symbols are enough here."""
-    if artifacts.debug_vmlinux is not None:
+    if artifacts.debug_vmlinux is not None and artifacts.debug_module_dir is not None:
         return artifacts
     return replace(
         artifacts, debug_vmlinux=artifacts.kernel_build_dir / "vmlinux",
