@@ -85,12 +85,19 @@ class Gpu:
         """Its two halves: the machine stands, so that they belong together."""
         return self.reg(offset) | self.reg(offset + 4) << 32
 
+    def _counts(self) -> tuple[int, int]:
+        """Address spaces and contexts of this device: a read beyond them is a driver's mistake,
+        which it would count."""
+        caps = self.reg(hardware().HG_REG_CAPS + 4)
+        return caps & 0xFFFF, caps >> 16
+
     def address_spaces(self) -> Iterator[tuple[int, int]]:
         """(ASID, root) of those that are enabled."""
         hw = hardware()
-        size = hw.HG_NUM_ASIDS * hw.HG_ASID_STRIDE
+        count, _ = self._counts()
+        size = count * hw.HG_ASID_STRIDE
         words = struct.unpack(f"<{size // 4}I", self._registers(hw.HG_REG_ASID, size))
-        for asid in range(hw.HG_NUM_ASIDS):
+        for asid in range(count):
             at = asid * hw.HG_ASID_STRIDE // 4
             root = words[at] | words[at + 1] << 32
             if root & hw.HG_ROOT_ENABLE:
@@ -100,7 +107,8 @@ class Gpu:
         """Those that are enabled or stopped by an error."""
         hw = hardware()
         found = []
-        for number in range(hw.HG_NUM_CTXS):
+        _, count = self._counts()
+        for number in range(count):
             base = hw.HG_REG_CTX + number * hw.HG_CTX_STRIDE
             control, status = self.reg(base + hw.HG_CTX_CTRL), self.reg(base + hw.HG_CTX_STATUS)
             if not control & hw.HG_CTX_ENABLE and not status:
