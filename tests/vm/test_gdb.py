@@ -144,7 +144,7 @@ def test_a_wrong_root_is_seen(vm: Machine, server: DebugServer) -> None:
 @pytest.fixture(scope="session")
 def debug(artifacts: Artifacts) -> Artifacts:
     """With debug information of the driver; the kernel's symbols are enough for most of it."""
-    if artifacts.debug_vmlinux is not None:
+    if artifacts.debug_vmlinux is not None and artifacts.debug_module_dir is not None:
         return artifacts
     return replace(
         artifacts, debug_vmlinux=artifacts.kernel_build_dir / "vmlinux",
