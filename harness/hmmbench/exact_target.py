@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hmmbench import decisions
@@ -27,6 +27,10 @@ from hmmbench.vm.channel import protocol
 from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
 from hmmbench.vm.machine import HOST_S, Machine
 from hmmbench.vm.mailbox import layout
+
+#: Virtual milliseconds that a program has: half of what it has on a host that may be busy.  What
+#: repeats a fault for ever executes all of that.
+TIMEOUT_MS = 5000
 
 #: Virtual seconds beyond the program's own limits.
 GRACE_S = 6.0
@@ -131,6 +135,7 @@ class ExactTarget(VmTarget):
 
     def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm
+        program = _limited(program)
         done = Execution(program)
         self._busy = True
         # Not that of the example before, if no answer comes.
@@ -213,6 +218,7 @@ class ExactTarget(VmTarget):
                 step, before = STILL_S, now
 
     def _post(self, vm: Machine, program: Program, environment: Environment) -> None:
+        program = _limited(program)
         delays = "\n".join(["clear", *environment.delays]) + "\n" if self._delayed else None
         vram = ALL_VRAM if environment.vram is None else environment.vram
         vm.post(
@@ -304,6 +310,10 @@ class ExactTarget(VmTarget):
         """The decisions of the latest execution, for decisions.read()."""
         if self._vm is not None:
             self._vm.exact.write_log(path)
+
+
+def _limited(program: Program) -> Program:
+    return replace(program, timeout_ms=min(program.timeout_ms, TIMEOUT_MS))
 
 
 def _no_progress(vm: Machine) -> VmError:
