@@ -21,7 +21,7 @@ from hmmbench.build.context import Context
 from hmmbench.errors import HmmbenchError
 from hmmbench.exact_schedule import Points
 from hmmbench.mutants import Mutant
-from hmmbench.runner import Campaign, Tally
+from hmmbench.runner import EXACT, THREADS, UNBOUNDED, Campaign, Tally
 from hmmbench.target import VmTarget
 from hmmbench.ui import Ui
 from hmmbench.vm.errors import VmDied
@@ -29,9 +29,6 @@ from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
 
 KILLED, EQUIVALENT, ALIVE, ERROR = "killed", "equivalent", "alive", "error"
-
-#: What machines they run in.
-EXACT, THREADS = "exact", "threads"
 
 #: What the controls' rows are called, with the machine's words after it.
 SOUND = "sound"
@@ -51,9 +48,6 @@ CONTROL_MIN_DEBUG = 40
 
 #: And so many times as long it may take there to make a recipe small.
 DEBUG_SHRINK = 3
-
-#: More examples than any limit of time lets through.
-_UNBOUNDED = 10_000_000
 
 
 @dataclass
@@ -192,7 +186,7 @@ def run_one(mutant: Mutant, ui: Ui, out: Path, how: How) -> Row:
     silent = EQUIVALENT if mutant.proof else ALIVE
     if mutant.debug:
         how = replace(how, shrink_s=DEBUG_SHRINK * how.shrink_s)
-    _fill(row, mutant.request(), mutant.coherent, ui, out, how, _UNBOUNDED, seconds, silent)
+    _fill(row, mutant.request(), mutant.coherent, ui, out, how, UNBOUNDED, seconds, silent)
     return row
 
 
@@ -237,6 +231,8 @@ def _fill(
     limit_s: float | None, silent: str,
 ) -> None:  # fmt: skip
     folder = out / row.name
+    # The sanitised kernel runs with threads, as in `run`.
+    how = replace(how, exact=how.exact and not request.kernel_debug)
     row.machines = EXACT if how.exact else THREADS
     try:
         artifacts = ensure(request, Ui(quiet=True))

@@ -18,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from hmmbench.mutants import Mutant
-from hmmbench.mutation import EXACT, THREADS, How, Row
+from hmmbench.mutation import How, Row
+from hmmbench.runner import EXACT, THREADS
 from hmmbench.ui import Ui
 
 #: A child that was interrupted ends its machine within this time (seconds).

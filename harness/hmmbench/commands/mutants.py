@@ -46,7 +46,7 @@ def main(
     ] = 100.0,
     accel: Annotated[
         options.Accel, typer.Option(help="In exact machines (docs/exact.md), or with threads.")
-    ] = options.Accel.threads,
+    ] = options.Accel.exact,
     delays: Annotated[
         bool, typer.Option(help="Widen races at the driver's delay points now and then.")
     ] = True,
