@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from work import mixed
 
-from hmmbench import cli, decisions, exact_schedule, fleet
+from hmmbench import cli, decisions, exact_schedule, fleet, symbols
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.exact_shrink import Fresh
 from hmmbench.exact_target import ExactTarget
@@ -167,8 +167,9 @@ def test_another_seed_is_another_execution(target: ExactTarget, tmp_path: Path) 
 
 
 def test_cpus_are_held_at_the_points_that_are_named(
-    target: ExactTarget, points: dict[int, exact_schedule.Points], tmp_path: Path
-) -> None:
+    target: ExactTarget, points: dict[int, exact_schedule.Points], tmp_path: Path,
+    artifacts: Artifacts, specs: dict[int, MachineSpec],
+) -> None:  # fmt: skip
     """Addresses from symbols and relocations are where code comes by, and nowhere else."""
     work = mixed(7, pages=8, lanes=16)
     at = decisions.names(sorted(set(points[4].favourites)))
@@ -186,9 +187,11 @@ def test_cpus_are_held_at_the_points_that_are_named(
     passes, places = held(at)
     assert passes > len(places) > 0
     assert places <= set(points[4].favourites)
-    # A byte beside each: in the middle of instructions, where nobody comes by.
-    beside = decisions.names(sorted({address + 1 for address in points[4].favourites}))
-    assert held(beside) == (0, set())
+    # In the middle of an instruction nobody comes by.
+    calls = symbols.points(artifacts, Snapshots().sections(specs[4])).calls
+    beside = [call.address + 2 for call in calls if call.returns in points[4].favourites]
+    assert len(beside) > 3
+    assert held(decisions.names(beside)) == (0, set())
 
 
 def test_a_schedule_may_hold_only_while_operations_race(
