@@ -50,7 +50,7 @@ def log(*rows: tuple[int, int, int, What, int]) -> np.ndarray:
     """(ns, pc, arg, what, who)"""
     out = np.zeros(len(rows), ENTRY)
     for n, (ns, pc, arg, what, who) in enumerate(rows):
-        out[n] = (ns * 2, ns, pc, arg, what, who, 0)
+        out[n] = (ns * 2, ns, pc, arg, what, who, 0, 0)
     return out
 
 
