@@ -48,7 +48,7 @@ def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     back = decisions.read(path)
     assert decisions.part(back, log()) is None
     assert decisions.decision(back[2]) == decisions.Decision(
-        2000, 140, 0xFFFFFFFF81000002, 12, What.PAUSED, 2, 2
+        2000, 140, 0xFFFFFFFF81000002, 12, What.PAUSED, 2, passage=2
     )
     assert "CPU 2 runs 12 instructions, to 0xffffffff81000002: it pauses" in str(
         decisions.decision(back[2])

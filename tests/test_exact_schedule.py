@@ -93,7 +93,7 @@ def test_each_schedule_is_made_of_them() -> None:
     ["x=1", "seed", "seed=", "seed=-1", "slice=5", "slice=9:5", "slice=5:41", "hold=65536:1:2",
      "hold=1:2", "span=0", "span=1099511627777", "odds=0", "busy=65536", "busy=1:2",
      "step=1:2:3:32", "step=1:2:3", "irq=1:2:3", "at=zz", "count=zz", "do=", "do=1:10:1",
-     "do=1:10:0:5", "do=70:10:1:5"],
+     "do=1:10:0:5", "do=65536:10:1:5"],
 )  # fmt: skip
 def test_what_it_refuses_is_seen(word: str) -> None:
     """The test's own rules; that the scheduler has the same is tests/qtest/test_glue_exact.py's."""

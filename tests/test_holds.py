@@ -61,14 +61,29 @@ def test_held_at_each_passage() -> None:
 
 def log(*held: tuple[int, int, int, int]) -> np.ndarray:
     out = np.zeros(2 * len(held), ENTRY)
-    for n, (cpu, place, passage, ns) in enumerate(held):
-        out[2 * n] = (n, n, place, 5, What.OVER, cpu, 0, passage)
-        out[2 * n + 1] = (n, n, place, ns, What.HELD, cpu, 0, passage)
+    for n, (phase, place, passage, ns) in enumerate(held):
+        out[2 * n] = (n, n, place, 5, What.OVER, 3, phase, passage)
+        out[2 * n + 1] = (n, n, place, ns, What.HELD, 3, phase, passage)
     return out
 
 
+def test_a_list_goes_with_the_phases_of_its_program() -> None:
+    """What was in a phase that is gone goes."""
+    listed = [Hold(1, 16, 1, 5), Hold(3, 16, 2, 6), Hold(6, 32, 1, 7)]
+    schedule = holds.told("seed=1 slice=15:17", listed)
+    assert holds.moved(schedule, {n: n for n in range(7)}) == schedule
+    assert holds.moved(schedule, {}) == schedule
+    assert holds.holds(holds.moved(schedule, {0: 0, 3: 1, 6: 3})) == (
+        Hold(1, 16, 2, 6), Hold(3, 32, 1, 7)
+    )  # fmt: skip
+    assert holds.moved(schedule, {0: 0}) == "seed=1 slice=15:17"
+    # Held by chance as well, it stays so.
+    both = f"seed=1 point=1:2:3 at=10 {schedule.split()[-1]}"
+    assert holds.moved(both, {3: 0, 6: 1}).startswith("seed=1 point=1:2:3 at=10 do=0:10:2:6,")
+
+
 def test_a_log_gives_the_list() -> None:
-    found = holds.recorded(log(*((one.cpu, one.place, one.passage, one.ns) for one in LIST)))
+    found = holds.recorded(log(*((one.phase, one.place, one.passage, one.ns) for one in LIST)))
     assert found == LIST
     # Twice without going on in between: once, and longer.
     assert holds.recorded(log((2, 16, 7, 100), (1, 16, 7, 5), (2, 16, 7, 50))) == (
@@ -113,6 +128,6 @@ def test_another_build() -> None:
     env, lost = holds.resolved(Environment(schedule="seed=1"), anchors, other)
     assert env.schedule == "seed=1 do=1:ffffffff91000010:3:70000"
     assert lost == [anchors[1]]
-    assert str(lost[0]) == "CPU 0 at passage 1 of gone+0x8"
+    assert str(lost[0]) == "phase 0, passage 1 of gone+0x8"
     env, lost = holds.resolved(Environment(schedule="seed=1"), anchors, None)
     assert (env.schedule, lost) == ("seed=1", list(anchors))

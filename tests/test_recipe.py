@@ -54,7 +54,7 @@ def exact_recipe(links: int = 2) -> Recipe:
     )  # fmt: skip
 
 
-DECISION = {"cpu": 1, "at": "f+0x1", "passage": 2, "hold_ns": 3}
+DECISION = {"phase": 1, "at": "f+0x1", "passage": 2, "hold_ns": 3}
 
 
 def test_written_and_read_back(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_decision_is_a_line_and_an_older_file_has_none(tmp_path: Path) -> None
     exact_recipe().write(tmp_path / "r.json")
     text = (tmp_path / "r.json").read_text()
     assert (
-        '  {"cpu": 3, "at": "hmm_range_fault+0x1c4", "passage": 7, "hold_ns": 500000},\n' in text
+        '  {"phase": 3, "at": "hmm_range_fault+0x1c4", "passage": 7, "hold_ns": 500000},\n' in text
     )
     data = json.loads(text)
     del data["decisions"], data["built"]
@@ -214,11 +214,11 @@ def test_a_recipe_with_threads_says_nothing_of_exact_machines(tmp_path: Path) ->
         ({"built": ["6.12"]}, "built must be an object of strings"),
         ({"built": {"kernel": 6}}, "built must be an object of strings"),
         ({"decisions": {}}, "decisions must be a list"),
-        ({"decisions": [DECISION, 3]}, "decision 1: must be an object with cpu, at, passage"),
+        ({"decisions": [DECISION, 3]}, "decision 1: must be an object with phase, at, passage"),
         ({"decisions": [DECISION | {"more": 1}]}, "decision 0: must be an object with"),
         ({"decisions": [DECISION | {"at": 7}]}, "decision 0: at must name a place"),
         ({"decisions": [DECISION | {"at": "0xzz"}]}, "decision 0: at '0xzz' is no address"),
-        ({"decisions": [DECISION | {"cpu": 64}]}, "decision 0: cpu must be 0 to 63"),
+        ({"decisions": [DECISION | {"phase": 65536}]}, "decision 0: phase must be 0 to 65535"),
         ({"decisions": [DECISION | {"passage": 0}]}, "decision 0: passage must be 1 to"),
         ({"decisions": [DECISION | {"hold_ns": 1 << 41}]}, "decision 0: hold_ns must be 1 to"),
         ({"decisions": [DECISION | {"hold_ns": "x"}]}, "invalid literal"),

@@ -64,8 +64,12 @@ void chan_reply_error(const struct message *m, const char *format, ...)
 bool chan_stands(void);
 /* The machine stands, HM_STAND_* being why, until the host lets it go on. */
 void chan_stand(uint32_t why);
-/* Where the host sees how many operations are under way; children of the agent may write it, too. */
-_Atomic uint32_t *chan_under_way(void);
+/* What the host sees while a program runs; children of the agent may write it, too. */
+struct told {
+	_Atomic uint32_t under_way;	/* operations that have begun and not ended */
+	_Atomic uint32_t phase;		/* that has begun last, or the last one and 1 */
+};
+struct told *chan_told(void);
 /* For poll(), or -1: readable while a request is served if the other side did not wait for its answer. */
 int chan_fd(void);
 /* In a child: gives up its copy of the channel. */

@@ -109,11 +109,11 @@ void chan_stand(uint32_t why)
 		carrier->stand(why);
 }
 
-_Atomic uint32_t *chan_under_way(void)
+struct told *chan_told(void)
 {
-	static _Atomic uint32_t nobody;
+	static struct told nobody;
 
-	return carrier->under_way ? carrier->under_way() : &nobody;
+	return carrier->told ? carrier->told() : &nobody;
 }
 
 int chan_fd(void)

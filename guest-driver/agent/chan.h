@@ -17,9 +17,9 @@ struct carrier {
 	int (*recv)(struct message *m, uint8_t *to);
 	/* A frame, header first; dropped if nobody is there to take it. */
 	void (*send)(const struct iovec *parts, int nparts);
-	/* As chan_stand(), chan_under_way(), chan_fd(), chan_forget(); NULL: nothing to do, nowhere, -1, nothing to do */
+	/* As chan_stand(), chan_told(), chan_fd(), chan_forget(); NULL: nothing to do, nowhere, -1, nothing to do */
 	void (*stand)(uint32_t why);
-	_Atomic uint32_t *(*under_way)(void);
+	struct told *(*told)(void);
 	int (*fd)(void);
 	void (*forget)(void);
 };

@@ -28,7 +28,7 @@
 static struct {
 	volatile uint32_t *regs;
 	struct hm_head *head;
-	struct hm_head *childrens;	/* the head once more, for under_way alone */
+	struct hm_head *childrens;	/* the head once more, for what they tell */
 	uint8_t *frame;		/* behind the head; holds the longest, mailbox_open() has seen to that */
 	uint32_t taken;		/* number of the latest request that was taken */
 	bool answered;		/* and not told yet */
@@ -102,16 +102,16 @@ static void mailbox_send(const struct iovec *parts, int nparts)
 	box.answered = true;
 }
 
-static _Atomic uint32_t *mailbox_under_way(void)
+static struct told *mailbox_told(void)
 {
-	return (_Atomic uint32_t *)&box.childrens->under_way;
+	return (struct told *)&box.childrens->under_way;
 }
 
 static const struct carrier mailbox = {
 	.recv = mailbox_recv,
 	.send = mailbox_send,
 	.stand = mailbox_stand,
-	.under_way = mailbox_under_way,
+	.told = mailbox_told,
 };
 
 /* fork: a way to tell children, which inherit it then. */

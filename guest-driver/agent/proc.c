@@ -42,6 +42,16 @@ long futex_wake_all(_Atomic uint32_t *word)
 	return futex(word, FUTEX_WAKE, INT32_MAX, 0);
 }
 
+/* Who sees one begin may say so after somebody has seen the next. */
+static void tell_phase(uint32_t phase)
+{
+	_Atomic uint32_t *told = &chan_told()->phase;
+	uint32_t before = atomic_load(told);
+
+	while (before < phase && !atomic_compare_exchange_weak(told, &before, phase))
+		;
+}
+
 void advance(void)
 {
 	uint32_t nops = sh->prog.nops, wanted = 0;
@@ -54,10 +64,13 @@ void advance(void)
 		/* Losing the race to another caller is as good as winning it. */
 		if (!atomic_compare_exchange_strong(&sh->first, &f, f + 1))
 			continue;
-		if (f + 1 == nops)
+		if (f + 1 == nops) {
 			wanted = ALL_ACTORS;
-		else if (sh->phase_start[f + 1] == f + 1)
+			tell_phase(sh->ops[f].phase + 1);
+		} else if (sh->phase_start[f + 1] == f + 1) {
 			wanted |= sh->phase_actors[f + 1];
+			tell_phase(sh->ops[f + 1].phase);
+		}
 	}
 	/*
 	 * Who sleeps waits for the start of a phase it is part of, or for the end;
@@ -108,7 +121,7 @@ static void rendezvous(uint32_t phase)
 void under_way(unsigned number, int more)
 {
 	atomic_fetch_add(&sh->slot[number].under_way, more);
-	atomic_fetch_add(chan_under_way(), more);
+	atomic_fetch_add(&chan_told()->under_way, more);
 }
 
 static void kick(void)

@@ -332,7 +332,8 @@ static bool prepare(const uint8_t *p, size_t len, char *err)
 		atomic_store(&sh->state[i], PENDING);
 	}
 	memset(sh->slot, 0, sizeof(sh->slot));
-	atomic_store(chan_under_way(), 0);
+	atomic_store(&chan_told()->under_way, 0);
+	atomic_store(&chan_told()->phase, sh->prog.nops ? sh->ops[0].phase : 0);
 	atomic_store(&sh->first, 0);
 	atomic_store(&sh->waiters, 0);
 	atomic_store(&sh->data_used, 0);

@@ -45,7 +45,7 @@ struct slot {
 	_Atomic int32_t pid;		/* valid from ALIVE on; not reaped, so not used again, until the program ends */
 	_Atomic uint32_t asked;		/* its end was asked for: EXIT or KILL */
 	_Atomic int32_t spawn;		/* futex: 0, SPAWN_ASKED, SPAWN_MADE, or -errno */
-	_Atomic int32_t under_way;	/* its share of chan_under_way(): a process may die in the middle of one */
+	_Atomic int32_t under_way;	/* its share of chan_told()->under_way: a process may die in the middle of one */
 	_Atomic uint32_t held;		/* threads that wait because of `hold` */
 };
 /* One bit an actor of a process, for waking just those who are wanted. */

@@ -19,7 +19,7 @@ import numpy as np
 #: struct HmmExactEntry, 40 bytes.
 ENTRY = np.dtype(
     [("icount", "<u8"), ("ns", "<u8"), ("pc", "<u8"), ("arg", "<u8"), ("what", "u1"),
-     ("who", "u1"), ("pad", "u1", 2), ("passage", "<u4")]
+     ("who", "u1"), ("phase", "<u2"), ("passage", "<u4")]
 )  # fmt: skip
 #: What of it is an execution's, as in the machine's own hash.
 _DECIDED = ["icount", "ns", "pc", "arg", "what", "who"]
@@ -58,8 +58,8 @@ _TEXT: dict[int, str] = {
 class Decision:
     """One entry.  `icount`: instructions of all CPUs until then; `ns`: virtual time.
 
-    `what`: a What, or a number that only another QEMU or a spoiled file has; `passage`: of `pc` by
-    this CPU since the schedule began, where they were counted (0: not).
+    `what`: a What, or a number that only another QEMU or a spoiled file has; `phase`, `passage`:
+    how often anybody had come to `pc` in that phase of the program, where it was counted (0: not).
     """
 
     icount: int
@@ -68,6 +68,7 @@ class Decision:
     arg: int
     what: int
     who: int
+    phase: int = 0
     passage: int = 0
 
     def __str__(self) -> str:
@@ -105,7 +106,8 @@ def read(path: Path) -> np.ndarray:
 def decision(entry: np.void) -> Decision:
     return Decision(
         int(entry["icount"]), int(entry["ns"]), int(entry["pc"]), int(entry["arg"]),
-        int(entry["what"]), int(entry["who"]), int(entry["passage"]),
+        int(entry["what"]), int(entry["who"]), int(entry["phase"]),
+        int(entry["passage"]),
     )  # fmt: skip
 
 

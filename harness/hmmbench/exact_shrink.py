@@ -264,19 +264,30 @@ class ExactShrinker(Shrinker):
                     break
                 yield one
 
-    def _sound(self, ops: list[Op]) -> Program | None:
-        p = Program(normalise(_copy_ops(ops), self.program.file_pages), self.program.file_pages)
-        return p if p.ops else None
+    def _sound(self, ops: list[Op]) -> tuple[Program, dict[int, int]] | None:
+        """The program, and which phase has become which."""
+        copies = _copy_ops(ops)
+        before = {id(o): o.phase for o in copies}
+        p = Program(normalise(copies, self.program.file_pages), self.program.file_pages)
+        phases = {before[id(o)]: o.phase for o in p.ops if id(o) in before}
+        # What comes behind all operations is a phase, too.
+        phases[max(before.values(), default=0) + 1] = max((o.phase for o in p.ops), default=0) + 1
+        return (p, phases) if p.ops else None
 
-    def _variants(self) -> Iterator[Environment]:
+    @staticmethod
+    def _moved(environment: Environment, phases: dict[int, int]) -> Environment:
+        return replace(environment, schedule=holds.moved(environment.schedule, phases))
+
+    def _variants(self, phases: dict[int, int]) -> Iterator[Environment]:
         """The environment, and what else of its kind may do where operations have changed."""
-        yield self.environment
-        schedule = self.environment.schedule
+        environment = self._moved(self.environment, phases)
+        yield environment
+        schedule = environment.schedule
         if holds.holds(schedule):
             for other in (holds.each(schedule), holds.earlier(schedule)):
-                yield replace(self.environment, schedule=other)
+                yield replace(environment, schedule=other)
         else:
-            yield from islice(self._reseeded(self.environment), 1, None)
+            yield from islice(self._reseeded(environment), 1, None)
 
     @staticmethod
     def _reseeded(environment: Environment, seeds: int = SEEDS) -> Iterator[Environment]:
@@ -295,10 +306,14 @@ class ExactShrinker(Shrinker):
     def _fails(self, ops: list[Op], environment: Environment | None = None) -> bool:
         if self._late() or not ops:
             return False
-        p = self._sound(ops)
-        if p is None:
+        sound = self._sound(ops)
+        if sound is None:
             return False
-        variants = self._variants() if environment is None else self._reseeded(environment)
+        p, phases = sound
+        variants = (
+            self._variants(phases) if environment is None
+            else self._reseeded(self._moved(environment, phases))
+        )  # fmt: skip
         return self._first(self._candidates([(0, p, variants)])) is not None
 
     def _sweep(self, places: Sequence[T], change: Callable[[T], list[Op] | None]) -> bool:
@@ -308,9 +323,9 @@ class ExactShrinker(Shrinker):
         def wanted(first: int) -> Iterator[tuple[int, Program, Iterable[Environment]]]:
             for n in range(first, len(places)):
                 ops = change(places[n])
-                p = self._sound(ops) if ops else None
-                if p is not None:
-                    yield n, p, self._variants()
+                sound = self._sound(ops) if ops else None
+                if sound is not None:
+                    yield n, sound[0], self._variants(sound[1])
 
         before = self.program, self.environment, self.violation, self._record
         seen = set(self.seen)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Schedules as lists of decisions: this CPU, at its n-th passage of this place, is held so long.
+"""Schedules as lists of decisions: who comes to this place as the n-th in this phase of the program
+is held so long.
+
+Phases, not CPUs and not the whole execution: what was taken away before a phase, and where its
+threads happen to run, leaves its passages as they were.
 
 What a seed decided is in the log of its execution; told one by one, with the words that are left,
 it is the same execution.  Here such lists are taken from logs and put into schedules; by name they
@@ -9,7 +13,7 @@ stand in recipes, so that they can be read and fit another build.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,15 +33,15 @@ EACH = 32
 
 @dataclass(frozen=True)
 class Hold:
-    """`passage`: from 1, of `cpu` at `place` since the schedule began."""
+    """`passage`: from 1, of anybody at `place` since `phase` began."""
 
-    cpu: int
+    phase: int
     place: int
     passage: int
     ns: int
 
     def __str__(self) -> str:
-        return f"{self.cpu}:{self.place:x}:{self.passage}:{self.ns}"
+        return f"{self.phase}:{self.place:x}:{self.passage}:{self.ns}"
 
 
 def holds(schedule: str) -> tuple[Hold, ...]:
@@ -46,8 +50,8 @@ def holds(schedule: str) -> tuple[Hold, ...]:
     for word in schedule.split():
         if word.startswith("do="):
             for one in word[3:].split(","):
-                cpu, place, passage, ns = one.split(":")
-                found.append(Hold(int(cpu), int(place, 16), int(passage), int(ns)))
+                phase, place, passage, ns = one.split(":")
+                found.append(Hold(int(phase), int(place, 16), int(passage), int(ns)))
     return tuple(found)
 
 
@@ -55,15 +59,15 @@ def without(schedule: str, *words: str) -> str:
     return " ".join(w for w in schedule.split() if w.partition("=")[0] not in words)
 
 
-def told(schedule: str, wanted: Iterable[Hold]) -> str:
-    """The schedule with this list, and nobody held by chance.
+def told(schedule: str, wanted: Iterable[Hold], by_chance: bool = False) -> str:
+    """The schedule with this list, and nobody held by chance unless that is to stay.
 
     Of several at one passage the first counts.
     """
-    words = [without(schedule, *_BY_CHANCE, *_LISTS)]
+    words = [without(schedule, *(() if by_chance else _BY_CHANCE), *_LISTS)]
     one_each: dict[tuple[int, int, int], Hold] = {}
     for one in wanted:
-        one_each.setdefault((one.cpu, one.place, one.passage), one)
+        one_each.setdefault((one.phase, one.place, one.passage), one)
     text = ",".join(map(str, one_each.values()))
     return " ".join([*words, *([f"do={text}"] if text else [])])
 
@@ -109,6 +113,15 @@ def earlier(schedule: str) -> str:
     )
 
 
+def moved(schedule: str, phases: Mapping[int, int]) -> str:
+    """With the numbers that phases have now; what was held in one that is gone is not."""
+    listed = holds(schedule)
+    if not listed or not phases:
+        return schedule
+    kept = [replace(one, phase=phases[one.phase]) for one in listed if one.phase in phases]
+    return schedule if kept == list(listed) else told(schedule, kept, by_chance=True)
+
+
 def uncounted(log: np.ndarray) -> list[int]:
     """Places where CPUs were held whose passages the log does not tell."""
     held = log[log["what"] == int(What.HELD)]
@@ -123,7 +136,7 @@ def recorded(log: np.ndarray) -> tuple[Hold, ...]:
     """The holds of an execution.  Who was held twice without going on in between is held once."""
     found: dict[tuple[int, int, int], int] = {}
     for one in log[log["what"] == int(What.HELD)]:
-        key = (int(one["who"]), int(one["pc"]), int(one["passage"]))
+        key = (int(one["phase"]), int(one["pc"]), int(one["passage"]))
         found[key] = found.get(key, 0) + int(one["arg"])
     return tuple(Hold(*key, ns) for key, ns in found.items())
 
@@ -147,7 +160,7 @@ def anchored(
     return (
         replace(environment, schedule=without(schedule, "do")),
         tuple(
-            Anchor(one.cpu, name(one.place), one.passage, one.ns) for one in holds(schedule)
+            Anchor(one.phase, name(one.place), one.passage, one.ns) for one in holds(schedule)
         ),
     )  # fmt: skip
 
@@ -168,7 +181,7 @@ def resolved(
         except (KeyError, ValueError):
             lost.append(one)
         else:
-            found.append(Hold(one.cpu, place, one.passage, one.hold_ns))
+            found.append(Hold(one.phase, place, one.passage, one.hold_ns))
     if not found:
         return environment, lost
     return replace(environment, schedule=told(environment.schedule, found)), lost

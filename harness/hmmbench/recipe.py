@@ -52,7 +52,7 @@ VERSION = 1
 MAX_CPUS = 64
 
 #: Nanoseconds of a decision, and passages, at most: what the scheduler takes.
-MAX_HOLD_NS, MAX_PASSAGE = 1 << 40, 1 << 31
+MAX_HOLD_NS, MAX_PASSAGE, MAX_PHASE = 1 << 40, 1 << 31, (1 << 16) - 1
 
 #: What a recipe's execution depends on (depends.py), beside the recipe.
 BUILT = ("kernel", "driver", "agent", "device")
@@ -90,18 +90,18 @@ class Environment:
 
 @dataclass(frozen=True)
 class Anchor:
-    """A decision: `cpu`, at its passage `passage` (from 1) of `at`, is held.
+    """A decision: who comes to `at` as the `passage`th (from 1) in `phase` of the program is held.
 
     `at`: "function+0x12", "function+0x12 [module]", or an address.
     """
 
-    cpu: int
+    phase: int
     at: str
     passage: int
     hold_ns: int
 
     def __str__(self) -> str:
-        return f"CPU {self.cpu} at passage {self.passage} of {self.at}"
+        return f"phase {self.phase}, passage {self.passage} of {self.at}"
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def _link_from_json(data: Mapping[str, Any]) -> Link:
 
 def _anchor(number: int, data: Any) -> Anchor:
     where = f"decision {number}"
-    wanted = ("cpu", "at", "passage", "hold_ns")
+    wanted = ("phase", "at", "passage", "hold_ns")
     if not isinstance(data, dict) or set(data) != set(wanted):
         raise ValueError(f"{where}: must be an object with {', '.join(wanted)}")
     at = data["at"]
@@ -277,11 +277,12 @@ def _anchor(number: int, data: Any) -> Anchor:
     if at.startswith("0x") and not re.fullmatch(r"0x[0-9a-fA-F]{1,16}", at):
         raise ValueError(f"{where}: at {at!r} is no address")
     found = Anchor(
-        _number(data["cpu"], f"{where}: cpu"), at, _number(data["passage"], f"{where}: passage"),
+        _number(data["phase"], f"{where}: phase"), at,
+        _number(data["passage"], f"{where}: passage"),
         _number(data["hold_ns"], f"{where}: hold_ns"),
     )  # fmt: skip
     for name, least, most in (
-        ("cpu", 0, MAX_CPUS - 1), ("passage", 1, MAX_PASSAGE), ("hold_ns", 1, MAX_HOLD_NS)
+        ("phase", 0, MAX_PHASE), ("passage", 1, MAX_PASSAGE), ("hold_ns", 1, MAX_HOLD_NS)
     ):  # fmt: skip
         if not least <= getattr(found, name) <= most:
             raise ValueError(f"{where}: {name} must be {least} to {most}")

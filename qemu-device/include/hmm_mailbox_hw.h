@@ -55,7 +55,7 @@ struct hm_head {		/* 64 bytes */
 	uint32_t stands;	/* how often the machine stood, by the guest before it stands */
 	uint32_t why;		/* HM_STAND_* of the latest, likewise */
 	uint32_t under_way;	/* operations of a program that have begun and not ended, by the guest while it runs */
-	uint32_t pad;
+	uint32_t phase;		/* of the program, that runs, likewise; behind its last: that and one */
 	uint64_t time;		/* CLOCK_MONOTONIC when it stood last, in ns, by the guest before it stands */
 	uint32_t more[4];
 };

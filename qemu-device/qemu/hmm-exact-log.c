@@ -2,8 +2,8 @@
 /*
  * hmm-exact: what was decided, and where the machine stood.
  *
- * Each entry goes into a rolling hash, but for its number of passages: whether they
- * are counted is no part of an execution.  The entries themselves are kept, too, up to
+ * Each entry goes into a rolling hash, but for its passage: whether they are
+ * counted is no part of an execution.  The entries themselves are kept, too, up to
  * a limit that an example does not reach.  Two executions are equal, as far as the
  * CPUs and the devices' events go, if their hashes are; else the first entry in
  * which they differ is where they part.
@@ -38,12 +38,13 @@ void hmm_exact_log_reset(void)
 }
 
 void hmm_exact_log(HmmExactWhat what, unsigned who, uint64_t pc, uint64_t arg,
-                   uint32_t passage)
+                   HmmExactPassage at)
 {
     HmmExactEntry e = {
         .icount = icount_get_raw(),
         .ns = qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL),
-        .pc = pc, .arg = arg, .what = what, .who = who, .passage = passage,
+        .pc = pc, .arg = arg, .what = what, .who = who,
+        .phase = at.phase, .passage = at.number,
     };
     uint64_t h = exact_log.hash;
 

@@ -14,9 +14,9 @@
  *   step=LO:HI:LO:HI     engines of devices step every 2^LO to 2^(HI+1) ns, 2^LO to
  *                        2^HI units each time
  *   irq=LO:HI            their interrupts come 2^LO to 2^(HI+1) ns late; 0:0: at once
- *   do=CPU:ADDR:N:NS,... this CPU, at its Nth passage (from 1) of this address since
- *                        the schedule began, is left alone for so many ns, whoever
- *                        else has something to do
+ *   do=PHASE:ADDR:N:NS,...  the CPU that comes to this address as the Nth (from 1) in
+ *                        this phase of the program is left alone for so many ns,
+ *                        whoever else has something to do
  *   count=ADDR,...       passages of these addresses are counted, for the log
  */
 #include "qemu/osdep.h"
@@ -58,10 +58,10 @@ static int by_place(const void *a, const void *b)
     if (x->pc != y->pc) {
         return x->pc < y->pc ? -1 : 1;
     }
-    if (x->cpu != y->cpu) {
-        return x->cpu < y->cpu ? -1 : 1;
+    if (x->at.phase != y->at.phase) {
+        return x->at.phase < y->at.phase ? -1 : 1;
     }
-    return x->passage < y->passage ? -1 : x->passage > y->passage;
+    return x->at.number < y->at.number ? -1 : x->at.number > y->at.number;
 }
 
 static int by_value(const void *a, const void *b)
@@ -99,10 +99,9 @@ int hmm_exact_plan_counted(const HmmExactPlan *p, uint64_t pc)
     return found ? found - (uint64_t *)p->counted->data : -1;
 }
 
-uint64_t hmm_exact_plan_decided(const HmmExactPlan *p, unsigned cpu, uint64_t pc,
-                                uint32_t passage)
+uint64_t hmm_exact_plan_decided(const HmmExactPlan *p, uint64_t pc, HmmExactPassage at)
 {
-    HmmExactDecision key = { .pc = pc, .passage = passage, .cpu = cpu }, *found = NULL;
+    HmmExactDecision key = { .pc = pc, .at = at }, *found = NULL;
 
     if (p->decisions->len) {
         found = bsearch(&key, p->decisions->data, p->decisions->len, sizeof(key),
@@ -166,16 +165,15 @@ static bool decisions(HmmExactPlan *p, const char *text)
 {
     while (*text) {
         HmmExactDecision d;
-        uint64_t cpu, passage;
+        uint64_t phase, passage;
 
-        if (!part(&text, 10, ':', 6, &cpu) || cpu >= HMM_EXACT_CPUS ||
+        if (!part(&text, 10, ':', 16, &phase) || phase > UINT16_MAX ||
             !part(&text, 16, ':', 64, &d.pc) ||
             !part(&text, 10, ':', 31, &passage) || !passage ||
             !part(&text, 10, ',', HMM_EXACT_MAX_LOG2, &d.ns) || !d.ns) {
             return false;
         }
-        d.cpu = cpu;
-        d.passage = passage;
+        d.at = (HmmExactPassage) { .phase = phase, .number = passage };
         g_array_append_val(p->decisions, d);
     }
     g_array_sort(p->decisions, by_place);
@@ -273,7 +271,7 @@ bool hmm_exact_plan_read(HmmExactPlan *p, const char *text, Error **errp)
             error_setg(errp, "schedule: '%s%s%s' is no word of it "
                        "(seed=N slice=LO:HI hold=N:LO:HI span=NS busy=N "
                        "point=N:LO:HI at=ADDR,... odds=N step=LO:HI:LO:HI irq=LO:HI "
-                       "do=CPU:ADDR:N:NS,... count=ADDR,...)",
+                       "do=PHASE:ADDR:N:NS,... count=ADDR,...)",
                        *w, value ? "=" : "", value ? value : "");
             hmm_exact_plan_free(p);
             return false;
@@ -322,7 +320,7 @@ char *hmm_exact_plan_text(const HmmExactPlan *p)
         HmmExactDecision *d = &g_array_index(p->decisions, HmmExactDecision, i);
 
         g_string_append_printf(s, "%s%u:%" PRIx64 ":%u:%" PRIu64, i ? "," : " do=",
-                               d->cpu, d->pc, d->passage, d->ns);
+                               d->at.phase, d->pc, d->at.number, d->ns);
     }
     append(s, " count=", p->count);
     return g_string_free(g_steal_pointer(&s), false);

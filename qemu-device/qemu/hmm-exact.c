@@ -83,11 +83,8 @@ static struct {
     struct {
         uint64_t pc, insns;
     } arrived[HMM_EXACT_CPUS];  /* where each was looked at last */
-    struct {
-        uint64_t pc;
-        uint32_t passage;
-    } held_at[HMM_EXACT_CPUS];  /* before it came there; 0: nowhere */
-    uint32_t *passages;         /* of plan.counted, for each CPU; plan_set() has it */
+    uint32_t *passages;         /* of plan.counted in `phase`; plan_set() has it */
+    uint16_t phase;
     GArray *points;             /* uint64_t, sorted: hmm_exact_points_set() */
     CPUState *at_point;
     int64_t at_point_ns;
@@ -99,7 +96,7 @@ static struct {
     int64_t stand_ns, stand_icount;     /* INT64_MAX: not */
     GArray *stand_pc;           /* uint64_t; NULL: nowhere */
     int64_t deaf_ns;            /* the guest's own wish to stand counts from then on */
-    const uint32_t *under_way;
+    const uint32_t *under_way, *told_phase;
     QTAILQ_HEAD(, HmmExactEvent) events;
     HmmExactState state;
 } x = { .events = QTAILQ_HEAD_INITIALIZER(x.events) };
@@ -113,6 +110,8 @@ bool hmm_exact_on(void)
 {
     return x.on;
 }
+
+static const HmmExactPassage no_passage;
 
 static int64_t now_ns(void)
 {
@@ -189,12 +188,12 @@ int64_t hmm_exact_irq_delay(void)
 
 void hmm_exact_log_engine(unsigned who, uint64_t arg)
 {
-    hmm_exact_log(HMM_EXACT_ENGINE_RAN, who, 0, arg, 0);
+    hmm_exact_log(HMM_EXACT_ENGINE_RAN, who, 0, arg, no_passage);
 }
 
 void hmm_exact_log_irq(unsigned vector)
 {
-    hmm_exact_log(HMM_EXACT_IRQ_CAME, vector, 0, 0, 0);
+    hmm_exact_log(HMM_EXACT_IRQ_CAME, vector, 0, 0, no_passage);
 }
 
 /* -- passages -- */
@@ -213,35 +212,48 @@ static bool looked_at(unsigned n, uint64_t pc, uint64_t insns)
     return x.arrived[n].pc == pc && x.arrived[n].insns == insns;
 }
 
-/* The passage that a CPU that does not run is at; 0: not counted there. */
-static uint32_t passage(CPUState *cpu)
+static uint32_t *passages_of(int place)
+{
+    uint16_t phase = x.told_phase ? le32_to_cpu(qatomic_read(x.told_phase)) : 0;
+
+    if (phase != x.phase) {
+        memset(x.passages, 0, x.plan.counted->len * sizeof(*x.passages));
+        x.phase = phase;
+    }
+    return &x.passages[place];
+}
+
+/* The passage that a CPU that does not run is at, or would be. */
+static HmmExactPassage passage(CPUState *cpu)
 {
     unsigned n = number_of(cpu);
     uint64_t pc = pc_of(cpu);
     int place = hmm_exact_plan_counted(&x.plan, pc);
+    uint32_t *passed;
 
     if (place < 0) {
-        return 0;
+        return no_passage;
     }
-    return x.passages[place * HMM_EXACT_CPUS + n] + !looked_at(n, pc, x.insns[n]);
+    passed = passages_of(place);
+    return (HmmExactPassage) {
+        .number = *passed + !looked_at(n, pc, x.insns[n]), .phase = x.phase,
+    };
 }
 
-/* A CPU comes to an instruction: for how long it is to be held there; 0: it is not. */
+/* A CPU has come to an instruction.  For how long it is to be held there; 0: it is not. */
 static int64_t arrive(unsigned n, uint64_t pc, uint64_t insns)
 {
     int place = hmm_exact_plan_counted(&x.plan, pc);
-    uint32_t passage;
+    HmmExactPassage at = {};
 
     x.arrived[n].pc = pc;
     x.arrived[n].insns = insns;
     if (place < 0) {
         return 0;
     }
-    passage = ++x.passages[place * HMM_EXACT_CPUS + n];
-    if (x.held_at[n].pc == pc && x.held_at[n].passage == passage) {
-        return 0;
-    }
-    return hmm_exact_plan_decided(&x.plan, n, pc, passage);
+    at.number = ++*passages_of(place);
+    at.phase = x.phase;
+    return hmm_exact_plan_decided(&x.plan, pc, at);
 }
 
 /* -- holds -- */
@@ -269,9 +281,10 @@ static bool others_busy(CPUState *cpu)
     return false;
 }
 
-void hmm_exact_under_way(const uint32_t *word)
+void hmm_exact_told(const uint32_t *under_way, const uint32_t *phase)
 {
-    x.under_way = word;
+    x.under_way = under_way;
+    x.told_phase = phase;
 }
 
 /* Enough happens at the same time for a hold to be worth something. */
@@ -295,6 +308,10 @@ static void hold(CPUState *cpu, int64_t ns)
     }
     x.held_until[number_of(cpu)] = now + ns;
     x.state.holds++;
+    if (!looked_at(number_of(cpu), pc_of(cpu), x.insns[number_of(cpu)])) {
+        /* That was its passage: who comes by meanwhile is the next. */
+        arrive(number_of(cpu), pc_of(cpu), x.insns[number_of(cpu)]);
+    }
     hmm_exact_log(HMM_EXACT_HELD, cpu->cpu_index, pc_of(cpu), ns, passage(cpu));
     if (x.cpu == cpu) {
         x.cpu = NULL;
@@ -372,24 +389,17 @@ static bool hold_by_time(CPUState *cpu, int64_t now)
     return true;
 }
 
-/*
- * The same where a decision says so.  It does not count as a passage yet: an interrupt
- * may come before that.
- */
+/* The same where a decision says so. */
 static bool hold_by_decision(CPUState *cpu)
 {
     unsigned n = number_of(cpu);
     uint64_t pc = pc_of(cpu), ns;
-    uint32_t at = passage(cpu);
 
-    if (x.hold_nobody || looked_at(n, pc, x.insns[n]) ||
-        (x.held_at[n].pc == pc && x.held_at[n].passage == at)) {
+    if (x.hold_nobody || looked_at(n, pc, x.insns[n])) {
         return false;
     }
-    ns = hmm_exact_plan_decided(&x.plan, n, pc, at);
+    ns = hmm_exact_plan_decided(&x.plan, pc, passage(cpu));
     if (ns) {
-        x.held_at[n].pc = pc;
-        x.held_at[n].passage = at;
         hold(cpu, ns);
     }
     return ns;
@@ -475,7 +485,8 @@ void hmm_exact_stand(uint32_t why)
     x.stands = true;
     x.asked = false;
     x.why = why;
-    hmm_exact_log(HMM_EXACT_STANDS, current_cpu ? current_cpu->cpu_index : 0, 0, why, 0);
+    hmm_exact_log(HMM_EXACT_STANDS, current_cpu ? current_cpu->cpu_index : 0, 0, why,
+                  no_passage);
     if (current_cpu && current_cpu->running) {
         cpu_exit(current_cpu);
     }
@@ -733,7 +744,7 @@ static void turn(void)
     } else {
         x.state.skipped_ns += ns;
     }
-    hmm_exact_log(cpu ? HMM_EXACT_SPUN : HMM_EXACT_SKIPPED, 0, 0, ns, 0);
+    hmm_exact_log(cpu ? HMM_EXACT_SPUN : HMM_EXACT_SKIPPED, 0, 0, ns, no_passage);
     hmm_exact_skip(ns);
     if (++x.skips % SKIPS == 0) {
         bql_unlock();
@@ -922,7 +933,8 @@ void hmm_exact_plan_set(HmmExactPlan *p)
     hmm_exact_plan_free(&x.plan);
     x.plan = *p;
     g_free(x.passages);
-    x.passages = g_new0(uint32_t, p->counted->len * HMM_EXACT_CPUS);
+    x.passages = g_new0(uint32_t, p->counted->len);
+    x.phase = 0;
     points_changed();
     x.cpu = NULL;
     x.left = 0;
@@ -932,7 +944,6 @@ void hmm_exact_plan_set(HmmExactPlan *p)
     x.looked = now_ns();
     plan_next_hold(0, p->span);
     memset(x.arrived, 0, sizeof(x.arrived));
-    memset(x.held_at, 0, sizeof(x.held_at));
     memset(x.since_pause, 0, sizeof(x.since_pause));
     nobody_spins();
     memset(&x.state, 0, sizeof(x.state));

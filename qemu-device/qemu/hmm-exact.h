@@ -39,10 +39,10 @@ void hmm_exact_stand(uint32_t why);
 void hmm_exact_paused(void);
 
 /*
- * Where the guest says how many operations of a program are under way, little
- * endian; NULL: nowhere, and all time counts as theirs.
+ * Where the guest says how many operations of a program are under way and in which
+ * phase of it, little endian; NULL: nowhere, all time counts as theirs and as one phase.
  */
-void hmm_exact_under_way(const uint32_t *word);
+void hmm_exact_told(const uint32_t *under_way, const uint32_t *phase);
 
 /* Something that is due at a virtual time; in the order of times, then of adding. */
 typedef struct HmmExactEvent {
@@ -80,6 +80,22 @@ typedef struct HmmExactRange {
     uint8_t lo, hi;             /* log2 */
 } HmmExactRange;
 
+/*
+ * How often anybody has come to an address since a phase of the program began.  Not
+ * since the schedule did, and not this CPU: what a phase has before it, and where
+ * its threads run, is another matter in a smaller program.
+ */
+typedef struct HmmExactPassage {
+    uint16_t phase;             /* its low bits */
+    uint32_t number;            /* from 1; 0: not counted */
+} HmmExactPassage;
+
+/* Who comes to an address as the nth in a phase of the program is held there. */
+typedef struct HmmExactDecision {
+    uint64_t pc, ns;
+    HmmExactPassage at;
+} HmmExactDecision;
+
 typedef struct HmmExactPlan {
     uint64_t seed;
     HmmExactRange slice;        /* instructions */
@@ -98,12 +114,6 @@ typedef struct HmmExactPlan {
     uint64_t stream[HMM_EXACT_STREAMS];
 } HmmExactPlan;
 
-/* A CPU, at its nth passage of an address since the schedule began, is held. */
-typedef struct HmmExactDecision {
-    uint64_t pc, ns;
-    uint32_t passage, cpu;
-} HmmExactDecision;
-
 #define HMM_EXACT_CPUS 64
 
 bool hmm_exact_plan_read(HmmExactPlan *p, const char *text, Error **errp);
@@ -119,8 +129,8 @@ bool hmm_exact_plan_point(const HmmExactPlan *p, uint64_t pc);
 /* Of the addresses whose passages are counted; -1: none of them. */
 int hmm_exact_plan_counted(const HmmExactPlan *p, uint64_t pc);
 /* ns to hold; 0: no decision */
-uint64_t hmm_exact_plan_decided(const HmmExactPlan *p, unsigned cpu, uint64_t pc,
-                                uint32_t passage);
+uint64_t hmm_exact_plan_decided(const HmmExactPlan *p, uint64_t pc,
+                                HmmExactPassage at);
 
 typedef enum {
     HMM_EXACT_SLICE_OVER, HMM_EXACT_HALTED, HMM_EXACT_PAUSED,   /* ends of slices */
@@ -137,13 +147,14 @@ typedef struct HmmExactEntry {
     uint64_t ns;
     uint64_t pc;
     uint64_t arg;               /* of slices: instructions */
-    uint8_t what, who, pad[2];
-    uint32_t passage;           /* of pc by who, if they are counted: no part of hash */
+    uint8_t what, who;
+    uint16_t phase;             /* these two: of pc, if it is counted; no part of hash */
+    uint32_t passage;
 } HmmExactEntry;
 
 void hmm_exact_log_reset(void);
 void hmm_exact_log(HmmExactWhat what, unsigned who, uint64_t pc, uint64_t arg,
-                   uint32_t passage);
+                   HmmExactPassage at);
 uint64_t hmm_exact_log_hash(void);
 uint64_t hmm_exact_log_count(void);
 bool hmm_exact_log_write(const char *path, Error **errp);

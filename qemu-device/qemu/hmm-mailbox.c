@@ -89,6 +89,7 @@ static const MemoryRegionOps hmm_mailbox_ops = {
 static void hmm_mailbox_realize(PCIDevice *pci, Error **errp)
 {
     HmmMailboxState *s = HMM_MAILBOX(pci);
+    struct hm_head *head;
     uint64_t size;
 
     if (!s->memdev) {
@@ -108,9 +109,8 @@ static void hmm_mailbox_realize(PCIDevice *pci, Error **errp)
     s->ram = host_memory_backend_get_memory(s->memdev);
     host_memory_backend_set_mapped(s->memdev, true);
     vmstate_register_ram(s->ram, DEVICE(s));
-    hmm_exact_under_way((const uint32_t *)
-                        ((uint8_t *)memory_region_get_ram_ptr(s->ram) +
-                         offsetof(struct hm_head, under_way)));
+    head = memory_region_get_ram_ptr(s->ram);
+    hmm_exact_told(&head->under_way, &head->phase);
     pci_config_set_interrupt_pin(pci->config, 0);
     memory_region_init_io(&s->regs, OBJECT(s), &hmm_mailbox_ops, s,
                           "hmm-mailbox.regs", HM_BAR0_SIZE);
@@ -128,7 +128,7 @@ static void hmm_mailbox_exit(PCIDevice *pci)
 {
     HmmMailboxState *s = HMM_MAILBOX(pci);
 
-    hmm_exact_under_way(NULL);
+    hmm_exact_told(NULL, NULL);
     memory_region_del_subregion(&s->bar2, s->ram);
     vmstate_unregister_ram(s->ram, DEVICE(s));
     host_memory_backend_set_mapped(s->memdev, false);

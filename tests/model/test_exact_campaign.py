@@ -417,7 +417,7 @@ def test_other_chances_are_tried_when_a_candidate_no_longer_fits() -> None:
 
 
 #: What the seed of the schedule below decides.
-BY_CHANCE = tuple(Hold(n % 4, 0x1000 + 16 * n, 1 + n % 5, 40_000 + 1000 * n) for n in range(20))
+BY_CHANCE = tuple(Hold(0, 0x1000 + 16 * n, 1 + n % 5, 40_000 + 1000 * n) for n in range(20))
 BY_CHANCE_WORDS = "seed=9 step=9:13:0:8 irq=10:17 slice=5:14 hold=20:14:17 span=20000000"
 
 
@@ -441,8 +441,8 @@ class Listed(Exact):
 
     def look(self, done: Execution, state: bytes) -> None:
         schedule = self.since[-1][1].schedule
-        held = {(one.cpu, one.place, one.passage) for one in self.held(schedule)}
-        needed = {(one.cpu, one.place, one.passage) for one in self.needed}
+        held = {(one.phase, one.place, one.passage) for one in self.held(schedule)}
+        needed = {(one.phase, one.place, one.passage) for one in self.needed}
         adds = any(o.op == OpKind.CPU_ACCESS for o in done.program.ops)
         fails = adds and needed <= held and (self.plain_too or "slice=5:14" in schedule)
         if fails or (self.poisoned and self.bad):
@@ -461,7 +461,7 @@ class Listed(Exact):
         log = np.zeros(len(held), ENTRY)
         for n, one in enumerate(held):
             passage = one.passage if "count=" in schedule or "do=" in schedule else 0
-            log[n] = (n, n, one.place, one.ns, What.HELD, one.cpu, 0, passage)
+            log[n] = (n, n, one.place, one.ns, What.HELD, n % 4, one.phase, passage)
         return Record(len(held), log)
 
 
@@ -494,8 +494,8 @@ def test_what_a_seed_decided_becomes_a_short_list(kind: type[Listed], machines: 
     schedule = small.environment.schedule
     slices = "5:14" if kind is ShortSlices else "15:17"
     assert holds.told(schedule, ()) == f"seed=9 slice={slices}"
-    found = {(one.cpu, one.place, one.passage) for one in holds.holds(schedule)}
-    assert found == {(one.cpu, one.place, one.passage) for one in kind.needed}
+    found = {(one.phase, one.place, one.passage) for one in holds.holds(schedule)}
+    assert found == {(one.phase, one.place, one.passage) for one in kind.needed}
     assert all(one.ns == 50_000 for one in holds.holds(schedule))
     assert small.record is not None
     assert small.record.hash == len(found)

@@ -64,7 +64,7 @@ WRONG = (
     "x=1", "seed", "seed=", "seed=-1", "slice=5", "slice=9:5", "slice=5:41", "slice=1:2:3",
     "hold=65536:1:2", "hold=1:2", "span=0", "span=1099511627777", "odds=0", "busy=65536",
     "step=1:2:3:32", "step=1:2:3", "irq=1:2:3", "point=1:9:5", "at=zz", "at=10;20",
-    "do=", "do=1:10:1", "do=1:10:1:5:6", "do=64:10:1:5", "do=1:10:0:5", "do=1:10:1:0",
+    "do=", "do=1:10:1", "do=1:10:1:5:6", "do=65536:10:1:5", "do=1:10:0:5", "do=1:10:1:0",
     "do=1:10:1:1099511627777", "do=1:10:4294967296:5", "do=-1:10:1:5", "do=1:-10:1:5",
     "do=1:zz:1:5", "do=1:10:1:5;2:10:1:5", "do=1:10:1:5,1:10:1:6", "do=1:10:1:5,,",
     "count=zz", "count=10:20",
@@ -89,10 +89,9 @@ def test_a_schedule_is_read_as_it_is_told(exact: Machine) -> None:
     put(exact, "schedule", words)
     text = str(get(exact, "schedule"))
     assert text == words.replace("at=ffffffff81000000,10,f", "at=f,10,ffffffff81000000")
-    put(exact, "schedule", "seed=1 do=63:ffffffff81000000:2147483648:1099511627776 count=20,10,20")
-    assert str(get(exact, "schedule")).endswith(
-        " irq=0:0 do=63:ffffffff81000000:2147483648:1099511627776 count=10,20,20"
-    )
+    decided = "do=65535:ffffffff81000000:2147483648:1099511627776"
+    put(exact, "schedule", f"seed=1 {decided} count=20,10,20")
+    assert str(get(exact, "schedule")).endswith(f" irq=0:0 {decided} count=10,20,20")
     put(exact, "schedule", "do=2:20:1:5,1:20:2:7,1:20:1:6,3:10:1:8")
     assert str(get(exact, "schedule")).endswith(" do=3:10:1:8,1:20:1:6,1:20:2:7,2:20:1:5")
     put(exact, "schedule", words)

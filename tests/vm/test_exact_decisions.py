@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Decisions of a schedule (do=): a CPU is held at its n-th passage of a place, and nowhere else."""
+"""Decisions of a schedule (do=): who comes to a place as the n-th in a phase is held."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def of(log: np.ndarray, *kinds: What) -> np.ndarray:
 
 def as_list(held: np.ndarray) -> str:
     return "do=" + ",".join(
-        f"{one['who']}:{one['pc']:x}:{one['passage']}:{one['arg']}" for one in held
+        f"{one['phase']}:{one['pc']:x}:{one['passage']}:{one['arg']}" for one in held
     )
 
 
@@ -100,17 +100,17 @@ def test_a_cpu_is_held_at_the_passage_that_is_told(
     assert calls
     for several in (*([place] for place in places), calls):
         every = ",".join(
-            f"{cpu}:{place:x}:{n}:{50000 + n}"
-            for place in several for cpu in range(4) for n in (2, 5)
+            f"{phase}:{place:x}:{n}:{50000 + n}"
+            for place in several for phase in range(5) for n in (2, 5)
         )  # fmt: skip
         held = of(log_of(f"{PLAIN} do={every}"), What.HELD)
         assert set(held["pc"].tolist()) <= set(several)
         assert (held["arg"] == 50000 + held["passage"]).all()
-        who = {(int(one["who"]), int(one["pc"]), int(one["passage"])) for one in held}
-        assert who, [table.name(place) for place in several]
-        assert len(held) == len(who)
-        # The fifth comes after the second, of the same CPU.
-        assert all((cpu, place, 2) in who for cpu, place, n in who if n == 5)
+        met = {(int(one["phase"]), int(one["pc"]), int(one["passage"])) for one in held}
+        assert met, [table.name(place) for place in several]
+        assert len(held) == len(met)
+        # The fifth comes after the second, in the same phase.
+        assert all((phase, place, 2) in met for phase, place, n in met if n == 5)
 
 
 def test_counting_changes_nothing_and_the_list_is_the_same_execution(log_of: Run) -> None:
@@ -129,7 +129,7 @@ def test_counting_changes_nothing_and_the_list_is_the_same_execution(log_of: Run
         assert decisions.part(log, again) is None
         held = of(again, What.HELD)
         assert (held["passage"] > 0).all()
-        places = list(zip(held["who"], held["pc"], held["passage"], strict=True))
+        places = list(zip(held["phase"], held["pc"], held["passage"], strict=True))
         if len(set(places)) < len(places):
             # Held twice without going on in between: a list says that in one.
             continue
@@ -143,9 +143,10 @@ def test_counting_changes_nothing_and_the_list_is_the_same_execution(log_of: Run
 def test_several_are_held_at_once(log_of: Run, table: SymbolTable) -> None:
     """Also when nobody is left who could run."""
     place = table.address("__schedule")
-    each = ",".join(f"{cpu}:{place:x}:1:8000000" for cpu in range(4))
+    each = ",".join(f"3:{place:x}:{n}:8000000" for n in range(1, 5))
     held = of(log_of(f"{SEEDED} do={each}"), What.HELD)
-    assert len(set(held["who"].tolist())) == len(held) > 1
+    assert len(held) == 4
+    assert len(set(held["who"].tolist())) > 1
     begun = held["ns"].astype(int)
     assert (np.diff(begun) < 8_000_000).any()
 
