@@ -387,21 +387,8 @@ class ExactShrinker(Shrinker):
 
     def _recorded(self) -> tuple[holds.Hold, ...] | None:
         """The holds of the current failure; None: not known, or not of what has failed."""
-        schedule = self.environment.schedule
-        record = self._record
-        if not schedule or record is None:
-            return None
-        missing = holds.uncounted(record.log)
-        if missing:
-            target = self._targets[0]
-            run(target, self.program,
-                replace(self.environment, schedule=holds.counting(schedule, missing)))  # fmt: skip
-            self.executions += 1
-            again = target.record()
-            if again is None or decisions.part(record.log, again.log) is not None:
-                return None
-            record = again
-        return holds.recorded(record.log)
+        self.executions += 1
+        return held(self._targets[0], self.program, self.environment, self._record)
 
     def _fewest(self) -> None:
         """Delta debugging of the list, from halves to single ones; none at all first."""
@@ -536,6 +523,24 @@ class ExactShrinker(Shrinker):
                 o.phase = n
             any_change |= self._fails(ops)
         return any_change
+
+
+def held(
+    target: Fresh, program: Program, environment: Environment, record: Record | None
+) -> tuple[holds.Hold, ...] | None:
+    """Who was held in this execution, which is made once more to count the passages; None: not
+    known, or it does not repeat."""
+    if not environment.schedule or record is None:
+        return None
+    missing = holds.uncounted(record.log)
+    if missing:
+        counting = holds.counting(environment.schedule, missing)
+        run(target, program, replace(environment, schedule=counting))
+        again = target.record()
+        if again is None or decisions.part(record.log, again.log) is not None:
+            return None
+        record = again
+    return holds.recorded(record.log)
 
 
 def shorter_chain(

@@ -30,7 +30,14 @@ from hypothesis import strategies as st
 from hmmbench import decisions, exact_schedule, holds, host, interrupt
 from hmmbench.coverage import Coverage
 from hmmbench.evidence import Portrait, exact_portrait, portrait
-from hmmbench.exact_shrink import ExactShrinker, ExactShrunk, Fresh, plain, shorter_chain
+from hmmbench.exact_shrink import (
+    ExactShrinker,
+    ExactShrunk,
+    Fresh,
+    held,
+    plain,
+    shorter_chain,
+)
 from hmmbench.guest.protocol import POLICY_MIGRATE, OpKind, Program
 from hmmbench.model.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.oracle.violation import Violation
@@ -614,9 +621,11 @@ class Campaign:
         # The other machines stand idle.
         others = [one for one in self.targets if one is not target]
 
-        def small(chain: tuple[Link, ...], violation: Violation) -> ExactShrunk:
+        def small(
+            chain: tuple[Link, ...], violation: Violation, env: Environment = example.env
+        ) -> ExactShrunk:
             return ExactShrinker(
-                [Fresh(one, chain) for one in (target, *others)], p, example.env, violation,
+                [Fresh(one, chain) for one in (target, *others)], p, env, violation,
                 max(0.0, deadline - time.monotonic()),
                 lambda text: self.note(self.tally, f"shrinking: {text}"),
             ).run()  # fmt: skip
@@ -626,9 +635,18 @@ class Campaign:
             return found, ()
         self.note(self.tally, "not seen alone: with the examples before it")
         chain = tuple(Link(plain(link.program), link.environment) for link in example.chain)
-        outcome = run(Fresh(target, chain), p, example.env)
+        fresh = Fresh(target, chain)
+        outcome = run(fresh, p, example.env)
         if not any(v.oracle == first.oracle for v in outcome.violations):
             return found, ()
+        # What ran before it had a part in what was decided by chance: told one by one it may do
+        # without.
+        listed = held(fresh, p, example.env, fresh.record())
+        if listed:
+            told = replace(example.env, schedule=holds.told(example.env.schedule, listed))
+            alone = small((), first, told)
+            if alone.rate:
+                return alone, ()
         # Each execution is as many as the chain has examples: another finding is worth more.
         deadline = min(deadline, time.monotonic() + CHAIN_S)
         half = time.monotonic() + (deadline - time.monotonic()) / 2
