@@ -7,6 +7,8 @@ any driver: they name instructions, times and addresses, never a delay point.
 
 random  -- slices of 2^5 to 2^15 instructions; holds at random times
 points  -- holds where a CPU comes to one of a few functions that HMM drivers call or have
+aimed   -- holds before and after few instructions by which two CPUs, or a CPU and the GPU, meet
+           in memory, as a profile found them (aim.py); the uncommon ones first
 pct     -- long slices and few holds, as probabilistic concurrency testing has it (Burckhardt et
            al., ASPLOS 2010): what needs few preemptions at the right places is found with few
 mixed   -- one of these, drawn for each example
@@ -15,7 +17,7 @@ mixed   -- one of these, drawn for each example
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hmmbench.decisions import names
@@ -55,6 +57,33 @@ LATE_IRQ, IRQ_NS = 0.3, "10:17"
 BUSY = 0.9
 
 
+#: aimed: pairs in an example, and how many holds are wanted at each; holds at most.
+PAIRS = (1, 1, 2, 4)
+WANTED = (2, 4, 8)
+AIMED_HOLDS = (16, 64, 256)
+
+
+@dataclass(frozen=True)
+class Spot:
+    """An instruction that accesses memory which another CPU or the GPU does, too.
+
+    after  -- address of the next one; None: a CPU cannot be held there
+    passed -- how often an example comes there while operations race, about
+    """
+
+    address: int
+    after: int | None
+    passed: float
+
+
+@dataclass(frozen=True)
+class Aims:
+    """`pairs`: two that meet (None: the GPU); `weights`: how likely each is to be taken."""
+
+    pairs: tuple[tuple[Spot, Spot | None], ...] = ()
+    weights: tuple[float, ...] = ()
+
+
 @dataclass(frozen=True)
 class Points:
     """Addresses where CPUs may be held.
@@ -62,11 +91,13 @@ class Points:
     favourites -- where HMM's own functions return to the driver, each so often as it is to be
                   taken: what races is there
     table      -- names of addresses, where they are known
+    aims       -- what `aimed` draws from; none where there is no profile
     """
 
     favourites: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
     table: SymbolTable | None = None
+    aims: Aims = Aims()
 
     @property
     def all(self) -> tuple[int, ...]:
@@ -109,6 +140,29 @@ def _pct(rng: random.Random, points: Points) -> list[str]:
     return [f"slice={LONG_SLICES}", f"hold={rng.choice((1, 2, 3))}:18:22", f"span={SPAN_NS}"]
 
 
+def _aimed(rng: random.Random, points: Points) -> list[str]:
+    """Either of two that meet is held; the other's passages meanwhile are counted."""
+    if not points.aims.pairs:
+        return _points(rng, points)
+    at, others, passed, number = [], [], 0.0, rng.choice(PAIRS)
+    for first, second in rng.choices(points.aims.pairs, points.aims.weights, k=number):
+        held, other = first, second
+        if second is not None and rng.random() < 0.5:
+            held, other = second, first
+        at.append(held.after if held.after is not None and rng.random() < 0.5 else held.address)
+        passed += held.passed
+        if other is not None:
+            others.append(other.address)
+    words = [
+        f"slice={rng.choice(SLICES)}",
+        "busy=2",
+        f"point={rng.choice(AIMED_HOLDS)}:{rng.choice(HOLD_NS)}",
+        f"odds={max(1, round(passed / number / rng.choice(WANTED)))}",
+        "at=" + names(sorted(set(at))),
+    ]
+    return words + (["count=" + names(sorted(set(others)))] if others else [])
+
+
 def _mixed(rng: random.Random, points: Points) -> list[str]:
     return rng.choices((_random, _points, _pct), (2, 6, 1))[0](rng, points)
 
@@ -116,12 +170,67 @@ def _mixed(rng: random.Random, points: Points) -> list[str]:
 #: By name: a schedule from a random stream and the machine's points.
 KINDS: dict[str, Callable[[random.Random, Points], list[str]]] = {
     "mixed": _mixed, "random": _random, "points": _points, "pct": _pct,
+    "aimed": _aimed,
 }  # fmt: skip
+
+
+#: Those that draw from what is aimed at.
+AIMED = ("aimed",)
 
 
 def draw(kind: str, rng: random.Random, points: Points) -> str:
     """A schedule of this kind.  Raises KeyError if there is none."""
-    return " ".join([*_base(rng), *KINDS[kind](rng, points)])
+    base, words = _base(rng), KINDS[kind](rng, points)
+    return " ".join([*(word for word in base if word not in words), *words])
+
+
+class Meetings:
+    """Which of two that meet were tried, and met: a CPU was held at one, another passed the other.
+
+    Coverage of interleavings, as schedule.Pairs has it for delay points.  Ordered pairs: who is
+    held makes a difference.
+    """
+
+    def __init__(self, aims: Aims) -> None:
+        self._spots: dict[int, int] = {}
+        self._possible: set[tuple[int, int]] = set()
+        for first, second in aims.pairs:
+            if second is None:
+                continue
+            for spot in (first, second):
+                self._spots[spot.address] = spot.address
+            self._possible |= {
+                (first.address, second.address), (second.address, first.address),
+            }  # fmt: skip
+        # Held behind one is held at it, unless there is one of its own.
+        for first, second in aims.pairs:
+            for one in (first, second):
+                if one is not None and one.after is not None:
+                    self._spots.setdefault(one.after, one.address)
+        self._tried: set[tuple[int, int]] = set()
+        self._met: set[tuple[int, int]] = set()
+
+    def learn(self, schedule: str, met: Iterable[tuple[int, int]]) -> None:
+        """What an example's schedule tried, and what the machine said of it."""
+        if not self._possible:
+            return
+        held, counted = addresses(schedule), addresses(schedule, "count")
+        self._tried |= self._pairs((h, c) for h in held for c in (*held, *counted))
+        self._met |= self._pairs(met)
+
+    def _pairs(self, pairs: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+        return {
+            (self._spots.get(held, 0), self._spots.get(passed, 0)) for held, passed in pairs
+        } & self._possible
+
+    def coverage(self) -> dict[str, int]:
+        """Empty where nothing is known to meet."""
+        if not self._possible:
+            return {}
+        return {
+            "pairs": len(self._possible), "pairs_tried": len(self._tried | self._met),
+            "pairs_met": len(self._met),
+        }  # fmt: skip
 
 
 def reseeded(schedule: str, seed: int) -> str:
@@ -192,9 +301,10 @@ def plainer(schedule: str) -> Sequence[Callable[[str], str]]:
     )  # fmt: skip
 
 
-def addresses(schedule: str) -> Sequence[int]:
-    """The points that it names."""
+def addresses(schedule: str, name: str = "at") -> Sequence[int]:
+    """The points that it names in this word."""
     for word in schedule.split():
-        if word.startswith("at="):
-            return [int(address, 16) for address in word[3:].split(",") if address]
+        key, _, value = word.partition("=")
+        if key == name:
+            return [int(address, 16) for address in value.split(",") if address]
     return []

@@ -152,6 +152,8 @@ class ExactTarget(VmTarget):
             done.violations += self._checked(vm)
             if environment.delays:
                 done.points = parse_points(answer.points)
+            if "count=" in environment.schedule:
+                done.met = frozenset(vm.exact.met())
             text = vm.printed_to(answer.mark)
             splats = splat.scan(text)
             if self._take:

@@ -6,10 +6,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hmmbench import host, symbols
+from hmmbench import aim, host, symbols
 from hmmbench.exact_schedule import Points
 from hmmbench.exact_target import ExactTarget
 from hmmbench.symbols.named import Names
@@ -88,12 +89,20 @@ def fleet(
 def exact_fleet(
     artifacts: Artifacts, spec: MachineSpec, number: int, out: Path, say: Callable[[str], None],
     leaving: Callable[[Machine], None] = lambda vm: None, snapshots: Snapshots | None = None,
-    explain: Callable[[str], str] = lambda text: text,
+    explain: Callable[[str], str] = lambda text: text, aimed: bool = False,
 ) -> Iterator[tuple[list[ExactTarget], Points]]:  # fmt: skip
-    """As fleet(), with exact machines; and the points where their schedules may hold CPUs."""
+    """As fleet(), with exact machines; and the points where their schedules may hold CPUs.
+
+    aimed -- with what aimed schedules aim at (aim.py)
+    """
     spec = exact_spec(spec, EXACT_CPUS)
     points = exact_points(artifacts, spec, snapshots)
     names = names_of(artifacts, spec, snapshots)
+    if aimed and points.table is not None:
+        profile = aim.profile(
+            artifacts, spec, snapshots, lambda: say("looking where CPUs and GPU meet in memory")
+        )
+        points = replace(points, aims=aim.aims(profile, points.table))
     lost = _keeper(out, say)
     with ExitStack() as stack:
         targets = [

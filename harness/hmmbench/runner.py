@@ -269,6 +269,9 @@ class Campaign:
         self.limit_s = limit_s
         self.exact = exact
         self.kind = kind
+        self.meetings = exact_schedule.Meetings(
+            exact.aims if exact is not None else exact_schedule.Aims()
+        )
         self.first = first
         self.cpus = cpus
         self.tally = Tally() if tally is None else tally
@@ -501,6 +504,7 @@ class Campaign:
             return
         execution = example.answer.result()
         self.schedule.learn(example.env.delays, execution.points)
+        self.meetings.learn(example.env.schedule, execution.met)
         outcome = judge(execution, self.tally.coverage)
         self.tally.examples += 1
         self.tally.operations += outcome.operations

@@ -67,6 +67,8 @@ class Execution:
     violations  -- what the machine itself said (splats, death, hang)
     tainted     -- the machine may not be used for another example
     points      -- the driver's delay points, if any was set
+    met         -- of an exact machine's schedule: a CPU was held at the first address while
+                   another passed the second
     """
 
     program: Program
@@ -74,6 +76,7 @@ class Execution:
     violations: list[Violation] = field(default_factory=list)
     tainted: bool = False
     points: list[Point] = field(default_factory=list)
+    met: frozenset[tuple[int, int]] = frozenset()
 
 
 class Target(Protocol):

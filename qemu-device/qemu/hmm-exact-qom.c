@@ -8,6 +8,11 @@
  *   schedule     string (hmm-exact-plan.c); writing begins it from its start
  *   points       string: addresses (hexadecimal, ',' between) where functions begin
  *                or return to; a schedule may name others, too, which takes more time
+ *   watch        string, write only: a file with the instructions whose accesses are
+ *                looked at (hmm-exact-watch.c), "": none
+ *   write-watch  string, write only: what was found goes to this file
+ *   met          string, read only: pairs of the schedule's addresses (ADDR:ADDR,...);
+ *                a CPU was held at the first while another passed the second
  *   state        read only: one object (HmmExactState and the log's hash)
  *   write-log    string, write only: the log goes to this file
  *   write-memory string, write only: hashes of RAM go to this file
@@ -118,6 +123,23 @@ static void write_log(Object *obj, const char *path, Error **errp)
     hmm_exact_log_write(path, errp);
 }
 
+static void set_watch(Object *obj, const char *path, Error **errp)
+{
+    if (stands(errp)) {
+        hmm_exact_watch_set(path, errp);
+    }
+}
+
+static void write_watch(Object *obj, const char *path, Error **errp)
+{
+    hmm_exact_watch_write(path, errp);
+}
+
+static char *get_met(Object *obj, Error **errp)
+{
+    return hmm_exact_met();
+}
+
 static void write_memory(Object *obj, const char *path, Error **errp)
 {
     hmm_exact_memory_write(path, errp);
@@ -208,6 +230,9 @@ static void class_init(ObjectClass *oc, void *data)
     object_class_property_add_str(oc, "write-memory", get_nothing, write_memory);
     object_class_property_add_str(oc, "stand-at-pc", get_nothing, set_stand_at_pc);
     object_class_property_add(oc, "leak", "uint32", NULL, set_leak, NULL, NULL);
+    object_class_property_add_str(oc, "watch", get_nothing, set_watch);
+    object_class_property_add_str(oc, "write-watch", get_nothing, write_watch);
+    object_class_property_add_str(oc, "met", get_met, NULL);
     object_class_property_add(oc, "state", "HmmExactState", get_state, NULL, NULL,
                               NULL);
     object_class_property_add(oc, "stand-after", "int64", NULL, set_stand, NULL,

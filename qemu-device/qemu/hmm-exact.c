@@ -22,6 +22,7 @@
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
+#include "qemu/bitmap.h"
 #include "qemu/main-loop.h"
 #include "qemu/seqlock.h"
 #include "qemu/timer.h"
@@ -83,6 +84,8 @@ static struct {
     struct {
         uint64_t pc, insns;
     } arrived[HMM_EXACT_CPUS];  /* where each was looked at last */
+    int held_place[HMM_EXACT_CPUS];     /* of plan.counted, while it is held; -1: none */
+    unsigned long *met;         /* held place * places + one that another CPU passed */
     uint32_t *passages;         /* of plan.counted in `phase`; plan_set() has it */
     uint16_t phase;
     GArray *points;             /* uint64_t, sorted: hmm_exact_points_set() */
@@ -251,6 +254,11 @@ static int64_t arrive(unsigned n, uint64_t pc, uint64_t insns)
     if (place < 0) {
         return 0;
     }
+    for (unsigned other = 0; x.held && other < HMM_EXACT_CPUS; other++) {
+        if (x.held_place[other] >= 0) {
+            set_bit(x.held_place[other] * x.plan.counted->len + place, x.met);
+        }
+    }
     at.number = ++*passages_of(place);
     at.phase = x.phase;
     return hmm_exact_plan_decided(&x.plan, pc, at);
@@ -312,6 +320,7 @@ static void hold(CPUState *cpu, int64_t ns)
         /* That was its passage: who comes by meanwhile is the next. */
         arrive(number_of(cpu), pc_of(cpu), x.insns[number_of(cpu)]);
     }
+    x.held_place[number_of(cpu)] = hmm_exact_plan_counted(&x.plan, pc_of(cpu));
     hmm_exact_log(HMM_EXACT_HELD, cpu->cpu_index, pc_of(cpu), ns, passage(cpu));
     if (x.cpu == cpu) {
         x.cpu = NULL;
@@ -325,6 +334,7 @@ static void release(int64_t then)
     for (unsigned n = 0; x.held && n < HMM_EXACT_CPUS; n++) {
         if (x.held_until[n] && x.held_until[n] <= then) {
             x.held_until[n] = 0;
+            x.held_place[n] = -1;
             nobody_spins();
             if (!--x.held) {
                 x.held_ns += now_ns() - x.held_since;
@@ -758,14 +768,19 @@ static bool mine(void)
     return in_turn || hmm_exact_leaks(HMM_EXACT_LEAK_KICKS);
 }
 
-/* Instructions that the CPU that runs has executed; the clock is not to be asked here. */
-static uint64_t insns_of(CPUState *cpu)
+/* Of all CPUs until now; the clock is not to be asked while one runs. */
+static uint64_t all_insns(CPUState *cpu)
 {
     int64_t since = cpu->icount_budget -
                     (cpu->neg.icount_decr.u16.low + cpu->icount_extra);
 
-    return x.insns[number_of(cpu)] +
-           qatomic_read_i64(&timers_state.qemu_icount) + since - x.begun;
+    return qatomic_read_i64(&timers_state.qemu_icount) + since;
+}
+
+/* Instructions that the CPU that runs has executed. */
+static uint64_t insns_of(CPUState *cpu)
+{
+    return x.insns[number_of(cpu)] + all_insns(cpu) - x.begun;
 }
 
 /* True, once, at one of the places where somebody who looks wants it to stand. */
@@ -783,7 +798,7 @@ static bool stand_here(vaddr pc)
 static bool at(CPUState *cpu, vaddr pc)
 {
     unsigned n = number_of(cpu);
-    bool point;
+    bool point, watched = hmm_exact_watches(pc);
     uint64_t insns;
     int64_t ns;
 
@@ -791,7 +806,7 @@ static bool at(CPUState *cpu, vaddr pc)
         hmm_exact_stand(0);
         return true;
     }
-    if (hmm_exact_plan_counted(&x.plan, pc) < 0) {
+    if (!watched && hmm_exact_plan_counted(&x.plan, pc) < 0) {
         return false;
     }
     if (cpu->exit_request || cpu->neg.icount_decr.u16.high ||
@@ -801,6 +816,9 @@ static bool at(CPUState *cpu, vaddr pc)
     insns = insns_of(cpu);
     if (looked_at(n, pc, insns)) {
         return false;
+    }
+    if (watched && enough_under_way()) {
+        hmm_exact_watch_at(cpu, pc, all_insns(cpu));
     }
     ns = arrive(n, pc, insns);
     point = hmm_exact_plan_point(&x.plan, pc);
@@ -850,8 +868,7 @@ static void step_through(const GArray *addresses)
     CPU_FOREACH(cpu) {
         uint64_t last = 0;
 
-        cpu_breakpoint_remove_all(cpu, BP_HMM_EXACT);
-        for (unsigned i = 0; i < addresses->len; i++) {
+        for (unsigned i = 0; addresses && i < addresses->len; i++) {
             uint64_t pc = g_array_index(addresses, uint64_t, i);
             uint64_t page = pc & ~0xfffull;
 
@@ -866,10 +883,17 @@ static void step_through(const GArray *addresses)
 
 static void points_changed(void)
 {
+    CPUState *cpu;
+
     memset(points, 0, sizeof(points));
     mark(x.points);
     mark(x.plan.counted);
+    mark(hmm_exact_watched());
+    CPU_FOREACH(cpu) {
+        cpu_breakpoint_remove_all(cpu, BP_HMM_EXACT);
+    }
     step_through(x.plan.counted);
+    step_through(hmm_exact_watched());
     vcpu_turns.points = points;
 }
 
@@ -884,6 +908,15 @@ void hmm_exact_points_set(GArray *sorted)
     tb_flush(first_cpu);
 }
 
+bool hmm_exact_watch_set(const char *path, Error **errp)
+{
+    bool read = hmm_exact_watch_read(path, errp);
+
+    points_changed();
+    tb_flush(first_cpu);
+    return read;
+}
+
 bool hmm_exact_begin(Error **errp)
 {
     if (x.began) {
@@ -896,6 +929,7 @@ bool hmm_exact_begin(Error **errp)
         return false;
     }
     x.began = true;
+    memset(x.held_place, -1, sizeof(x.held_place));
     x.stand_ns = x.stand_icount = x.next_hold = INT64_MAX;
     hmm_exact_log_reset();
     qemu_add_vm_change_state_handler(state_changed, NULL);
@@ -914,6 +948,11 @@ static void points_changed(void)
 
 void hmm_exact_points_set(GArray *sorted)
 {
+}
+
+bool hmm_exact_watch_set(const char *path, Error **errp)
+{
+    return true;
 }
 
 bool hmm_exact_begin(Error **errp)
@@ -935,6 +974,8 @@ void hmm_exact_plan_set(HmmExactPlan *p)
     g_free(x.passages);
     x.passages = g_new0(uint32_t, p->counted->len);
     x.phase = 0;
+    g_free(x.met);
+    x.met = bitmap_new(MAX(1, p->counted->len * p->counted->len));
     points_changed();
     x.cpu = NULL;
     x.left = 0;
@@ -948,6 +989,21 @@ void hmm_exact_plan_set(HmmExactPlan *p)
     nobody_spins();
     memset(&x.state, 0, sizeof(x.state));
     hmm_exact_log_reset();
+}
+
+char *hmm_exact_met(void)
+{
+    g_autoptr(GString) s = g_string_new(NULL);
+    const GArray *places = x.plan.counted;
+    unsigned long n = places ? places->len : 0;
+
+    for (unsigned long bit = find_first_bit(x.met, n * n); bit < n * n;
+         bit = find_next_bit(x.met, n * n, bit + 1)) {
+        g_string_append_printf(s, "%s%" PRIx64 ":%" PRIx64, s->len ? "," : "",
+                               g_array_index(places, uint64_t, bit / n),
+                               g_array_index(places, uint64_t, bit % n));
+    }
+    return g_string_free(g_steal_pointer(&s), false);
 }
 
 const HmmExactPlan *hmm_exact_plan(void)

@@ -11,6 +11,7 @@
  *   hmm-exact.c          the turns: runs CPUs and events, moves the clock, stands
  *   hmm-exact-plan.c     the schedule: reads it, draws from it
  *   hmm-exact-log.c      what was decided: log and rolling hash
+ *   hmm-exact-watch.c    which instructions of two CPUs meet in memory
  *   hmm-exact-memory.c   hashes of the machine's RAM, by page
  *   hmm-exact-leaks.c    what would let the host in, for tests
  *   hmm-exact-qom.c      the object and its properties
@@ -161,6 +162,14 @@ bool hmm_exact_log_write(const char *path, Error **errp);
 
 bool hmm_exact_memory_write(const char *path, Error **errp);
 
+/* The table is read from a file, "": none; what was found goes to another. */
+bool hmm_exact_watch_read(const char *path, Error **errp);
+bool hmm_exact_watch_write(const char *path, Error **errp);
+const GArray *hmm_exact_watched(void);          /* uint64_t, sorted; NULL: nothing */
+bool hmm_exact_watches(uint64_t pc);
+/* About to be executed; when: instructions of all CPUs until then. */
+void hmm_exact_watch_at(CPUState *cpu, uint64_t pc, uint64_t when);
+
 /* hmm-exact.c, for the object's properties */
 typedef struct HmmExactState {
     uint64_t picks, holds, point_passes, point_holds, insns, skipped_ns, spun_ns;
@@ -173,6 +182,9 @@ bool hmm_exact_begin(Error **errp);     /* before any CPU's thread */
 void hmm_exact_plan_set(HmmExactPlan *p);       /* takes what is in it */
 const HmmExactPlan *hmm_exact_plan(void);
 void hmm_exact_points_set(GArray *sorted);       /* of uint64_t */
+bool hmm_exact_watch_set(const char *path, Error **errp);
+/* Pairs of addresses: a CPU was held at the first while another passed the second. */
+char *hmm_exact_met(void);
 void hmm_exact_state(HmmExactState *s);
 void hmm_exact_deaf_for(int64_t ns);            /* no stand of the guest's; < 0: all */
 void hmm_exact_stand_after(int64_t ns);         /* from now; < 0: not */

@@ -48,6 +48,7 @@ class Schedule(StrEnum):
     random = "random"
     points = "points"
     pct = "pct"
+    aimed = "aimed"
     delay_random = "delay-random"
     delay_pct = "delay-pct"
     delay_pairs = "delay-pairs"
@@ -306,7 +307,7 @@ def _run(
                     found, points = stack.enter_context(
                         fleet.exact_fleet(
                             artifacts, spec, wanted.jobs, wanted.out, ui.say, leaving,
-                            explain=explain,
+                            explain=explain, aimed=report.schedule in exact_schedule.AIMED,
                         )
                     )
                     targets += found
@@ -338,7 +339,10 @@ def _run(
                         target.close()
                     counts += fleet.totals(targets)
                     _fill(report, tally, counts)
-                    report.interleavings = campaign.schedule.coverage()
+                    report.interleavings = (
+                        campaign.schedule.coverage() or campaign.meetings.coverage()
+                        or report.interleavings
+                    )  # fmt: skip
                     done[:] = [(tally, counts.counts)]
         if tally.findings and accel == options.Accel.exact and not portion.exact:
             _look_again(

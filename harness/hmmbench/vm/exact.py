@@ -35,6 +35,19 @@ class Exact:
         """Where functions begin or return to: places that schedules may name at no cost."""
         self._set("points", names(addresses))
 
+    def watch(self, table: Path | None) -> None:
+        """Look at the accesses of these instructions from now on (aim.py); None: no more."""
+        self._set("watch", str(table or ""))
+
+    def write_watch(self, path: Path) -> None:
+        """What was found, as lines (hmm-exact-watch.c)."""
+        self._set("write-watch", str(path))
+
+    def met(self) -> set[tuple[int, int]]:
+        """Of the schedule's addresses: a CPU was held at the first, another passed the second."""
+        pairs = [pair.split(":") for pair in str(self._get("met")).split(",") if pair]
+        return {(int(held, 16), int(passed, 16)) for held, passed in pairs}
+
     def state(self) -> dict[str, int]:
         """Hash and length of the log, virtual time, instructions, holds (hmm-exact-qom.c)."""
         return {str(name): int(value) for name, value in self._get("state").items()}
