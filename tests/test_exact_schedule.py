@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from hmmbench import cli, exact_schedule, paths
-from hmmbench.exact_schedule import KINDS, Points
+from hmmbench.exact_schedule import KINDS, Aims, Points, Spot
 from hmmbench.schedule import SCHEDULES
 
 PLAN = (paths.project_root() / "qemu-device/qemu/hmm-exact-plan.c").read_text()
@@ -18,7 +18,15 @@ PLAN = (paths.project_root() / "qemu-device/qemu/hmm-exact-plan.c").read_text()
 POINTS = Points(
     tuple(0xFFFFFFFF81000000 + 16 * n for n in range(9)),
     tuple(0xFFFFFFFFC0000000 + 16 * n for n in range(30)),
-)
+    aims=Aims(
+        tuple(
+            (Spot(0xFFFFFFFF82000000 + 8 * n, 0xFFFFFFFF82000004 + 8 * n, 1.5 * n),
+             Spot(0xFFFFFFFF83000000 + 8 * n, None, 50.0))
+            for n in range(12)
+        ),
+        (1.0,) * 12,
+    ),
+)  # fmt: skip
 
 #: What a value is: so many numbers, the places of ranges (log2, at least and at most) among them.
 SHAPES = {
@@ -85,7 +93,7 @@ def test_each_schedule_is_made_of_them() -> None:
     for kind, schedule in drawn():
         assert wrong(schedule) == [], (kind, schedule)
         words |= {word.partition("=")[0] for word in schedule.split()}
-    assert words == {*SHAPES, "at"}, "a word is never drawn"
+    assert words == {*SHAPES, "at", "count"}, "a word is never drawn"
 
 
 @pytest.mark.parametrize(

@@ -125,25 +125,32 @@ _WALKERS = re.compile(r"hmm_\w+|mmu_interval_\w+|migrate_(vma|device)_\w+|.*devi
 
 
 def aims(profile: Profile, table: SymbolTable) -> Aims:
-    """Of a profile in one guest: where functions have kept their size."""
+    """Of a profile in one guest: where functions have kept their size.
+
+    Two functions that meet at ten fields of a structure are one family: no likelier for that.
+    """
     spots = [_spot(place, table) for place in profile.places]
     pairs: list[tuple[Spot, Spot | None]] = []
     weights = []
+    families: list[frozenset[str]] = []
 
     def add(first: int, second: int | None, count: float) -> None:
         one, other = spots[first], None if second is None else spots[second]
         if one is None or (second is not None and other is None):
             return
-        own = any(_own(profile.places[n]) for n in (first, second) if n is not None)
+        places = [profile.places[n] for n in (first, second) if n is not None]
         pairs.append((one, other))
-        weights.append((OWN if own else 1.0) / math.sqrt(count))
+        weights.append((OWN if any(map(_own, places)) else 1.0) / math.sqrt(count))
+        families.append(frozenset(place.symbol for place in places) | {"" if other else "GPU"})
 
     for (first, second), count in profile.pairs.items():
         add(first, second, count)
     for number, place in enumerate(profile.places):
         if place.gpu:
             add(number, None, place.gpu)
-    return Aims(tuple(pairs), tuple(weights))
+    sizes = Counter(families)
+    shares = (w / sizes[family] for w, family in zip(weights, families, strict=True))
+    return Aims(tuple(pairs), tuple(shares))
 
 
 def _spot(place: Place, table: SymbolTable) -> Spot | None:

@@ -58,7 +58,7 @@ BUSY = 0.9
 
 
 #: aimed: pairs in an example, and how many holds are wanted at each; holds at most.
-PAIRS = (1, 1, 2, 4)
+PAIRS = (1, 2, 4, 4)
 WANTED = (2, 4, 8)
 AIMED_HOLDS = (16, 64, 256)
 
@@ -288,8 +288,8 @@ def _fewer_points(half: int) -> Callable[[str], str]:
 def plainer(schedule: str) -> Sequence[Callable[[str], str]]:
     """Steps that each take something out of a schedule, the boldest first."""
     return (
-        _without("hold", "span", "busy", "point", "at", "odds", "irq"),
-        _without("point", "at", "odds"),
+        _without("hold", "span", "busy", "point", "at", "odds", "count", "irq"),
+        _without("point", "at", "odds", "count"),
         _without("hold", "span"),
         _without("irq"),
         _without("busy"),

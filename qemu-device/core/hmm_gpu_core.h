@@ -70,6 +70,8 @@ typedef struct HgHostOps {
      */
     void (*ram_written)(void *host, void *opaque, void *ptr, uint64_t addr, uint32_t len);
     void (*vram_written)(void *host, uint64_t offset, uint32_t len); /* may be NULL */
+    /* It read what a driver gave it in RAM: tables, rings, lists.  May be NULL. */
+    void (*ram_read)(void *host, const void *ptr, uint32_t len);
     void (*irq)(void *host, unsigned vector);       /* edge; any thread */
     uint64_t (*now)(void *host);                    /* virtual nanoseconds */
     void (*trace)(void *host, HgTraceEvent ev, uint64_t a, uint64_t b,

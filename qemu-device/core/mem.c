@@ -170,7 +170,11 @@ int hg_bus_read(HgEngine *e, uint64_t addr, void *buf, uint32_t len)
     }
     r = hg_ram_find(d, addr, len);
     if (r) {
-        hg_copy_in(buf, r->ptr + (addr - r->base), len);
+        const uint8_t *p = r->ptr + (addr - r->base);
+        hg_copy_in(buf, p, len);
+        if (d->ops.ram_read) {
+            d->ops.ram_read(d->host, p, len);
+        }
         return 0;
     }
     if (!d->ops.read || d->ops.read(d->host, addr, buf, len)) {

@@ -7,8 +7,9 @@
  * for every 8 bytes of kernel memory the last writer and the last reader are kept.
  * Where another CPU, for another task, was there last, not long ago, and one of the
  * two writes, the two instructions are a pair; they are counted.  What lies farther
- * apart did not race, and the memory is another's by now, perhaps.  So is what touches the GPU's BARs,
- * with the GPU.
+ * apart did not race, and the memory is another's by now, perhaps.  So is, with the
+ * GPU, what touches its BARs, or RAM that it touched not long before: page tables,
+ * rings, fences.
  *
  * A task is told by its stack: one that has moved to another CPU does not talk to
  * itself, and its stack is nobody else's.
@@ -58,7 +59,8 @@ static struct {
     GArray *addresses;
     uint64_t *passed, *gpu;
     GHashTable *cells;              /* by address / 8 */
-    GHashTable *pages;              /* by address / 4096: of the GPU? */
+    GHashTable *pages;              /* by address / 4096: where QEMU has it, or BAR */
+    GHashTable *touched;            /* by the GPU; by QEMU's pointer / 8: when */
     GHashTable *pairs;              /* first << 32 | second: count */
 } w;
 
@@ -98,6 +100,7 @@ static void forget(void)
     g_clear_pointer(&w.addresses, g_array_unref);
     g_clear_pointer(&w.cells, g_hash_table_unref);
     g_clear_pointer(&w.pages, g_hash_table_unref);
+    g_clear_pointer(&w.touched, g_hash_table_unref);
     g_clear_pointer(&w.pairs, g_hash_table_unref);
     w.n = 0;
 }
@@ -141,6 +144,7 @@ bool hmm_exact_watch_read(const char *path, Error **errp)
     w.gpu = g_new0(uint64_t, w.n);
     w.cells = g_hash_table_new_full(NULL, NULL, NULL, g_free);
     w.pages = g_hash_table_new(NULL, NULL);
+    w.touched = g_hash_table_new(NULL, NULL);
     w.pairs = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, g_free);
     return true;
 }
@@ -178,22 +182,33 @@ bool hmm_exact_watch_write(const char *path, Error **errp)
     return true;
 }
 
+void hmm_exact_watch_gpu(const void *ptr, uint32_t len, uint64_t when)
+{
+    for (uintptr_t at = (uintptr_t)ptr / 8; len && at <= ((uintptr_t)ptr + len - 1) / 8;
+         at++) {
+        g_hash_table_insert(w.touched, (gpointer)at, (gpointer)(uintptr_t)when);
+    }
+}
+
 #ifdef TARGET_X86_64
 
-/* Where the kernel maps the GPU's memory and registers, page by page. */
-static bool of_gpu(CPUState *cpu, uint64_t address)
+/* No pointer of QEMU's: a page of the GPU's memory or registers. */
+#define BAR 1
+
+/* Where QEMU has a page of the kernel's; NULL: no RAM. */
+static uintptr_t page_at(CPUState *cpu, uint64_t address)
 {
     gpointer page = (gpointer)(uintptr_t)(address / TARGET_PAGE_SIZE), known;
     MemTxAttrs attrs;
-    bool found = false;
+    uintptr_t found = 0;
     hwaddr at;
 
     if (g_hash_table_lookup_extended(w.pages, page, NULL, &known)) {
-        return GPOINTER_TO_INT(known);
+        return (uintptr_t)known;
     }
     at = cpu_get_phys_page_attrs_debug(cpu, address & TARGET_PAGE_MASK, &attrs);
     if (at == -1) {
-        return false;               /* the access faults, or its page is not there yet */
+        return 0;                   /* the access faults, or its page is not there yet */
     }
     WITH_RCU_READ_LOCK_GUARD() {
         MemoryRegionSection s = memory_region_find(get_system_memory(), at, 1);
@@ -201,12 +216,29 @@ static bool of_gpu(CPUState *cpu, uint64_t address)
         if (s.mr) {
             Object *owner = memory_region_owner(s.mr);
 
-            found = owner && object_dynamic_cast(owner, TYPE_HMM_GPU);
+            if (owner && object_dynamic_cast(owner, TYPE_HMM_GPU)) {
+                found = BAR;
+            } else if (memory_region_is_ram(s.mr)) {
+                found = (uintptr_t)memory_region_get_ram_ptr(s.mr) +
+                        s.offset_within_region;
+            }
             memory_region_unref(s.mr);
         }
     }
-    g_hash_table_insert(w.pages, page, GINT_TO_POINTER(found));
+    g_hash_table_insert(w.pages, page, (gpointer)found);
     return found;
+}
+
+static bool of_gpu(CPUState *cpu, uint64_t address, uint64_t when)
+{
+    uintptr_t page = page_at(cpu, address), before;
+
+    if (page <= BAR) {
+        return page == BAR;
+    }
+    page += address & ~TARGET_PAGE_MASK;
+    before = (uintptr_t)g_hash_table_lookup(w.touched, (gpointer)(page / 8));
+    return before && when - before < NEAR;
 }
 
 static bool other(const Toucher *before, const Toucher *now)
@@ -255,9 +287,8 @@ void hmm_exact_watch_at(CPUState *cpu, uint64_t pc, uint64_t when)
     if (!(address >> 63) || (address & ~(uint64_t)(STACK - 1)) == now.stack) {
         return;
     }
-    if (of_gpu(cpu, address)) {
+    if (of_gpu(cpu, address, when)) {
         w.gpu[place]++;
-        return;
     }
     key = (gpointer)(uintptr_t)(address / 8);
     cell = g_hash_table_lookup(w.cells, key);

@@ -199,6 +199,13 @@ void hmm_exact_log_irq(unsigned vector)
     hmm_exact_log(HMM_EXACT_IRQ_CAME, vector, 0, 0, no_passage);
 }
 
+void hmm_exact_gpu_touched(const void *ptr, uint32_t len)
+{
+    if (hmm_exact_watched()) {
+        hmm_exact_watch_gpu(ptr, len, icount_get_raw());
+    }
+}
+
 /* -- passages -- */
 
 static unsigned number_of(CPUState *cpu)

@@ -67,6 +67,9 @@ unsigned hmm_exact_engine_of(unsigned n);       /* which of n that could */
 void hmm_exact_log_engine(unsigned who, uint64_t arg);
 void hmm_exact_log_irq(unsigned vector);
 
+/* A device has read or written RAM, at this pointer. */
+void hmm_exact_gpu_touched(const void *ptr, uint32_t len);
+
 /* Virtual ns in which no CPU was held; ask for nobody to be held from now on. */
 int64_t hmm_exact_fair_ns(void);
 void hmm_exact_hold_nobody(bool on);
@@ -167,6 +170,7 @@ bool hmm_exact_watch_read(const char *path, Error **errp);
 bool hmm_exact_watch_write(const char *path, Error **errp);
 const GArray *hmm_exact_watched(void);          /* uint64_t, sorted; NULL: nothing */
 bool hmm_exact_watches(uint64_t pc);
+void hmm_exact_watch_gpu(const void *ptr, uint32_t len, uint64_t when);
 /* About to be executed; when: instructions of all CPUs until then. */
 void hmm_exact_watch_at(CPUState *cpu, uint64_t pc, uint64_t when);
 

@@ -216,6 +216,12 @@ static void hmm_gpu_ram_written(void *host, void *opaque, void *ptr,
 
     hmm_gpu_mark_written(pci_get_address_space(PCI_DEVICE(s)), ram->mr,
                          ram->offset + ((uint8_t *)ptr - ram->ptr), len);
+    hmm_exact_gpu_touched(ptr, len);
+}
+
+static void hmm_gpu_ram_read(void *host, const void *ptr, uint32_t len)
+{
+    hmm_exact_gpu_touched(ptr, len);
 }
 
 static void hmm_gpu_vram_written(void *host, uint64_t offset, uint32_t len)
@@ -273,6 +279,7 @@ const HgHostOps hmm_gpu_host_ops = {
     .atomic = hmm_gpu_atomic,
     .ram_written = hmm_gpu_ram_written,
     .vram_written = hmm_gpu_vram_written,
+    .ram_read = hmm_gpu_ram_read,
     .irq = hmm_gpu_irq,
     .now = hmm_gpu_now,
     .trace = hmm_gpu_trace,
