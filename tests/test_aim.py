@@ -135,6 +135,15 @@ def test_a_profile_holds_where_functions_kept_their_size() -> None:
     assert changed.pairs == kept.pairs[:3]
 
 
+def test_two_functions_are_no_likelier_for_meeting_at_many_fields() -> None:
+    places = [Place("notify [drv]", 0x40, n, None, 4.0, 0.0) for n in range(5)]
+    places += [Place("ring [drv]", 0x20, n, None, 4.0, 0.0) for n in range(5)]
+    places.append(Place("hmm_range_fault", 0x80, 0, None, 4.0, 0.0))
+    pairs = {(n, 5 + n): 4.0 for n in range(5)} | {(10, 0): 4.0}
+    found = aim.aims(Profile(places, pairs), table())
+    assert sum(found.weights[:5]) == pytest.approx(found.weights[5])
+
+
 def test_words_hold_at_one_of_two_or_behind_it_and_count_the_other() -> None:
     points = Points(aims=aim.aims(PROFILE, table()))
     spots = {s for pair in points.aims.pairs for s in pair if s is not None}
