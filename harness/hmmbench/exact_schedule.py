@@ -11,7 +11,7 @@ aimed   -- holds before and after few instructions by which two CPUs, or a CPU a
            in memory, as a profile found them (aim.py); the uncommon ones first
 pct     -- long slices and few holds, as probabilistic concurrency testing has it (Burckhardt et
            al., ASPLOS 2010): what needs few preemptions at the right places is found with few
-mixed   -- one of these, drawn for each example
+mixed   -- one of random, points and pct, drawn for each example
 """
 
 from __future__ import annotations
