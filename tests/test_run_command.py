@@ -18,7 +18,10 @@ from hmmbench.build import Artifacts, NotBuilt
 from hmmbench.commands import run
 from hmmbench.commands.options import Accel
 from hmmbench.errors import UsageError
-from hmmbench.runner import UNBOUNDED, Tally
+from hmmbench.oracle.violation import Violation
+from hmmbench.report import Report
+from hmmbench.runner import UNBOUNDED, Finding, Tally
+from hmmbench.target import Totals
 from hmmbench.ui import Stage, Ui
 
 #: What hmm-exact says where its hooks are, and where they are not.
@@ -152,6 +155,44 @@ def test_minutes_bound_a_run(tmp_path: Path, wanted: list[run._Wanted]) -> None:
     assert (wanted[1].examples, wanted[1].limit_s) == (300, None)
     data = json.loads(result.read_text())
     assert (data["minutes"], data["profile"]) == (0, "quick")
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ValueError("zip() argument 2 is shorter"), "it could not be made: ValueError('zip() arg"),
+        (OSError(28, "No space left on device"), "report.html: No space left on device"),
+    ],
+)
+def test_a_page_that_cannot_be_made_costs_nothing_else(
+    error: Exception, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A violation stays one, and is in every result."""
+
+    def finds(wanted: run._Wanted, ui: Ui, report: Report, done: list[Any]) -> Tally:
+        finding = Finding(Violation("values", "wrong"), tmp_path / "r.json", tmp_path, 3, 1.0)
+        tally = Tally(findings=[finding])
+        run._fill(report, tally, Totals())
+        done.append((tally, {}))
+        return tally
+
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(run, "_run", finds)
+    monkeypatch.setattr(run, "write_page", fails)
+    words = ["run", "--out", str(tmp_path)]
+    for kind in ("json", "junit", "ktap"):
+        words += [f"--{kind}", str(tmp_path / kind)]
+    assert cli.main(words) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert "no report page: " in told
+    assert says.replace(" ", "") in told.replace(" ", "")
+    said = json.loads((tmp_path / "json").read_text())
+    assert (said["verdict"], said["html"], len(said["violations"])) == ("fail", "", 1)
+    assert "wrong" in (tmp_path / "junit").read_text()
+    assert "not ok" in (tmp_path / "ktap").read_text()
 
 
 class Shown(Stage):

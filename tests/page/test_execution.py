@@ -129,6 +129,16 @@ def test_without_a_moment_and_without_times() -> None:
     assert execution(made.OPS, [], -1, replace(dead, moment=None)) is None
 
 
+def test_a_clock_without_results() -> None:
+    """The agent said that all had ended, and its answer was never read."""
+    out = execution(made.OPS, [], 3, made.decided())
+    assert out is not None
+    assert [b for b in out.bars if not b.label]
+    assert not [b for b in out.bars if b.label]
+    assert (out.violation is not None, out.left_out) == (True, 0)
+    assert execution(made.OPS, [], 3, made.decided(moment=None)) is None
+
+
 def page_of(failing: tuple[Report, Tally], one: Decided) -> str:
     report, tally = failing
     finding = tally.findings[0]
@@ -149,6 +159,17 @@ def test_the_page_has_it(failing: tuple[Report, Tally]) -> None:
     assert "As they were at the violation: operation 4 has ended." in words
     assert outside(page) == []
     assert len(page_of(failing, made.decided(100_000)).encode()) < 1_000_000
+
+
+def test_a_page_of_a_finding_without_results(failing: tuple[Report, Tally]) -> None:
+    report, tally = failing
+    finding = tally.findings[0]
+    for moment in (None, 6_980_000):
+        portrait = Portrait(
+            Program(made.OPS), None, finding.violation, decided=made.decided(moment=moment)
+        )
+        shown = Tally(findings=[replace(finding, portrait=portrait)], coverage=tally.coverage)
+        assert str(finding.folder) in Reader(render(report, shown, {})).words
 
 
 def test_names_are_escaped(failing: tuple[Report, Tally]) -> None:

@@ -478,12 +478,15 @@ def describe(artifacts: Artifacts, report: Report, accel: options.Accel) -> Mach
 
 
 def _page(ui: Ui, report: Report, tally: Tally, counts: Counter[str], path: Path) -> None:
-    """The page for people.  What it lacks (a full disk) must not cost the verdict."""
+    """The page for people.  What it lacks (a full disk, a finding that it cannot draw) must cost
+    neither the verdict nor the results for programs."""
     try:
         write_page(path, report, tally, counts)
         report.html = str(path)
     except OSError as error:
         ui.say(f"no report page: cannot write {path}: {error.strerror}")
+    except Exception as error:
+        ui.say(f"no report page: it could not be made: {error!r}. This is a mistake in hmmbench.")
 
 
 def _fill(report: Report, tally: Tally, totals: Totals) -> None:

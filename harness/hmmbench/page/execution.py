@@ -135,7 +135,8 @@ def _operations(
     ops: Sequence[Op], results: Sequence[OpResult], decided: Decided
 ) -> tuple[list[_Operation], int]:
     clock = decided.clock
-    if clock is None:
+    if clock is None or not results:
+        # A finding may have neither: the guest did not come so far.
         return [], 0
     timed = [
         _Operation(n, clock.virtual(r.start_ns), clock.virtual(r.start_ns + r.time_ns), o)
