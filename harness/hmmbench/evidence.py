@@ -43,12 +43,16 @@ from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Link
 from hmmbench.symbols.named import Place
 from hmmbench.target import Target, judge
-from hmmbench.vm.errors import QmpFailure, VmError
+from hmmbench.vm.errors import VmError
 from hmmbench.vm.gdb.server import gpu_of
 from hmmbench.vm.machine import Machine
 
 #: Pages that are asked for, at most.
 PAGES = 24
+
+#: What a machine says that cannot tell any more, or whose tables and logs are spoiled: a driver
+#: that is wrong may have written them.  It must not cost what is known.
+_UNSEEN = (VmError, ValueError, LookupError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -209,30 +213,33 @@ def exact_portrait(
         return None if found is None else Portrait(program, execution.result, found, environment)
     fresh.prepare()
     watch = _Watch(target, program, violation)
-    execution = target.execute(program, environment)
-    same = [v for v in judge(execution).violations if v.oracle == violation.oracle]
-    if not same:
+    try:
+        execution = target.execute(program, environment)
+        same = [v for v in judge(execution).violations if v.oracle == violation.oracle]
+        if not same:
+            return None
+        details = [d for v in same for d in v.details.splitlines()]
+        out = Portrait(program, execution.result, same[0], environment, details=details)
+        with contextlib.suppress(*_UNSEEN):
+            # Kept before the moment is looked for, which may fail where this did not.
+            seen = out.decided = watch.seen()
+            out.pages, out.when = watch.pages, "when all operations had ended"
+            watch.end()
+            fresh.prepare()
+            moment = exact_moment.stand_at(
+                target, program, environment, same[0], result=execution.result,
+                clock=watch.clock,
+                reports=target.names.addresses(exact_moment.REPORTS) if target.names else (),
+            )  # fmt: skip
+            out.decided = replace(seen, moment=moment)
+            if moment is not None and target.left is not None:
+                pages = _walked(target.left, program, same[0])
+                out.pages, out.when = pages, f"at the violation: {moment.what}"
+        return out
+    finally:
+        # Whatever it ended with: nobody else's executions are looked at.
+        watch.end()
         target.renew()
-        return None
-    details = [d for v in same for d in v.details.splitlines()]
-    out = Portrait(program, execution.result, same[0], environment, details=details)
-    # What the machine cannot tell any more must not cost the finding.
-    with contextlib.suppress(VmError, QmpFailure):
-        seen = watch.seen()
-        fresh.prepare()
-        moment = exact_moment.stand_at(
-            target, program, environment, same[0], result=execution.result, clock=watch.clock,
-            reports=target.names.addresses(exact_moment.REPORTS) if target.names else (),
-        )  # fmt: skip
-        out.decided = replace(seen, moment=moment)
-        if moment is not None and target.left is not None:
-            out.pages = _walked(target.left, program, same[0])
-            out.when = f"at the violation: {moment.what}"
-        else:
-            out.pages = watch.pages
-            out.when = "when all operations had ended"
-    target.renew()
-    return out
 
 
 class _Watch:
@@ -246,13 +253,16 @@ class _Watch:
         target.vm.keep_events()
         target.ended = self._ended
 
+    def end(self) -> None:
+        self._target.ended = lambda vm: None
+
     def _ended(self, vm: Machine) -> None:
-        self.clock = Clock.at_stand(vm)
-        self.pages = _walked(vm, self._program, self._violation)
+        with contextlib.suppress(*_UNSEEN):
+            self.clock = Clock.at_stand(vm)
+            self.pages = _walked(vm, self._program, self._violation)
 
     def seen(self) -> Decided:
         """Raises VmError if the machine has ended."""
-        self._target.ended = lambda vm: None
         vm = self._target.left
         if vm is None:
             raise VmError("the machine has ended with the execution")
