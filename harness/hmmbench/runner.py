@@ -593,16 +593,22 @@ class Campaign:
         finding.rate = small.rate
         if small.rate:
             self.note(self.tally, "one more look at the failure")
-            finding.portrait = (
-                portrait(
-                    target, small.program, small.environment, small.violation,
-                    min(LOOKS, repeats(small.rate)),
-                )
-                if self.exact is None
-                else exact_portrait(
-                    target, chain, small.program, small.environment, small.violation
-                )
-            )  # fmt: skip
+            finding.portrait = self._portrait(target, small, chain)
+
+    def _portrait(
+        self, target: Target, small: Shrunk, chain: tuple[Link, ...]
+    ) -> Portrait | None:
+        """One more look at the failure, which must cost neither the finding nor the campaign."""
+        failing = small.program, small.environment, small.violation
+        try:
+            if self.exact is not None:
+                return exact_portrait(target, chain, *failing)
+            return portrait(target, *failing, min(LOOKS, repeats(small.rate)))
+        except Exception as error:
+            self.note(self.tally, f"no second look at the failure: {error!r}")
+            with suppress(VmError):
+                target.renew()
+            return None
 
     def _anchored(self, recipe: Recipe, small: ExactShrunk, folder: Path) -> Recipe:
         """With its decisions by name, and what was decided beside it."""

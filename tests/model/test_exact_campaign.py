@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from fake import FakeTarget
 
-from hmmbench import exact_schedule, holds
+from hmmbench import exact_schedule, holds, runner
 from hmmbench.decisions import ENTRY, Record, What
 from hmmbench.exact_schedule import Points
 from hmmbench.exact_shrink import SOUGHT, ExactShrinker, Fresh, plain, shorter_chain
@@ -335,6 +335,32 @@ def test_a_chain_is_shortened_to_what_is_needed(needed: set[int]) -> None:
             Needs(), chain, programs[19], Environment(), oracle, lambda late=late: late
         )
         assert len(kept) == 19
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_look_that_fails_costs_no_finding(
+    exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor the campaign: it is said, and the machine is a fresh one afterwards."""
+    renewed: list[FakeTarget] = []
+    said: list[str] = []
+
+    def fails(target: FakeTarget, *_: object) -> None:
+        monkeypatch.setattr(target, "renew", lambda: renewed.append(target))
+        raise IndexError("a table of the driver's ends")
+
+    monkeypatch.setattr(runner, "exact_portrait" if exact else "portrait", fails)
+    target = ExactFake("ro_writable") if exact else FakeTarget("ro_writable")
+    tally = Campaign(
+        target, tmp_path, seed=7, examples=100, shrink_s=20, cpus=4 if exact else 0,
+        exact=POINTS if exact else None, note=lambda tally, text: said.append(text),
+    ).run()  # fmt: skip
+    finding = tally.finding
+    assert finding is not None
+    assert (finding.rate, finding.portrait) == (1, None)
+    assert len(Recipe.read(finding.recipe).program.ops) <= 10
+    assert [text for text in said if "no second look at the failure: IndexError(" in text]
+    assert target in renewed
 
 
 @pytest.mark.parametrize("bug", ["stale_tlb", "ro_writable", "lost_update", "silent_fault"])
