@@ -264,15 +264,28 @@ class ExactShrinker(Shrinker):
                     break
                 yield one
 
-    def _sound(self, ops: list[Op]) -> tuple[Program, dict[int, int]] | None:
-        """The program, and which phase has become which."""
+    def _sound(
+        self, ops: list[Op], was: Sequence[Op] | None = None
+    ) -> tuple[Program, dict[int, int]] | None:
+        """The program, and which of the current one's phases has become which.
+
+        was -- what these operations are in the current program, whose phases the schedule
+               names; None: they have those phases still
+        """
         copies = _copy_ops(ops)
-        before = {id(o): o.phase for o in copies}
+        before = {
+            id(o): old.phase for o, old in zip(copies, ops if was is None else was, strict=True)
+        }
         p = Program(normalise(copies, self.program.file_pages), self.program.file_pages)
-        phases = {before[id(o)]: o.phase for o in p.ops if id(o) in before}
+        if not p.ops:
+            return None
+        phases: dict[int, int] = {}
+        for o in p.ops:
+            # Of one that has become several, the first.
+            phases.setdefault(before[id(o)], o.phase)
         # What comes behind all operations is a phase, too.
-        phases[max(before.values(), default=0) + 1] = max((o.phase for o in p.ops), default=0) + 1
-        return (p, phases) if p.ops else None
+        phases[_last(self.program.ops) + 1] = _last(p.ops) + 1
+        return p, phases
 
     @staticmethod
     def _moved(environment: Environment, phases: dict[int, int]) -> Environment:
@@ -303,10 +316,14 @@ class ExactShrinker(Shrinker):
             of = often if seed % 2 else schedule
             yield replace(environment, schedule=exact_schedule.reseeded(of, seed))
 
-    def _fails(self, ops: list[Op], environment: Environment | None = None) -> bool:
+    def _fails(
+        self, ops: list[Op], environment: Environment | None = None,
+        was: Sequence[Op] | None = None,
+    ) -> bool:  # fmt: skip
+        """As Shrinker._fails(); `was` as in _sound()."""
         if self._late() or not ops:
             return False
-        sound = self._sound(ops)
+        sound = self._sound(ops, was)
         if sound is None:
             return False
         p, phases = sound
@@ -521,8 +538,13 @@ class ExactShrinker(Shrinker):
         if len({o.phase for o in ops}) < len(ops):
             for n, o in enumerate(ops):
                 o.phase = n
-            any_change |= self._fails(ops)
+            any_change |= self._fails(ops, was=self.program.ops)
         return any_change
+
+
+def _last(ops: Sequence[Op]) -> int:
+    """The last phase."""
+    return max((o.phase for o in ops), default=0)
 
 
 def held(

@@ -22,7 +22,14 @@ from fake import FakeTarget
 from hmmbench import exact_schedule, holds, runner
 from hmmbench.decisions import ENTRY, Record, What
 from hmmbench.exact_schedule import Points
-from hmmbench.exact_shrink import SOUGHT, ExactShrinker, Fresh, plain, shorter_chain
+from hmmbench.exact_shrink import (
+    SOUGHT,
+    ExactShrinker,
+    Fresh,
+    _Candidate,
+    plain,
+    shorter_chain,
+)
 from hmmbench.guest.protocol import PAGE, PROT_RW, TIMEOUT_MS, Acc, Op, OpKind, Program
 from hmmbench.holds import Hold
 from hmmbench.oracle.violation import Violation
@@ -528,6 +535,75 @@ def test_what_a_seed_decided_becomes_a_short_list(kind: type[Listed], machines: 
     assert small.executions < 150
     again = Recipe(small.program, small.environment, "values", repeat=1, cpus=4)
     assert replay(Fresh(kind()), again).found
+
+
+class Collects(ExactShrinker):
+    """Nothing fails; `tried`: the candidates."""
+
+    def __init__(self, program: Program, schedule: str) -> None:
+        super().__init__(
+            Fresh(Exact()), program, Environment(schedule=schedule), Violation("values", "wrong")
+        )
+        self.tried: list[tuple[Program, str]] = []
+
+    def _first(self, candidates: Iterator[_Candidate], trusting: bool = False) -> None:
+        self.tried += [(one.program, one.environment.schedule) for one in candidates]
+
+    def of(self, ops: list[Op]) -> list[tuple[int, int]]:
+        """Phase and place of the holds with which these operations are tried first."""
+        self.tried.clear()
+        self._fails(ops)
+        return places(self.tried[0][1])
+
+
+def places(schedule: str) -> list[tuple[int, int]]:
+    return [(one.phase, one.place) for one in holds.holds(schedule)]
+
+
+def three_phases() -> Program:
+    """The middle one races."""
+    return Program(
+        [
+            Op(OpKind.MMAP, len=4 * PAGE, a=PROT_RW),
+            *(
+                Op(OpKind.CPU_ACCESS, actor=n, phase=1, acc=[(int(Acc.ADD), 0, 0, n * PAGE, 1, 0)])
+                for n in range(2)
+            ),
+            Op(OpKind.QUERY, len=2 * PAGE, phase=2),
+        ],
+        (24, 600, 0, 0),
+    )
+
+
+def test_decisions_go_with_their_phase_whatever_becomes_of_it() -> None:
+    """One in the last phase, one behind all operations."""
+    schedule = holds.told("seed=1 slice=15:17", [Hold(2, 0x20, 1, 5), Hold(3, 0x30, 1, 5)])
+    program = three_phases()
+    small = Collects(program, schedule)
+    mmap, first, second, last = program.ops
+    assert small.of([mmap, first, last]) == [(2, 0x20), (3, 0x30)]
+    assert small.of([mmap, last]) == [(1, 0x20), (2, 0x30)]
+    # The last is gone, and what was decided in it; not what was decided behind it.
+    assert small.of([mmap, first, second]) == [(2, 0x30)]
+    assert small.of([mmap]) == [(1, 0x30)]
+    # One by one what raced: all behind it are a phase later.
+    small.tried.clear()
+    assert not small._simplify()
+    apart, named = next(
+        (one, words) for one, words in small.tried if [o.phase for o in one.ops] == [0, 1, 2, 3]
+    )
+    assert [o.op for o in apart.ops] == [o.op for o in program.ops]
+    assert places(named) == [(3, 0x20), (4, 0x30)]
+    # Simpler, and where it was.
+    simpler = [words for one, words in small.tried if [o.phase for o in one.ops] == [0, 1, 1, 2]]
+    assert places(simpler[0]) == [(2, 0x20), (3, 0x30)]
+
+
+def test_a_phase_that_becomes_several_keeps_its_decisions() -> None:
+    small = Collects(three_phases(), holds.told("seed=1", [Hold(1, 0x10, 1, 5)]))
+    small._simplify()
+    named = [words for one, words in small.tried if [o.phase for o in one.ops] == [0, 1, 2, 3]]
+    assert places(named[0]) == [(1, 0x10)]
 
 
 def test_a_log_that_is_another_executions_is_not_believed() -> None:
