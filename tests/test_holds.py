@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from hmmbench import exact_schedule, holds
 from hmmbench.decisions import ENTRY, What
 from hmmbench.exact_schedule import LONG_SLICES
+from hmmbench.guest.protocol import Op, OpKind, Program
 from hmmbench.holds import Hold
-from hmmbench.recipe import Anchor, Environment
+from hmmbench.recipe import Anchor, Environment, Link, Recipe
 from hmmbench.symbols import Symbol, SymbolTable
 
 SEEDED = "seed=9 step=9:13:0:8 slice=5:14 hold=4:16:20 span=20000000 point=8:14:17 odds=4 at=10,2f"
@@ -22,6 +25,7 @@ TABLE = SymbolTable(
         Symbol("hmm_range_fault", 0xFFFFFFFF81000000, 0x40),
         Symbol("map", 0xFFFFFFFFC0000000, 0x80, "hmm_gpu"),
         Symbol("map", 0xFFFFFFFF82000000, 0x80),
+        Symbol("gone", 0xFFFFFFFF84000000, 0x80),
     ]
 )
 
@@ -127,7 +131,94 @@ def test_another_build() -> None:
     other = SymbolTable([Symbol("hmm_range_fault", 0xFFFFFFFF91000000, 0x80)])
     env, lost = holds.resolved(Environment(schedule="seed=1"), anchors, other)
     assert env.schedule == "seed=1 do=1:ffffffff91000010:3:70000"
-    assert lost == [anchors[1]]
-    assert str(lost[0]) == "phase 0, passage 1 of gone+0x8"
+    assert lost == ["phase 0, passage 1 of gone+0x8"]
     env, lost = holds.resolved(Environment(schedule="seed=1"), anchors, None)
-    assert (env.schedule, lost) == ("seed=1", list(anchors))
+    assert (env.schedule, lost) == ("seed=1", list(map(str, anchors)))
+
+
+PLACED = "seed=1 point=4:16:20 at=ffffffff81000010,ffffffffc0000000,4062e4 odds=2 count={0}"
+BY_NAME = "seed=1 point=4:16:20 at=hmm_range_fault+0x10,map+0x0[hmm_gpu],4062e4 odds=2 count={0}"
+
+
+def test_places_of_a_schedule_there_and_back() -> None:
+    """Each keeps its word and its order; one without a name its number."""
+    numbers = PLACED.format("ffffffff82000004,ffffffffc0000004,ffffffff83000000")
+    names = BY_NAME.format("map+0x4,map+0x4[hmm_gpu],ffffffff83000000")
+    assert holds.named(numbers, TABLE) == names
+    assert holds.addressed(names, TABLE) == (numbers, [])
+    # What was named stays so, and what has no places is what it was.
+    assert holds.named(names, TABLE) == names
+    for schedule in ("", SEEDED.partition(" point")[0], f"seed=1 {TOLD}"):
+        assert holds.named(schedule, TABLE) == schedule
+        assert holds.addressed(schedule, None) == (schedule, [])
+
+
+def test_a_name_that_could_be_a_number() -> None:
+    table = SymbolTable([Symbol("add", 0xFFFFFFFF81000000, 0x40)])
+    assert holds.named("at=ffffffff81000000", table) == "at=add+0x0"
+    assert holds.addressed("at=add+0x0,add", table) == ("at=ffffffff81000000,add", [])
+
+
+def test_a_name_that_leads_elsewhere_is_none() -> None:
+    """Two symbols of one name and module, as a table of two files has them."""
+
+    class Ambiguous(SymbolTable):
+        def address(self, place: str) -> int:
+            return super().address(place) + 8
+
+    assert holds.named("at=ffffffff81000010", Ambiguous(TABLE)) == "at=ffffffff81000010"
+
+
+def moved_by(offset: int) -> SymbolTable:
+    return SymbolTable(
+        [Symbol("hmm_range_fault", 0xFFFFFFFF81000000 + offset, 0x40),
+         Symbol("map", 0xFFFFFFFFC0000000 + offset, 0x80, "hmm_gpu")]
+    )  # fmt: skip
+
+
+def test_a_recipe_in_another_build(tmp_path: Path) -> None:
+    """Its places are found where that has them, its chain's as well; what is not there is said."""
+    program = Program([Op(OpKind.MMAP, len=4096, a=3)], (24, 600, 0, 0))
+    own = PLACED.format("ffffffff84000004")
+    chain = (
+        Link(program, Environment(schedule=own)),
+        Link(program, Environment(schedule="seed=2 slice=5:14 at=ffffffff84000008")),
+    )
+    listed = Recipe(
+        program, Environment(audit="access", schedule=f"seed=1 {TOLD}"), cpus=4, chain=chain
+    )
+    holds.kept(listed, TABLE).write(tmp_path / "r.json")
+    text = (tmp_path / "r.json").read_text()
+    assert "ffffffff" not in text
+    read = Recipe.read(tmp_path / "r.json")
+    assert [one.at for one in read.decisions] == ["hmm_range_fault+0x10", "map+0x40 [hmm_gpu]"]
+    here, lost = holds.here(read, TABLE)
+    assert (here.environment, here.chain, lost) == (listed.environment, chain, [])
+    there, lost = holds.here(read, moved_by(0x1000))
+    assert there.environment.schedule == (
+        "seed=1 do=1:ffffffff81001010:3:70000,0:ffffffffc0001040:1:2000000"
+    )
+    assert [link.environment.schedule for link in there.chain] == [
+        "seed=1 point=4:16:20 at=ffffffff81001010,ffffffffc0001000,4062e4 odds=2",
+        "seed=2 slice=5:14",
+    ]
+    assert lost == ["gone+0x4", "gone+0x8"]
+    # Of one that is still as chance had it, too.
+    chance = holds.kept(Recipe(program, Environment(schedule=own), cpus=4), TABLE)
+    assert chance.environment.schedule == BY_NAME.format("gone+0x4")
+    assert holds.here(chance, TABLE)[0].environment.schedule == own
+    # Without symbols nothing has a name, and no name a place.
+    assert holds.kept(listed, None).chain == chain
+    bare, lost = holds.here(chance, None)
+    assert bare.environment.schedule == "seed=1 point=4:16:20 at=4062e4 odds=2"
+    assert lost == ["hmm_range_fault+0x10", "map+0x0[hmm_gpu]", "gone+0x4"]
+
+
+def test_places_without_a_name_are_known() -> None:
+    program = Program([Op(OpKind.MMAP, len=4096, a=3)], (24, 600, 0, 0))
+    recipe = Recipe(
+        program, Environment(schedule="seed=1 at=10,f+0x2,add+0x0"),
+        decisions=(Anchor(0, "0x4062e4", 1, 5), Anchor(0, "f+0x8", 1, 5)),
+        chain=(Link(program, Environment(schedule="count=20,10 do=1:30:2:5")),), cpus=4,
+    )  # fmt: skip
+    assert holds.by_number(recipe) == {0x10, 0x20, 0x30, 0x4062E4}

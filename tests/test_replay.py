@@ -13,7 +13,7 @@ from hmmbench.decisions import ENTRY, Record, What
 from hmmbench.export_c import export
 from hmmbench.guest.protocol import Op, OpKind, Program
 from hmmbench.recipe import Environment, Recipe
-from hmmbench.replay import built_differs, parting
+from hmmbench.replay import built_differs, elsewhere, parting
 
 PROGRAM = Program([Op(OpKind.MMAP, len=4096, a=3)], (24, 600, 0, 0))
 RECIPE = Recipe(PROGRAM, Environment(schedule="seed=1"), cpus=4, hash=0x77, built={"kernel": "a"})
@@ -57,6 +57,16 @@ def test_another_build_is_named() -> None:
     recipe = Recipe(PROGRAM, cpus=4, built={"kernel": "a", "driver": "b", "agent": "c"})
     assert built_differs(recipe, {"kernel": "a", "driver": "x", "device": "y"}) == ["driver"]
     assert built_differs(Recipe(PROGRAM, cpus=4), {"kernel": "a"}) == []
+
+
+def test_numbers_are_of_their_own_build() -> None:
+    recipe = Recipe(PROGRAM, Environment(schedule="seed=1 at=10,20,f+0x4"), cpus=4)
+    assert elsewhere(recipe, []) == []
+    named, numbers = elsewhere(recipe, ["driver", "kernel"])
+    assert named == "another build than the recipe's: driver, kernel differ"
+    assert numbers.startswith("2 of the recipe's places are numbers without a name, of the build")
+    by_name = Recipe(PROGRAM, Environment(schedule="seed=1 at=f+0x4"), cpus=4)
+    assert len(elsewhere(by_name, ["driver"])) == 1
 
 
 def test_a_c_program_says_that_the_schedule_is_lost() -> None:

@@ -5,14 +5,17 @@ is held so long.
 Phases, not CPUs and not the whole execution: what was taken away before a phase, and where its
 threads happen to run, leaves its passages as they were.
 
-What a seed decided is in the log of its execution; told one by one, with the words that are left,
-it is the same execution.  Here such lists are taken from logs and put into schedules; by name they
-stand in recipes, so that they can be read and fit another build.
+What a seed decided is in the log of its execution.  Told one by one, with the other words as they
+were, it is the same execution, but where a CPU was held twice without going on in between: a list
+says that in one hold, and the log has an entry less.  So whoever takes a list tries whether it
+fails.  Here such lists are taken from logs and put into schedules; by name they stand in recipes,
+as all places do, so that they can be read and fit another build.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,12 +23,16 @@ import numpy as np
 
 from hmmbench.decisions import What, names
 from hmmbench.exact_schedule import LONG_SLICES
-from hmmbench.recipe import Anchor, Environment
+from hmmbench.recipe import Anchor, Environment, Recipe
 from hmmbench.symbols import SymbolTable
 
 #: Words by which a schedule holds CPUs by chance, and those that count for a log.
 _BY_CHANCE = ("hold", "span", "busy", "point", "at", "odds")
 _LISTS = ("do", "count")
+
+#: Words that are lists of places, and how those are written that have no name.
+_PLACED = ("at", "count")
+_NUMBER = re.compile("[0-9a-fA-F]{1,16}")
 
 #: Passages at which a CPU is held if it is at each of a place.
 EACH = 32
@@ -151,6 +158,47 @@ def round_ns(ns: int) -> list[int]:
     return sorted(around, key=lambda s: abs(math.log(s / ns)))
 
 
+# -- by name, so that they mean the same in another build
+
+
+def kept(recipe: Recipe, table: SymbolTable | None) -> Recipe:
+    """As it is written: decisions as a list beside the schedule, and all places by names, also
+    those of its chain.  What has no name (in a process, or without `table`) stays a number."""
+    environment, anchors = anchored(recipe.environment, table)
+    chain = tuple(
+        replace(link, environment=_named(link.environment, table)) for link in recipe.chain
+    )
+    return replace(recipe, environment=environment, decisions=anchors, chain=chain)
+
+
+def here(recipe: Recipe, table: SymbolTable | None) -> tuple[Recipe, list[str]]:
+    """The way back, by the symbols of this guest; and the names that it lacks, which are left
+    out."""
+    environment, lost = resolved(recipe.environment, recipe.decisions, table)
+    chain = []
+    for link in recipe.chain:
+        schedule, gone = addressed(link.environment.schedule, table)
+        chain.append(replace(link, environment=replace(link.environment, schedule=schedule)))
+        lost += gone
+    found = replace(recipe, environment=environment, decisions=(), chain=tuple(chain))
+    return found, list(dict.fromkeys(lost))
+
+
+def by_number(recipe: Recipe) -> set[int]:
+    """Places that a recipe has as addresses: they mean something in its own build alone."""
+    found = {int(one.at, 16) for one in recipe.decisions if one.at.startswith("0x")}
+
+    def place(text: str) -> str:
+        if _NUMBER.fullmatch(text):
+            found.add(int(text, 16))
+        return text
+
+    for environment in (recipe.environment, *(link.environment for link in recipe.chain)):
+        _placed(environment.schedule, place)
+        found.update(one.place for one in holds(environment.schedule))
+    return found
+
+
 def anchored(
     environment: Environment, table: SymbolTable | None
 ) -> tuple[Environment, tuple[Anchor, ...]]:
@@ -158,7 +206,7 @@ def anchored(
     name: Callable[[int], str] = hex if table is None else table.name
     schedule = environment.schedule
     return (
-        replace(environment, schedule=without(schedule, "do")),
+        _named(replace(environment, schedule=without(schedule, "do")), table),
         tuple(
             Anchor(one.phase, name(one.place), one.passage, one.ns) for one in holds(schedule)
         ),
@@ -167,9 +215,10 @@ def anchored(
 
 def resolved(
     environment: Environment, anchors: Iterable[Anchor], table: SymbolTable | None
-) -> tuple[Environment, list[Anchor]]:
-    """The way back, by the symbols of this guest; and those that it lacks, which are left out."""
-    found, lost = [], []
+) -> tuple[Environment, list[str]]:
+    """The way back, by the symbols of this guest; and what it lacks, which is left out."""
+    schedule, lost = addressed(environment.schedule, table)
+    found = []
     for one in anchors:
         try:
             if one.at.startswith("0x"):
@@ -179,9 +228,68 @@ def resolved(
             else:
                 place = table.address(one.at)
         except (KeyError, ValueError):
-            lost.append(one)
+            lost.append(str(one))
         else:
             found.append(Hold(one.phase, place, one.passage, one.hold_ns))
-    if not found:
-        return environment, lost
-    return replace(environment, schedule=told(environment.schedule, found)), lost
+    if found:
+        schedule = told(schedule, found)
+    return replace(environment, schedule=schedule), lost
+
+
+def named(schedule: str, table: SymbolTable) -> str:
+    """Its places as "function+0x12" or "function+0x12[module]".  With the offset, also of 0:
+    "add" is a number, too."""
+
+    def name(text: str) -> str:
+        if not _NUMBER.fullmatch(text):
+            return text
+        address = int(text, 16)
+        found = table.lookup(address)
+        if found is None:
+            return text
+        symbol, offset = found
+        module = f" [{symbol.module}]" if symbol.module else ""
+        place = f"{symbol.name}+{offset:#x}{module}"
+        try:
+            return place.replace(" ", "") if table.address(place) == address else text
+        except KeyError:
+            return text
+
+    return _placed(schedule, name)
+
+
+def addressed(schedule: str, table: SymbolTable | None) -> tuple[str, list[str]]:
+    """The way back, and the names that this guest lacks, which are left out."""
+    lost: list[str] = []
+
+    def address(text: str) -> str | None:
+        if _NUMBER.fullmatch(text):
+            return text
+        try:
+            if table is None:
+                raise KeyError(text)
+            return f"{table.address(text.replace('[', ' [')):x}"
+        except (KeyError, ValueError):
+            lost.append(text)
+            return None
+
+    return _placed(schedule, address), lost
+
+
+def _named(environment: Environment, table: SymbolTable | None) -> Environment:
+    if table is None:
+        return environment
+    return replace(environment, schedule=named(environment.schedule, table))
+
+
+def _placed(schedule: str, place: Callable[[str], str | None]) -> str:
+    """The schedule with these places in at= and count=; where that is None, without it."""
+    words = []
+    for word in schedule.split():
+        key, _, value = word.partition("=")
+        if key in _PLACED:
+            found = [place(text) for text in value.split(",") if text]
+            word = f"{key}={','.join(filter(None, found))}" if any(found) else ""
+        if word:
+            words.append(word)
+    return " ".join(words)

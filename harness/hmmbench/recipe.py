@@ -9,11 +9,13 @@ A recipe of an exact machine has "cpus" and "schedule", and in "chain" the examp
 it in the same machine, if it takes them; such a recipe fails each time.  "decisions" are part of
 the schedule, by names that mean the same in another build:
 
-    {"cpu": 1, "at": "hmm_range_fault+0x1c4", "passage": 3, "hold_ns": 500000}
+    {"phase": 1, "at": "hmm_range_fault+0x1c4", "passage": 3, "hold_ns": 500000}
 
-is CPU 1, held for half a millisecond when it comes by there for the third time.  "hash" is of all
-that was decided when it failed, which is in decisions.log.gz beside the recipe; "built" says with
-which kernel, driver, agent and device.
+is whoever comes by there as the third in phase 1 of the program, held for half a millisecond.  In
+"schedule", here and in a chain, places of at= and count= are "hmm_range_fault+0x1c4" or
+"name+0x0[module]", always with the offset (holds.py resolves them).  "hash" is of all that was
+decided when it failed, which is in decisions.log.gz beside the recipe; "built" says with which
+kernel, driver, agent and device.
 
 Operations of the same "phase" run at the same time if their process or actor differs.  An
 access is a line: "write r1+0x1008 = 0x500000000", with "L3 " before it for GPU lane 3.

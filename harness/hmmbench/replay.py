@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,20 +39,19 @@ def replay(
     note: Callable[[int, int], None] = lambda done, total: None,
     before: Callable[[], None] = lambda: None,
     after: Callable[[Execution], None] = lambda execution: None,
-    environment: Environment | None = None,
 ) -> Replayed:
     """Execute the recipe up to `times` (default: its own number) times.
 
     `before` is called before each execution, `after` with the first that fails, while the machine
-    is as it left it.  `environment` is the recipe's with its decisions as they are here.  A recipe
-    edited by hand may hold what the model cannot judge: that part is left out.
+    is as it left it.  A recipe edited by hand may hold what the model cannot judge: that part is
+    left out.
     """
     program = sound(recipe.program)
     total = times if times is not None else recipe.repeat
-    out = Replayed(environment=environment)
+    out = Replayed()
     for n in range(total):
         before()
-        execution = target.execute(program, environment or recipe.environment)
+        execution = target.execute(program, recipe.environment)
         outcome = judge(execution)
         out.executions += 1
         if outcome.failed:
@@ -67,7 +66,7 @@ def replay(
 
 
 def other_schedules(
-    target: Target, recipe: Recipe, environment: Environment, seeds: int,
+    target: Target, recipe: Recipe, seeds: int,
     note: Callable[[int, int], None] = lambda done, total: None,
 ) -> Replayed:  # fmt: skip
     """Execute an exact machine's recipe with schedules near its own until it fails.
@@ -75,7 +74,7 @@ def other_schedules(
     Where it lists decisions, CPUs are held at each passage of their places, too, since another
     build passes there more or less often; then other seeds.
     """
-    program = sound(recipe.program)
+    program, environment = sound(recipe.program), recipe.environment
     out = Replayed()
     each = holds.each(environment.schedule)
     tried = [each] if each != environment.schedule else []
@@ -99,6 +98,20 @@ def other_schedules(
 def built_differs(recipe: Recipe, built: Mapping[str, str]) -> list[str]:
     """Names of what is another now than when the recipe was made, as far as it says."""
     return [name for name, was in recipe.built.items() if name in built and built[name] != was]
+
+
+def elsewhere(recipe: Recipe, others: Sequence[str]) -> list[str]:
+    """What is to be said of a recipe in another build, where `others` differ."""
+    if not others:
+        return []
+    said = [f"another build than the recipe's: {', '.join(others)} differ"]
+    places = holds.by_number(recipe)
+    if places:
+        said.append(
+            f"{len(places)} of the recipe's places are numbers without a name, of the build that"
+            " it was made with: here they may be anywhere"
+        )
+    return said
 
 
 def parting(recipe: Recipe, record: Record | None, kept: Path) -> str:

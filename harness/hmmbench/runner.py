@@ -487,11 +487,12 @@ class Campaign:
 
     def _recipe(self, example: _Running, oracle: str, message: str) -> Recipe:
         """The whole example, as it ran."""
-        return Recipe(
+        recipe = Recipe(
             example.program, example.env, oracle, message, self.kernel, self.seed, example.index,
             repeat=200 if self.exact is None else 1, coherent=self.coherent, cpus=self.cpus,
             chain=example.chain, built=self.built,
         )  # fmt: skip
+        return recipe if self.exact is None else holds.kept(recipe, self.exact.table)
 
     def _stop(self) -> None:
         """Wait for all machines; nobody looks at their answers, be they errors."""
@@ -611,15 +612,12 @@ class Campaign:
             return None
 
     def _anchored(self, recipe: Recipe, small: ExactShrunk, folder: Path) -> Recipe:
-        """With its decisions by name, and what was decided beside it."""
+        """With its places by name, and what was decided beside it."""
         table = None if self.exact is None else self.exact.table
-        environment, anchors = holds.anchored(recipe.environment, table)
         if small.record is not None:
             decisions.write(folder / decisions.KEPT, small.record.log)
-        return replace(
-            recipe, environment=environment, decisions=anchors,
-            hash=0 if small.record is None else small.record.hash,
-        )  # fmt: skip
+            recipe = replace(recipe, hash=small.record.hash)
+        return holds.kept(recipe, table)
 
     def _shrink_exact(
         self, target: Target, example: _Running, first: Violation

@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -36,6 +37,7 @@ from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Link, Recipe
 from hmmbench.replay import other_schedules, replay
 from hmmbench.runner import CHAIN, Campaign, Tally
+from hmmbench.symbols import Symbol, SymbolTable
 from hmmbench.target import Execution
 from hmmbench.vm.channel import ProtocolError
 
@@ -386,6 +388,38 @@ def test_failures_become_small_recipes_that_fail_at_once(tmp_path: Path, bug: st
     assert not replay(Fresh(ExactFake(), recipe.chain), recipe).found
 
 
+def test_recipes_have_places_by_name(tmp_path: Path) -> None:
+    """As it ran, as it was made small, and in the chain that it needs."""
+    table = SymbolTable([Symbol(f"f{at:x}", at, 0x10) for at in POINTS.all])
+    tally = Campaign(
+        Late(), tmp_path, seed=7, examples=200, exact=replace(POINTS, table=table), cpus=4,
+        audit="access", shrink_s=20.0, delays=["a"],
+    ).run()  # fmt: skip
+    finding = tally.findings[0]
+    recipe = Recipe.read(finding.recipe)
+    original = Recipe.read(finding.folder / "original.json")
+    assert recipe.chain
+    assert [one for one in original.chain if "at=f" in one.environment.schedule]
+    for one in (recipe, original):
+        assert holds.by_number(one) == set()
+        here, lost = holds.here(one, table)
+        assert lost == []
+        assert replay(Fresh(Late(), here.chain), here).found
+    # The words are those that ran.
+    ran, payload = holds.here(original, table)[0], plain(original.program).encode()
+    assert [*links(ran), (payload, ran.environment)] in lives_with(payload, tmp_path, seed=7)
+
+
+def lives_with(payload: bytes, out: Path, seed: int) -> list[list[Ran]]:
+    """The same campaign without names: what a machine ran until this program."""
+    target = Exact()
+    campaign([target], out, examples=200, seed=seed)
+    return [
+        life[: n + 1] for life in lives([target]) for n, one in enumerate(life)
+        if one[0] == payload
+    ]  # fmt: skip
+
+
 class AtAPoint(Exact):
     """Fails if a CPU can be held at one address, and something is added there."""
 
@@ -642,13 +676,13 @@ def test_other_schedules_of_a_recipe() -> None:
         cpus=4,
     )  # fmt: skip
     target = ByChance()
-    found = other_schedules(Fresh(target), recipe, recipe.environment, 30)
+    found = other_schedules(Fresh(target), recipe, 30)
     assert found.found
     assert found.executions < 30
     tried = [one.schedule for one in target.environments]
     assert tried == [f"seed={n} slice=5:14 hold=8:16:20 span=20000000" for n in
                      range(1, found.executions + 1)]  # fmt: skip
-    nothing = other_schedules(Fresh(Exact()), recipe, recipe.environment, 5)
+    nothing = other_schedules(Fresh(Exact()), recipe, 5)
     assert (nothing.executions, nothing.failures) == (5, 0)
 
 

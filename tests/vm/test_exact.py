@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from work import mixed
 
-from hmmbench import cli, decisions, exact_schedule, fleet, symbols
+from hmmbench import cli, decisions, exact_schedule, fleet, holds, symbols
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.exact_shrink import Fresh
 from hmmbench.exact_target import ExactTarget
@@ -292,7 +292,8 @@ def test_a_hang_is_found_made_small_and_repeats_at_once(
         assert finding is not None
         assert finding.violation.oracle == "progress"
         assert finding.rate == 1
-        recipe = Recipe.read(finding.recipe)
+        recipe, lost = holds.here(Recipe.read(finding.recipe), found.table)
+        assert not lost
         assert len(recipe.program.ops) + sum(len(one.program.ops) for one in recipe.chain) <= 10
         # In a fresh machine, each time; and without the mistake never.
         again = replay(Fresh(target, recipe.chain), recipe, 3, stop_at_first=False)

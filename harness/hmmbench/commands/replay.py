@@ -20,7 +20,15 @@ from hmmbench.exact_shrink import Fresh
 from hmmbench.exact_target import ExactTarget
 from hmmbench.export_c import export
 from hmmbench.recipe import BUILT, Recipe
-from hmmbench.replay import Replayed, built_differs, other_schedules, parting, replay, sound
+from hmmbench.replay import (
+    Replayed,
+    built_differs,
+    elsewhere,
+    other_schedules,
+    parting,
+    replay,
+    sound,
+)
 from hmmbench.report import check_writable, write_result
 from hmmbench.symbols.source import explainer
 from hmmbench.target import Execution, VmTarget
@@ -105,17 +113,17 @@ def main(
     tracing = _Tracing()
     explain = explainer(artifacts, options.same(request))
     points = Points()
-    environment, left_out = recipe.environment, ""
+    written, left_out = recipe, ""
     if recipe.exact:
         if trace is not None:
             raise UsageError("--trace asks a guest that runs, and an exact machine would part then")
         spec = exact_spec(spec, recipe.cpus)
         with ui.stage("virtual machine"):
             points = fleet.exact_points(artifacts, spec)
-        environment, lost = holds.resolved(environment, recipe.decisions, points.table)
+        recipe, lost = holds.here(recipe, points.table)
         for one in lost:
             ui.say(f"left out, for no symbol here has this name: {one}")
-        left_out = "; ".join(map(str, lost))
+        left_out = "; ".join(lost)
     parted, others = "", built_differs(recipe, depends.parts(on, BUILT))
     with ExitStack() as stack:
         opener = stack.enter_context(Opener(spec))
@@ -132,20 +140,19 @@ def main(
                 lambda done, total: stage_.progress(done, total),
                 before=(lambda: tracing.start(target)) if trace else lambda: None,
                 after=tracing.write_to(trace) if trace else lambda execution: None,
-                environment=environment,
             )  # fmt: skip
         as_recorded = result.found
         if isinstance(target, ExactTarget):
             parted = parting(recipe, target.record(), recipe_file.with_name(decisions.KEPT))
             if parted:
                 ui.say(parted)
-            if others:
-                ui.say(f"another build than the recipe's: {', '.join(others)} differ")
-        if recipe.exact and not result.found and environment.schedule:
+            for line in elsewhere(written, others):
+                ui.say(line)
+        if recipe.exact and not result.found and recipe.environment.schedule:
             ui.say("does not fail as recorded; schedules near its own are tried")
             with ui.stage("other schedules") as stage_:
                 result = other_schedules(
-                    Fresh(target, recipe.chain), recipe, environment, SEEDS,
+                    Fresh(target, recipe.chain), recipe, SEEDS,
                     lambda done, total: stage_.progress(done, total),
                 )
         if gdb and result.found:
