@@ -14,6 +14,7 @@ from rich.table import Table
 
 from hmmbench.coverage import ORACLES
 from hmmbench.errors import UsageError
+from hmmbench.words import seen_with
 
 
 @dataclass
@@ -84,7 +85,7 @@ class Report:
         )  # fmt: skip
         for v in self.violations:
             failure = ElementTree.SubElement(
-                case, "failure", type=str(v["oracle"]), message=_clean(str(v["message"]))
+                case, "failure", type=str(v["oracle"]), message=_clean(_message(v))
             )
             failure.text = _clean(f"recipe: {v['recipe']}\n{v.get('details', '')}")
         if self.verdict == "error":
@@ -113,7 +114,7 @@ class Report:
         for number, oracle in enumerate(tests, 1):
             mine = [v for v in self.violations if v["oracle"] == oracle]
             for v in mine:
-                lines.append("# " + _one_line(str(v["message"])))
+                lines.append("# " + _one_line(_message(v)))
                 lines.append("# " + _one_line(f"recipe: {v['recipe']}"))
             # "#" would begin a directive.
             name = _one_line(oracle).replace("#", "?")
@@ -161,17 +162,17 @@ class Report:
             if not v.get("rate"):
                 console.print("  not seen again when repeated; the recipe is the whole example")
             if said := _where_seen(v):
-                console.print(f"  {said}", markup=False, highlight=False, soft_wrap=True)
+                console.print(f"  ({said})", markup=False, highlight=False, soft_wrap=True)
 
 
 def _where_seen(violation: dict[str, Any]) -> str:
-    """Of what threads have found: whether an exact machine showed it, too."""
-    looked_for, shown_by = violation.get("looked_for"), violation.get("shown_by", ())
-    if not looked_for:
-        return ""
-    if "exact" in shown_by:
-        return "found by machines with threads (threads.json); the recipe is an exact machine's"
-    return f"only threads showed it: not seen in {looked_for} executions of exact machines"
+    return seen_with(violation.get("shown_by", ()), violation.get("looked_for", 0))
+
+
+def _message(violation: dict[str, Any]) -> str:
+    """With what a reader of that alone should know."""
+    seen = _where_seen(violation)
+    return f"{violation['message']} ({seen})" if seen else str(violation["message"])
 
 
 def _clean(text: str) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
 from hmmbench.coverage import MAPPINGS
 from hmmbench.guest.protocol import (
@@ -189,3 +190,15 @@ def cpu_entry(q: int | None) -> str:
     if q & Q_CPU_READ:
         return "system memory, " + ("writable" if q & Q_CPU_WRITE else "read-only")
     return "not present"
+
+
+def seen_with(shown_by: Sequence[str], looked_for: int) -> str:
+    """On which kinds of machine a violation was seen (runner.Finding); "": nothing to add."""
+    if "threads" not in shown_by:
+        return ""
+    if "exact" in shown_by:
+        return "found by machines with threads (threads.json); the recipe is an exact machine's"
+    if not looked_for:
+        return "seen with threads only; not looked for in exact machines"
+    many = "execution" if looked_for == 1 else "executions"
+    return f"seen with threads only; looked for in {looked_for} {many} of exact machines"

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import fake
 import pytest
@@ -16,10 +20,11 @@ from hmmbench.exact_schedule import Points, reseeded
 from hmmbench.exact_shrink import Fresh
 from hmmbench.guest.protocol import PAGE, PROT_RW, Acc, Op, OpKind, Program
 from hmmbench.oracle.violation import Violation
+from hmmbench.page import render
 from hmmbench.recipe import Environment, Recipe
 from hmmbench.replay import replay
 from hmmbench.report import Report
-from hmmbench.runner import Finding
+from hmmbench.runner import Finding, Tally
 from hmmbench.second_look import look
 from hmmbench.target import Execution
 
@@ -95,7 +100,9 @@ def test_what_an_exact_machine_shows_has_its_recipe(finding: Finding) -> None:
     assert (said["oracle"], said["rate"]) == ("mirror", 1.0)
 
 
-def test_only_threads_showed_it(finding: Finding, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_threads_showed_it(
+    finding: Finding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = finding.recipe.read_bytes()
     targets = [Sound(), Sound()]
     begun = fake.CLOCK.now
@@ -107,9 +114,50 @@ def test_only_threads_showed_it(finding: Finding, capsys: pytest.CaptureFixture[
     assert not (finding.folder / "threads.json").exists()
     said = finding.to_json()
     assert (said["shown_by"], said["looked_for"]) == (["threads"], finding.looked_for)
-    Report(verdict="fail", violations=[said]).show(Console(width=200))
-    out = capsys.readouterr().out
-    assert f"only threads showed it: not seen in {finding.looked_for} executions" in out
+    many = f"{finding.looked_for} executions"
+    told = f"(seen with threads only; looked for in {many} of exact machines)"
+    assert everywhere(said, finding, tmp_path, capsys) == [told] * 4
+
+
+def test_nobody_looked_for_it(
+    finding: Finding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run of threads alone."""
+    told = "(seen with threads only; not looked for in exact machines)"
+    assert everywhere(finding.to_json(), finding, tmp_path, capsys) == [told] * 4
+
+
+@pytest.mark.parametrize("shown_by", [("exact",), ("threads", "exact")])
+def test_what_an_exact_machine_showed_is_not_threads_alone(
+    shown_by: tuple[str, ...], finding: Finding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = replace(finding, shown_by=shown_by, looked_for=5)
+    told = everywhere(shown.to_json(), shown, tmp_path, capsys)
+    both = "(found by machines with threads (threads.json); the recipe is an exact machine's)"
+    assert told == [both if len(shown_by) > 1 else ""] * 4
+
+
+def everywhere(
+    said: dict[str, Any], finding: Finding, out: Path, capsys: pytest.CaptureFixture[str]
+) -> list[str]:
+    """What stands behind the message: in text, KTAP, JUnit and on the page."""
+    report = Report(verdict="fail", violations=[said])
+    capsys.readouterr()
+    report.show(Console(width=200))
+    text = capsys.readouterr().out
+    report.write_ktap(out / "ktap")
+    report.write_junit(out / "junit")
+    failure = ElementTree.parse(out / "junit").getroot().find(".//failure")
+    assert failure is not None
+    (line,) = [one for one in (out / "ktap").read_text().splitlines() if "# wrong" in one]
+    page = render(report, Tally(findings=[finding]), {})
+    seen = re.search(r'<p class="message">wrong(?: <span[^>]*>(.*)</span>)?</p>', page)
+    assert seen is not None
+    shown = re.search(r"^  (\(.*\))$", text, re.M)
+    return [
+        shown[1] if shown else "", line.removeprefix("# wrong").strip(),
+        failure.attrib["message"].removeprefix("wrong").strip(), unescape(seen[1] or ""),
+    ]  # fmt: skip
 
 
 def test_only_schedules_differ(finding: Finding) -> None:

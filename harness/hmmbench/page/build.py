@@ -194,6 +194,7 @@ def _finding(number: int, f: Finding, options: Sequence[str]) -> dict[str, Any]:
         "number": number,
         "oracle": violation.oracle,
         "message": _cut(violation.message),
+        "seen_with": words.seen_with(f.shown_by, f.looked_for),
         "seen": _cut(match[1]) if match else "",
         "expected": _cut(match[2]) if match else "",
         "phases": phases,
