@@ -40,10 +40,6 @@ SPAN_NS = 20_000_000
 #: operations race, of all points some hundred.
 POINT_HOLDS = (4, 16, 64, 256)
 
-#: Where a schedule holds, each so often: at any of HMM's own functions, at few of them, at any
-#: point, at few points; and at one passage of so many.
-WHERE = (("favourites", 5, (1, 2, 2, 4)), ("few favourites", 2, (1, 1, 2)),
-         ("all", 2, (4, 12, 24)), ("few", 2, (1, 1, 2, 4)))  # fmt: skip
 
 #: Engines of the device: log2 of nanoseconds between steps, log2 of how far.
 STEPS = ("9:13:0:8", "9:15:0:8", "7:11:0:4", "12:16:4:9")
@@ -90,6 +86,9 @@ class Points:
 
     favourites -- where HMM's own functions return to the driver, each so often as it is to be
                   taken: what races is there
+    gaps       -- where the driver has looked at the CPU's page table and not yet taken the lock
+                  under which it asks whether that still holds
+    before_locks -- where the driver is about to take any lock
     table      -- names of addresses, where they are known
     aims       -- what `aimed` draws from; none where there is no profile
     """
@@ -98,10 +97,42 @@ class Points:
     others: tuple[int, ...] = ()
     table: SymbolTable | None = None
     aims: Aims = Aims()
+    gaps: tuple[int, ...] = ()
+    before_locks: tuple[int, ...] = ()
 
     @property
     def all(self) -> tuple[int, ...]:
-        return tuple(dict.fromkeys((*self.favourites, *self.others)))
+        return tuple(dict.fromkeys((*self.favourites, *self.gaps, *self.others)))
+
+
+@dataclass(frozen=True)
+class Where:
+    """At which points a schedule holds.
+
+    share -- of the schedules
+    few   -- at one to three of them, else at all
+    odds  -- at one passage of so many
+    hold  -- log2 of nanoseconds
+    """
+
+    at: Callable[[Points], tuple[int, ...]]
+    share: int
+    odds: tuple[int, ...]
+    few: bool = False
+    hold: tuple[str, ...] = HOLD_NS
+
+
+#: What is seen in a gap changes by whole operations of others.
+GAP_NS = ("18:22",)
+
+WHERE = (
+    Where(lambda p: p.gaps, 4, (1, 2, 2, 4), hold=GAP_NS),
+    Where(lambda p: p.favourites, 3, (1, 2, 2, 4)),
+    Where(lambda p: p.favourites, 1, (1, 1, 2), few=True),
+    Where(lambda p: p.before_locks, 2, (1, 1, 2), few=True),
+    Where(lambda p: p.all, 1, (4, 12, 24)),
+    Where(lambda p: p.all, 1, (1, 1, 2, 4), few=True),
+)
 
 
 def _base(rng: random.Random) -> list[str]:
@@ -123,16 +154,15 @@ def _random(rng: random.Random, points: Points) -> list[str]:
 def _points(rng: random.Random, points: Points) -> list[str]:
     if not points.all:
         return _random(rng, points)
-    where, _, odds = rng.choices(WHERE, [weight for _, weight, _ in WHERE])[0]
-    at = points.favourites if "favourites" in where else points.all
-    chosen = list(at or points.all)
-    if "few" in where:
-        chosen = [rng.choice(chosen) for _ in range(rng.choice((1, 1, 2, 3)))]
+    where = rng.choices(WHERE, [one.share for one in WHERE])[0]
+    at = list(where.at(points) or points.all)
+    if where.few:
+        at = [rng.choice(at) for _ in range(rng.choice((1, 1, 2, 3)))]
     return [
         f"slice={rng.choice(SLICES)}",
-        f"point={rng.choice(POINT_HOLDS)}:{rng.choice(HOLD_NS)}",
-        f"odds={rng.choice(odds)}",
-        "at=" + names(sorted(set(chosen))),
+        f"point={rng.choice(POINT_HOLDS)}:{rng.choice(where.hold)}",
+        f"odds={rng.choice(where.odds)}",
+        "at=" + names(sorted(set(at))),
     ]
 
 

@@ -4,13 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hmmbench.errors import EnvironmentFailure
 from hmmbench.symbols import elf
-from hmmbench.symbols.points import CallSite, call_sites, functions, kernel_functions
+from hmmbench.symbols.points import (
+    CallSite,
+    before_locks,
+    call_sites,
+    calls_by_function,
+    functions,
+    gaps,
+    kernel_functions,
+)
 from hmmbench.symbols.table import Symbol, SymbolTable, kernel_symbols, module_symbols
 
 if TYPE_CHECKING:
@@ -52,12 +60,15 @@ class Points:
     kernel     -- functions of the kernel that HMM drivers call
     functions  -- those of the modules under test
     calls      -- and their calls to locks, waits, wake-ups, memory management and DMA
+    gaps, before_locks -- addresses in them
     """
 
     table: SymbolTable
     kernel: list[Symbol]
     functions: list[Symbol]
     calls: list[CallSite]
+    gaps: list[int] = field(default_factory=list)
+    before_locks: list[int] = field(default_factory=list)
 
 
 def points(artifacts: Artifacts, places: Sections) -> Points:
@@ -67,7 +78,11 @@ def points(artifacts: Artifacts, places: Sections) -> Points:
     files = {module_name(path): path for path in sorted(artifacts.module_dir.glob("*.ko"))}
     for name, file in _loaded(files, places):
         found.functions.extend(functions(table, name))
-        found.calls.extend(call_sites(table, name, elf.Elf(file), places[name]))
+        read = elf.Elf(file)
+        found.calls.extend(call_sites(table, name, read, places[name]))
+        made = calls_by_function(table, name, read, places[name])
+        found.gaps.extend(gaps(made))
+        found.before_locks.extend(before_locks(made))
     return found
 
 

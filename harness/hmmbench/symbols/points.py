@@ -4,11 +4,16 @@
 - functions(): every function of a module
 - kernel_functions(): what HMM drivers call in the kernel, and what the kernel calls them back by
 - call_sites(): calls of a module to locks, waits, wake-ups, memory management and DMA
+- gaps(): where a module has looked at the CPU's page table and not yet taken the lock under which
+  it asks whether that still holds
+- before_locks(): where it is about to take any lock
 """
 
 from __future__ import annotations
 
 import re
+import struct
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -132,6 +137,91 @@ def call_sites(
     return sorted(_calls(table, module, file, sections), key=lambda call: call.address)
 
 
+@dataclass(frozen=True)
+class Call:
+    """Any direct call in a module: the address that it returns to, and the callee's name."""
+
+    returns: int
+    callee: str
+
+
+#: Locks that are not taken to look at an address space, or shared.
+_EXCLUSIVE = re.compile(
+    r"(ww_|rt_)?mutex_(try)?lock\w*|_raw_(spin|write)_(try)?lock\w*|down_write\w*"
+)
+
+#: What begins a look that is asked about later: mmu_interval_read_retry(), which is inline.
+_LOOKS = "mmu_interval_read_begin"
+
+
+def calls_by_function(
+    table: SymbolTable, module: str, file: elf.Elf, sections: Mapping[str, int]
+) -> dict[int, list[Call]]:
+    """Address of each function of the module -> its direct calls, in order of address."""
+    starts = {symbol.address: symbol for symbol in functions(table, module)}
+    order = sorted(starts)
+    found: dict[int, list[Call]] = {}
+    for call in sorted(_direct(starts, file, sections), key=lambda call: call.returns):
+        n = bisect_right(order, call.returns - 1) - 1
+        if n >= 0:
+            found.setdefault(order[n], []).append(call)
+    return found
+
+
+def gaps(calls: Mapping[int, list[Call]]) -> list[int]:
+    """Behind each call from the begin of a look on, up to where an exclusive lock is taken.
+
+    Whoever is left alone there has seen what is about to change; before the call that unlocks the
+    address space returns, only changes that need no exclusive mmap lock come in between.
+    """
+    found = []
+    for made in calls.values():
+        looking = False
+        for call in made:
+            looking |= call.callee.startswith(_LOOKS)
+            if looking and _EXCLUSIVE.fullmatch(call.callee):
+                looking = False
+            if looking:
+                found.append(call.returns)
+    return found
+
+
+def before_locks(calls: Mapping[int, list[Call]]) -> list[int]:
+    """Behind the call before each that locks; where the function begins if there is none."""
+    found = []
+    for start, made in calls.items():
+        before = start
+        for call in made:
+            if kind_of(call.callee) is Kind.LOCK:
+                found.append(before)
+            before = call.returns
+    return list(dict.fromkeys(found))
+
+
+def _direct(
+    starts: Mapping[int, Symbol], file: elf.Elf, sections: Mapping[str, int]
+) -> Iterator[Call]:
+    """Those to other files by their relocations, those within a section by where they lead."""
+    symbols = file.symbols()
+    for section, relocations in file.relocations():
+        base = sections.get(section.name)
+        if base is None or is_init(section.name) or not section.flags & elf.SHF_EXECINSTR:
+            continue
+        code = file.content(section)
+        names = {
+            r.offset - 1: symbols[r.symbol].name for r in relocations
+            if r.kind in (elf.R_X86_64_PLT32, elf.R_X86_64_PC32) and r.addend == -4 and r.offset
+        }  # fmt: skip
+        at = code.find(_CALL)
+        while 0 <= at <= len(code) - 5:
+            # A byte in the middle of another instruction leads nowhere that begins a function.
+            to = base + at + 5 + struct.unpack_from("<i", code, at + 1)[0]
+            name = names.get(at) or (starts[to].name if to in starts else "")
+            if name:
+                yield Call(base + at + 5, name)
+            at = code.find(_CALL, at + 1)
+
+
 def _calls(
     table: SymbolTable, module: str, file: elf.Elf, sections: Mapping[str, int]
 ) -> Iterator[CallSite]:
@@ -145,7 +235,7 @@ def _calls(
             # Older assemblers write PC32 for a call, too: the instruction decides.
             if r.kind not in (elf.R_X86_64_PLT32, elf.R_X86_64_PC32) or not r.offset:
                 continue
-            opcode = code[r.offset - 1]
+            opcode = code[r.offset - 1 : r.offset]
             callee = symbols[r.symbol].name
             kind = kind_of(callee)
             if kind is None or opcode not in (_CALL, _JMP) or r.addend != -4:
@@ -157,4 +247,4 @@ def _calls(
             )  # fmt: skip
 
 
-_CALL, _JMP = 0xE8, 0xE9
+_CALL, _JMP = b"\xe8", b"\xe9"
