@@ -26,6 +26,8 @@ POINTS = Points(
         ),
         (1.0,) * 12,
     ),
+    gaps=tuple(0xFFFFFFFFC0001000 + 16 * n for n in range(5)),
+    before_locks=tuple(0xFFFFFFFFC0000000 + 16 * n for n in range(3)),
 )  # fmt: skip
 
 #: What a value is: so many numbers, the places of ranges (log2, at least and at most) among them.
@@ -109,7 +111,7 @@ def test_what_it_refuses_is_seen(word: str) -> None:
 
 
 def test_points_are_those_of_the_machine() -> None:
-    """The favourites more often, and none twice."""
+    """Gaps and favourites more often, and none twice."""
     named = []
     for seed in range(600):
         at = exact_schedule.addresses(exact_schedule.draw("points", random.Random(seed), POINTS))
@@ -117,9 +119,10 @@ def test_points_are_those_of_the_machine() -> None:
         assert list(at) == sorted(set(at))
         named += at
     assert set(named) <= set(POINTS.all)
-    assert set(named) >= set(POINTS.favourites)
-    often = [named.count(one) for one in POINTS.all]
-    assert min(often[: len(POINTS.favourites)]) > 1.5 * max(often[len(POINTS.favourites) :])
+    liked = {*POINTS.gaps, *POINTS.favourites}
+    assert set(named) >= liked | set(POINTS.before_locks)
+    rest = set(POINTS.all) - liked
+    assert min(map(named.count, liked)) > 1.5 * max(map(named.count, rest))
 
 
 def test_without_points_a_schedule_names_none() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hmmbench.symbols import Kind, SymbolTable, call_sites, functions, kernel_functions
 from hmmbench.symbols.elf import Elf, ElfError
 from hmmbench.symbols.guest import of_files, parse
-from hmmbench.symbols.points import kind_of
+from hmmbench.symbols.points import before_locks, calls_by_function, gaps, kind_of
 
 TEXT, EXIT = 0xFFFFFFFFC0000000, 0xFFFFFFFFC0008000
 
@@ -182,6 +182,71 @@ def test_call_sites(table: SymbolTable, module: Path) -> None:
                 jumps = words.startswith("jmp")
                 assert here[0].returns == (None if jumps else base + after)
     assert [c.returns for c in calls if c.callee == "mutex_unlock"][-1] is None
+
+
+#: As drivers look at an address space: this one unlocks it in a function of its own.
+LOOKS = r"""
+void mutex_lock(void *), mutex_unlock(void *), up_read(void *), down_read(void *);
+void plain(void), *mmu_interval_read_begin(void *);
+int hmm_range_fault(void *);
+
+static void __attribute__((noinline)) unlocks(void *p)
+{
+	up_read(p);
+	up_read(p);
+}
+
+int looks(void *p)
+{
+	int ret;
+
+	plain();
+	mmu_interval_read_begin(p);
+	down_read(p);
+	ret = hmm_range_fault(p);
+	unlocks(p);
+	plain();
+	mutex_lock(p);
+	plain();
+	mutex_unlock(p);
+	return ret;
+}
+
+void locks(void *p)
+{
+	mutex_lock(p);
+	plain();
+	mutex_unlock(p);
+}
+"""
+
+
+def test_gaps(tmp_path: Path) -> None:
+    (tmp_path / "looks.c").write_text(LOOKS)
+    (tmp_path / "System.map").write_text(MAP)
+    subprocess.run(
+        ["gcc", "-c", "-O2", "-fno-pic", "-mcmodel=kernel", "-fcf-protection=none", "looks.c"],
+        cwd=tmp_path, check=True,
+    )  # fmt: skip
+    module, places = tmp_path / "looks.o", {".text": TEXT}
+    table = of_files(tmp_path / "System.map", {"looks": module}, {"looks": places})
+    calls = calls_by_function(table, "looks", Elf(module), places)
+    named = {call.returns: call.callee for made in calls.values() for call in made}
+
+    def in_looks(addresses: list[int]) -> list[str]:
+        return [named[at] for at in addresses if table.name(at).startswith("looks+")]
+
+    # Up to the mutex, and also behind the call within the module, which has no relocation.
+    assert in_looks(gaps(calls)) == [
+        "mmu_interval_read_begin", "down_read", "hmm_range_fault", "unlocks", "plain",
+    ]  # fmt: skip
+    assert len(gaps(calls)) == 5
+    # Each is the instruction behind a call, as binutils see it.
+    lines = [at for at, _ in disassembly(module, ".text")]
+    assert {at - TEXT for at in gaps(calls)} <= set(lines)
+    found = before_locks(calls)
+    assert in_looks(found) == ["mmu_interval_read_begin", "plain"]
+    assert [at for at in found if at not in named] == [table.address("locks")]
 
 
 @pytest.mark.parametrize(
