@@ -204,8 +204,10 @@ int looks(void *p)
 	mmu_interval_read_begin(p);
 	down_read(p);
 	ret = hmm_range_fault(p);
-	unlocks(p);
+	up_read(p);
 	plain();
+	down_read(p);
+	unlocks(p);
 	mutex_lock(p);
 	plain();
 	mutex_unlock(p);
@@ -236,16 +238,15 @@ def test_gaps(tmp_path: Path) -> None:
     def in_looks(addresses: list[int]) -> list[str]:
         return [named[at] for at in addresses if table.name(at).startswith("looks+")]
 
-    # Up to the mutex, and also behind the call within the module, which has no relocation.
-    assert in_looks(gaps(calls)) == [
-        "mmu_interval_read_begin", "down_read", "hmm_range_fault", "unlocks", "plain",
-    ]  # fmt: skip
-    assert len(gaps(calls)) == 5
+    # Not where the lock is still held, and also behind the call within the module, which has no
+    # relocation.
+    assert in_looks(gaps(calls)) == ["up_read", "unlocks"]
+    assert len(gaps(calls)) == 2
     # Each is the instruction behind a call, as binutils see it.
     lines = [at for at, _ in disassembly(module, ".text")]
     assert {at - TEXT for at in gaps(calls)} <= set(lines)
     found = before_locks(calls)
-    assert in_looks(found) == ["mmu_interval_read_begin", "plain"]
+    assert in_looks(found) == ["mmu_interval_read_begin", "plain", "unlocks"]
     assert [at for at in found if at not in named] == [table.address("locks")]
 
 

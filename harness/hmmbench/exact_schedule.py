@@ -86,8 +86,8 @@ class Points:
 
     favourites -- where HMM's own functions return to the driver, each so often as it is to be
                   taken: what races is there
-    gaps       -- where the driver has looked at the CPU's page table and not yet taken the lock
-                  under which it asks whether that still holds
+    gaps       -- where the driver has looked at the CPU's page table, unlocked the address space
+                  and not yet taken the lock under which it asks whether that still holds
     before_locks -- where the driver is about to take any lock
     table      -- names of addresses, where they are known
     aims       -- what `aimed` draws from; none where there is no profile
@@ -126,7 +126,7 @@ class Where:
 GAP_NS = ("18:22",)
 
 WHERE = (
-    Where(lambda p: p.gaps, 4, (1, 2, 2, 4), hold=GAP_NS),
+    Where(lambda p: p.gaps, 5, (1, 1, 2), hold=GAP_NS),
     Where(lambda p: p.favourites, 3, (1, 2, 2, 4)),
     Where(lambda p: p.favourites, 1, (1, 1, 2), few=True),
     Where(lambda p: p.before_locks, 2, (1, 1, 2), few=True),

@@ -139,10 +139,15 @@ def call_sites(
 
 @dataclass(frozen=True)
 class Call:
-    """Any direct call in a module: the address that it returns to, and the callee's name."""
+    """Any direct call in a module.
+
+    returns -- address
+    callee  -- its name, and `to` its address if it is in the module; 0
+    """
 
     returns: int
     callee: str
+    to: int
 
 
 #: Locks that are not taken to look at an address space, or shared.
@@ -169,11 +174,16 @@ def calls_by_function(
 
 
 def gaps(calls: Mapping[int, list[Call]]) -> list[int]:
-    """Behind each call from the begin of a look on, up to where an exclusive lock is taken.
+    """Behind what unlocks the address space, between the begin of a look and an exclusive lock.
 
-    Whoever is left alone there has seen what is about to change; before the call that unlocks the
-    address space returns, only changes that need no exclusive mmap lock come in between.
+    Whoever is left alone there has seen what any change may come to now.  While the mmap lock is
+    held most of them cannot, and a hold before that lets them come too early: holds there are
+    worth a tenth of these (docs/exact.md).
     """
+    unlocking = {
+        name for name, made in calls.items()
+        if any(kind_of(call.callee) is Kind.UNLOCK for call in made)
+    }  # fmt: skip
     found = []
     for made in calls.values():
         looking = False
@@ -181,7 +191,7 @@ def gaps(calls: Mapping[int, list[Call]]) -> list[int]:
             looking |= call.callee.startswith(_LOOKS)
             if looking and _EXCLUSIVE.fullmatch(call.callee):
                 looking = False
-            if looking:
+            if looking and (kind_of(call.callee) is Kind.UNLOCK or call.to in unlocking):
                 found.append(call.returns)
     return found
 
@@ -216,9 +226,10 @@ def _direct(
         while 0 <= at <= len(code) - 5:
             # A byte in the middle of another instruction leads nowhere that begins a function.
             to = base + at + 5 + struct.unpack_from("<i", code, at + 1)[0]
-            name = names.get(at) or (starts[to].name if to in starts else "")
-            if name:
-                yield Call(base + at + 5, name)
+            if at in names:
+                yield Call(base + at + 5, names[at], 0)
+            elif to in starts:
+                yield Call(base + at + 5, starts[to].name, to)
             at = code.find(_CALL, at + 1)
 
 
