@@ -64,10 +64,12 @@ def test_held_at_each_passage() -> None:
 
 
 def log(*held: tuple[int, int, int, int]) -> np.ndarray:
+    """Holds that begin at 1000 ns, 2000 ns and so on."""
     out = np.zeros(2 * len(held), ENTRY)
     for n, (phase, place, passage, ns) in enumerate(held):
-        out[2 * n] = (n, n, place, 5, What.OVER, 3, phase, passage)
-        out[2 * n + 1] = (n, n, place, ns, What.HELD, 3, phase, passage)
+        begin = 1000 * (n + 1)
+        out[2 * n] = (n, begin, place, 5, What.OVER, 3, phase, passage)
+        out[2 * n + 1] = (n, begin, place, ns, What.HELD, 3, phase, passage)
     return out
 
 
@@ -89,10 +91,12 @@ def test_a_list_goes_with_the_phases_of_its_program() -> None:
 def test_a_log_gives_the_list() -> None:
     found = holds.recorded(log(*((one.phase, one.place, one.passage, one.ns) for one in LIST)))
     assert found == LIST
-    # Twice without going on in between: once, and longer.
+    # Twice without going on in between: once, to the end of the second.
     assert holds.recorded(log((2, 16, 7, 100), (1, 16, 7, 5), (2, 16, 7, 50))) == (
-        Hold(2, 16, 7, 150), Hold(1, 16, 7, 5)
+        Hold(2, 16, 7, 2050), Hold(1, 16, 7, 5)
     )  # fmt: skip
+    # Where passages were not counted nobody can be told to be held.
+    assert holds.recorded(log((2, 16, 0, 100), (1, 8, 3, 5))) == (Hold(1, 8, 3, 5),)
     assert holds.uncounted(log((2, 16, 0, 100), (1, 8, 0, 5), (1, 24, 9, 5))) == [8, 16]
     assert holds.counting("seed=1 count=1", [8, 16]) == "seed=1 count=8,10"
 

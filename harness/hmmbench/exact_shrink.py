@@ -561,6 +561,8 @@ def held(
         again = target.record()
         if again is None or decisions.part(record.log, again.log) is not None:
             return None
+        if holds.uncounted(again.log):
+            return None
         record = again
     return holds.recorded(record.log)
 

@@ -140,12 +140,16 @@ def counting(schedule: str, places: Sequence[int]) -> str:
 
 
 def recorded(log: np.ndarray) -> tuple[Hold, ...]:
-    """The holds of an execution.  Who was held twice without going on in between is held once."""
-    found: dict[tuple[int, int, int], int] = {}
-    for one in log[log["what"] == int(What.HELD)]:
+    """The holds of an execution, but for those whose passage it does not tell.
+
+    Who was held again without going on in between is held once, to the end of the last.
+    """
+    found: dict[tuple[int, int, int], tuple[int, int]] = {}
+    for one in log[(log["what"] == int(What.HELD)) & (log["passage"] > 0)]:
         key = (int(one["phase"]), int(one["pc"]), int(one["passage"]))
-        found[key] = found.get(key, 0) + int(one["arg"])
-    return tuple(Hold(*key, ns) for key, ns in found.items())
+        begin, end = found.get(key, (int(one["ns"]), 0))
+        found[key] = begin, max(end, int(one["ns"]) + int(one["arg"]))
+    return tuple(Hold(*key, end - begin) for key, (begin, end) in found.items())
 
 
 def round_ns(ns: int) -> list[int]:

@@ -83,6 +83,7 @@ static struct {
     uint64_t insns[HMM_EXACT_CPUS];     /* of each CPU, as far as it has run */
     struct {
         uint64_t pc, insns;
+        HmmExactPassage at;
     } arrived[HMM_EXACT_CPUS];  /* where each was looked at last */
     int held_place[HMM_EXACT_CPUS];     /* of plan.counted, while it is held; -1: none */
     unsigned long *met;         /* held place * places + one that another CPU passed */
@@ -233,31 +234,36 @@ static uint32_t *passages_of(int place)
     return &x.passages[place];
 }
 
-/* The passage that a CPU that does not run is at, or would be. */
+/*
+ * The passage that a CPU that does not run is at, or would be.  That of its arrival:
+ * others may have passed since, and another phase may have begun.
+ */
 static HmmExactPassage passage(CPUState *cpu)
 {
     unsigned n = number_of(cpu);
     uint64_t pc = pc_of(cpu);
     int place = hmm_exact_plan_counted(&x.plan, pc);
-    uint32_t *passed;
+    uint32_t passed;
 
     if (place < 0) {
         return no_passage;
     }
-    passed = passages_of(place);
-    return (HmmExactPassage) {
-        .number = *passed + !looked_at(n, pc, x.insns[n]), .phase = x.phase,
-    };
+    if (looked_at(n, pc, x.insns[n])) {
+        return x.arrived[n].at;
+    }
+    passed = *passages_of(place);
+    return (HmmExactPassage) { .number = passed + 1, .phase = x.phase };
 }
 
 /* A CPU has come to an instruction.  For how long it is to be held there; 0: it is not. */
 static int64_t arrive(unsigned n, uint64_t pc, uint64_t insns)
 {
     int place = hmm_exact_plan_counted(&x.plan, pc);
-    HmmExactPassage at = {};
+    HmmExactPassage *at = &x.arrived[n].at;
 
     x.arrived[n].pc = pc;
     x.arrived[n].insns = insns;
+    *at = no_passage;
     if (place < 0) {
         return 0;
     }
@@ -266,9 +272,9 @@ static int64_t arrive(unsigned n, uint64_t pc, uint64_t insns)
             set_bit(x.held_place[other] * x.plan.counted->len + place, x.met);
         }
     }
-    at.number = ++*passages_of(place);
-    at.phase = x.phase;
-    return hmm_exact_plan_decided(&x.plan, pc, at);
+    at->number = ++*passages_of(place);
+    at->phase = x.phase;
+    return hmm_exact_plan_decided(&x.plan, pc, *at);
 }
 
 /* -- holds -- */

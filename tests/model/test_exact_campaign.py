@@ -28,6 +28,7 @@ from hmmbench.exact_shrink import (
     ExactShrinker,
     Fresh,
     _Candidate,
+    held,
     plain,
     shorter_chain,
 )
@@ -544,6 +545,24 @@ class ShortSlices(Listed):
 
 class WithoutHolds(Listed):
     needed = frozenset()
+
+
+class Silent(Listed):
+    """Its log never tells the passage of one hold."""
+
+    def record(self) -> Record:
+        record = super().record()
+        record.log["passage"][3] = 0
+        return record
+
+
+@pytest.mark.parametrize(("kind", "known"), [(Listed, BY_CHANCE), (Silent, None)])
+def test_a_list_is_whole_or_there_is_none(
+    kind: type[Listed], known: tuple[Hold, ...] | None
+) -> None:
+    target, env = Fresh(kind()), Environment(schedule=BY_CHANCE_WORDS)
+    target.execute(long_program(), env)
+    assert held(target, long_program(), env, target.record()) == known
 
 
 @pytest.mark.parametrize("machines", [1, 2, 3])

@@ -140,6 +140,39 @@ def test_counting_changes_nothing_and_the_list_is_the_same_execution(log_of: Run
     raise AssertionError("no seed of these holds at a place only once")
 
 
+def test_who_is_held_again_is_at_the_passage_at_which_it_came(log_of: Run) -> None:
+    """Though others have come by since, and the next phase may have begun."""
+    words = f"{SEEDED} hold=400:17:20 span=1000000"
+    log = log_of(words)
+    places = decisions.names(of(log, What.HELD)["pc"].tolist())
+    counted = log_of(f"{words} count={places}")
+    assert decisions.part(log, counted) is None
+    kinds = (What.OVER, What.HALTED, What.PAUSED, What.AT_POINT, What.HELD)
+    latest: dict[int, np.void] = {}
+    first: dict[int, np.void] = {}
+    again, later = 0, 0
+    for one in of(counted, *kinds):
+        who, before = int(one["who"]), latest.get(int(one["who"]))
+        latest[who] = one
+        if one["what"] != What.HELD:
+            continue
+        if before is None or before["what"] != What.HELD:
+            first[who] = one
+            continue
+        again += 1
+        came = first[who]
+        assert one["pc"] == came["pc"]
+        assert (one["phase"], one["passage"]) == (came["phase"], came["passage"])
+        since = counted[(counted["ns"] > came["ns"]) & (counted["ns"] <= one["ns"])]
+        later += bool((since["phase"][since["passage"] > 0] != one["phase"]).any())
+    # Some of them when another phase had begun, whose passages are counted from 1.
+    assert again > 5
+    assert later
+    held = of(counted, What.HELD)
+    assert (held["passage"] > 0).all()
+    assert len(holds.recorded(counted)) == len(held) - again
+
+
 def test_several_are_held_at_once(log_of: Run, table: SymbolTable) -> None:
     """Also when nobody is left who could run."""
     place = table.address("__schedule")
