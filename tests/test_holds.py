@@ -15,6 +15,7 @@ from hmmbench.guest.protocol import Op, OpKind, Program
 from hmmbench.holds import Hold
 from hmmbench.recipe import Anchor, Environment, Link, Recipe
 from hmmbench.symbols import Symbol, SymbolTable
+from hmmbench.vm.mailbox import layout
 
 SEEDED = "seed=9 step=9:13:0:8 slice=5:14 hold=4:16:20 span=20000000 point=8:14:17 odds=4 at=10,2f"
 LIST = (Hold(1, 0xFFFFFFFF81000010, 3, 70000), Hold(0, 0xFFFFFFFFC0000040, 1, 2000000))
@@ -83,6 +84,9 @@ def test_a_list_goes_with_the_phases_of_its_program() -> None:
         Hold(1, 16, 2, 6), Hold(3, 32, 1, 7)
     )  # fmt: skip
     assert holds.moved(schedule, {0: 0}) == "seed=1 slice=15:17"
+    # What surrounds the program stays.
+    around = Hold(layout().HM_NO_PHASE, 16, 1, 5)
+    assert holds.holds(holds.moved(holds.told("", [around, Hold(3, 16, 2, 6)]), {0: 0})) == (around,)
     # Held by chance as well, it stays so.
     both = f"seed=1 point=1:2:3 at=10 {schedule.split()[-1]}"
     assert holds.moved(both, {3: 0, 6: 1}).startswith("seed=1 point=1:2:3 at=10 do=0:10:2:6,")

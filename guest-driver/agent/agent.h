@@ -67,7 +67,7 @@ void chan_stand(uint32_t why);
 /* What the host sees while a program runs; children of the agent may write it, too. */
 struct told {
 	_Atomic uint32_t under_way;	/* operations that have begun and not ended */
-	_Atomic uint32_t phase;		/* that has begun last, or the last one and 1 */
+	_Atomic uint32_t phase;		/* that has begun last, or the last one and 1, or HM_NO_PHASE */
 };
 struct told *chan_told(void);
 /* For poll(), or -1: readable while a request is served if the other side did not wait for its answer. */

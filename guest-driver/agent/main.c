@@ -142,6 +142,7 @@ int main(int argc, char **argv)
 		setenv("PATH", "/bin:/sbin:/usr/bin:/usr/sbin", 1);
 	if (load_kernels() || chan_init(argv[1]))
 		return 3;
+	program_tell_none();
 	while (chan_recv(&m) == 0) {
 		reap_orphans();
 		serve(&m);

@@ -643,7 +643,7 @@ static void settle(struct hb_result *r, char *text)
 	}
 }
 
-bool program_run(const uint8_t *text, size_t len, bool hold, struct program_answer *a, char *err)
+static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_answer *a, char *err)
 {
 	static char before[COUNTERS_SIZE], after[COUNTERS_SIZE];
 	struct hb_result *r = &a->result;
@@ -691,6 +691,20 @@ bool program_run(const uint8_t *text, size_t len, bool hold, struct program_answ
 		after[0] = 0;
 	set_answer(a, before, after);
 	return true;
+}
+
+void program_tell_none(void)
+{
+	atomic_store(&chan_told()->under_way, 0);
+	atomic_store(&chan_told()->phase, HM_NO_PHASE);
+}
+
+bool program_run(const uint8_t *text, size_t len, bool hold, struct program_answer *a, char *err)
+{
+	bool ran = run_told(text, len, hold, a, err);
+
+	program_tell_none();
+	return ran;
 }
 
 void serve_program(const struct message *m)

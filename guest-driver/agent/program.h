@@ -111,6 +111,8 @@ struct program_answer {
  */
 bool program_run(const uint8_t *text, size_t len, bool hold, struct program_answer *a, char *err);
 void program_done(void);
+/* What surrounds a program is no phase of it, nor of the one before. */
+void program_tell_none(void);
 void program_bases(uint64_t *stack, uint64_t *global);
 
 /* ---- proc.c ---- */

@@ -25,6 +25,7 @@ from hmmbench.decisions import What, names
 from hmmbench.exact_schedule import LONG_SLICES
 from hmmbench.recipe import Anchor, Environment, Recipe
 from hmmbench.symbols import SymbolTable
+from hmmbench.vm.mailbox import layout
 
 #: Words by which a schedule holds CPUs by chance, and those that count for a log.
 _BY_CHANCE = ("hold", "span", "busy", "point", "at", "odds")
@@ -125,6 +126,8 @@ def moved(schedule: str, phases: Mapping[int, int]) -> str:
     listed = holds(schedule)
     if not listed or not phases:
         return schedule
+    surrounds = layout().HM_NO_PHASE
+    phases = {**phases, surrounds: surrounds}
     kept = [replace(one, phase=phases[one.phase]) for one in listed if one.phase in phases]
     return schedule if kept == list(listed) else told(schedule, kept, by_chance=True)
 

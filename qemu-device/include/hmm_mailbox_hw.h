@@ -38,6 +38,8 @@
 #define HM_STAND_ENDED		2	/* a program's operations have ended, or its time is over; its processes live */
 #define HM_STAND_ANSWER		3	/* a request is answered and what it made has settled */
 
+#define HM_NO_PHASE		0xffff	/* in place of a phase: no program runs */
+
 /*
  * The memory: struct hm_head, and at HM_FRAME one frame (struct hb_header of
  * agent/protocol.h and its payload), first the request, then its answer.
@@ -55,7 +57,7 @@ struct hm_head {		/* 64 bytes */
 	uint32_t stands;	/* how often the machine stood, by the guest before it stands */
 	uint32_t why;		/* HM_STAND_* of the latest, likewise */
 	uint32_t under_way;	/* operations of a program that have begun and not ended, by the guest while it runs */
-	uint32_t phase;		/* of the program, that runs, likewise; behind its last: that and one */
+	uint32_t phase;		/* of the program that runs, likewise; behind its last: that and one; or HM_NO_PHASE */
 	uint64_t time;		/* CLOCK_MONOTONIC when it stood last, in ns, by the guest before it stands */
 	uint32_t more[4];
 };

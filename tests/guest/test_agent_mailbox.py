@@ -215,6 +215,7 @@ def finish(box: HostMailbox, program: Program) -> Result:
     kind, _, body = box.mailbox.take()
     assert box.children() == []
     assert box.mailbox.under_way == 0
+    assert box.mailbox.phase is None
     return Answer.decode(answered(PROTO.HB_MSG_EXAMPLE, kind, body), program).result
 
 
@@ -229,6 +230,22 @@ def write_op(value: int, **fields: Any) -> Op:
 
 
 MAP = Op(OpKind.MMAP, len=p.PAGE, a=p.PROT_RW)
+
+
+def test_what_surrounds_a_program_is_no_phase_of_it(box: HostMailbox) -> None:
+    """Before it, when it is refused, and when it has ended: also at its time limit."""
+    assert box.mailbox.phase is None
+    for last in (0, 3):
+        program, why = begin(box, [MAP, replace(write_op(5), phase=last)])
+        assert (why, box.mailbox.phase) == (HM.HM_STAND_ENDED, last + 1)
+        finish(box, program)
+    late = [MAP, Op(OpKind.SLEEP, a=60_000_000, phase=2)]
+    program, _ = begin(box, late, timeout_ms=300)
+    assert (box.mailbox.phase, box.mailbox.under_way) == (2, 1)
+    finish(box, program)
+    files = Program(late, file_pages=(1 << 30, 0, 0, 0))
+    assert box.ask(PROTO.HB_MSG_PROGRAM, files.encode())[0] == PROTO.HB_MSG_ERROR
+    assert box.mailbox.phase is None
 
 
 def test_at_the_first_stand_all_has_ended_and_all_live(box: HostMailbox) -> None:

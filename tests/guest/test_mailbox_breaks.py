@@ -71,6 +71,12 @@ BREAKS: dict[str, tuple[str, str, str, Callable[[HostMailbox], None]]] = {
         "\t\t\tkill(-run.group, SIGKILL);\n\t\t\tstand();",
         tests.test_at_the_time_limit_it_stands_before_anybody_is_killed,
     ),
+    "phase-of-the-program-before": (
+        "program.c",
+        "\tatomic_store(&chan_told()->phase, HM_NO_PHASE);\n",
+        "",
+        tests.test_what_surrounds_a_program_is_no_phase_of_it,
+    ),
     "nobody-left-no-stand": (
         "program.c",
         "\t\tif (!look_at_slots()) {\n\t\t\tstand();",

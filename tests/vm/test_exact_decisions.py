@@ -24,6 +24,7 @@ from hmmbench.recipe import Environment, Recipe, op_from_json
 from hmmbench.repeat import exact_specs
 from hmmbench.symbols import SymbolTable
 from hmmbench.target import run
+from hmmbench.vm.mailbox import layout
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
@@ -138,6 +139,21 @@ def test_counting_changes_nothing_and_the_list_is_the_same_execution(log_of: Run
         assert log_of.hash == first
         return
     raise AssertionError("no seed of these holds at a place only once")
+
+
+def test_what_surrounds_a_program_is_no_phase_of_it(
+    target: ExactTarget, table: SymbolTable, tmp_path: Path
+) -> None:
+    """What the driver is told before each program, in a machine that ran one before."""
+    place, path = table.address("vram_limit_set [hmm_gpu]"), tmp_path / "log"
+    phases = sorted({op.phase for op in WORK.program.ops})
+    for wanted, found in (([*phases, phases[-1] + 1], 0), ([layout().HM_NO_PHASE], 1)):
+        each = ",".join(f"{phase}:{place:x}:1:50000" for phase in wanted)
+        for _ in range(2):
+            env = Environment(vram=8 << 20, schedule=f"{PLAIN} do={each} count={place:x}")
+            target.execute(WORK.program, env)
+            target.write_log(path)
+            assert len(of(decisions.read(path), What.HELD)) == found
 
 
 def test_who_is_held_again_is_at_the_passage_at_which_it_came(log_of: Run) -> None:

@@ -21,9 +21,9 @@ from hmmbench.vm.channel import HEADER, ProtocolError, protocol
 from hmmbench.vm.errors import AgentTimeout
 
 #: struct hm_head
-_HEAD = struct.Struct("<9I4xQ16x")
-(_MAGIC, _VERSION, _REQUEST, _REQUEST_LEN, _ANSWER, _ANSWER_LEN, _STANDS, _WHY, _UNDER_WAY, _TIME,
-) = range(10)  # fmt: skip
+_HEAD = struct.Struct("<10IQ16x")
+(_MAGIC, _VERSION, _REQUEST, _REQUEST_LEN, _ANSWER, _ANSWER_LEN, _STANDS, _WHY, _UNDER_WAY, _PHASE,
+ _TIME) = range(11)  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -81,6 +81,12 @@ class Mailbox:
     def under_way(self) -> int:
         """Operations of the program that have begun and not ended; 0 when there is none."""
         return self._head()[_UNDER_WAY]
+
+    @property
+    def phase(self) -> int | None:
+        """Of the program, that began last; behind its last one that and 1; None: none runs."""
+        phase = self._head()[_PHASE]
+        return None if phase == layout().HM_NO_PHASE else phase
 
     @property
     def time_ns(self) -> int:
