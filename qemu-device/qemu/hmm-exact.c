@@ -84,6 +84,7 @@ static struct {
     struct {
         uint64_t pc, insns;
         HmmExactPassage at;
+        bool picked;            /* there, and has not come to at() yet */
     } arrived[HMM_EXACT_CPUS];  /* where each was looked at last */
     int held_place[HMM_EXACT_CPUS];     /* of plan.counted, while it is held; -1: none */
     unsigned long *met;         /* held place * places + one that another CPU passed */
@@ -263,6 +264,7 @@ static int64_t arrive(unsigned n, uint64_t pc, uint64_t insns)
 
     x.arrived[n].pc = pc;
     x.arrived[n].insns = insns;
+    x.arrived[n].picked = false;
     *at = no_passage;
     if (place < 0) {
         return 0;
@@ -426,6 +428,21 @@ static bool hold_by_decision(CPUState *cpu)
         hold(cpu, ns);
     }
     return ns;
+}
+
+/*
+ * Who is let run where it stands has come there, though an interrupt may be the first
+ * that it takes: a decision would have held it.
+ */
+static void let_run(CPUState *cpu)
+{
+    unsigned n = number_of(cpu);
+    uint64_t pc = pc_of(cpu);
+
+    if (!looked_at(n, pc, x.insns[n])) {
+        arrive(n, pc, x.insns[n]);
+        x.arrived[n].picked = true;
+    }
 }
 
 /* -- the clock -- */
@@ -601,6 +618,7 @@ static CPUState *pick(int64_t now)
     if (hold_by_time(cpu, now) || hold_by_decision(cpu)) {
         return pick(now);
     }
+    let_run(cpu);
     x.cpu = cpu;
     x.left = hmm_exact_draw_range(&x.plan, HMM_EXACT_SLICE, x.plan.slice);
     x.slice_insns = 0;
@@ -811,7 +829,7 @@ static bool stand_here(vaddr pc)
 static bool at(CPUState *cpu, vaddr pc)
 {
     unsigned n = number_of(cpu);
-    bool point, watched = hmm_exact_watches(pc);
+    bool point, picked, watched = hmm_exact_watches(pc);
     uint64_t insns;
     int64_t ns;
 
@@ -827,13 +845,15 @@ static bool at(CPUState *cpu, vaddr pc)
         return false;           /* it leaves here, and comes back later */
     }
     insns = insns_of(cpu);
-    if (looked_at(n, pc, insns)) {
+    picked = looked_at(n, pc, insns);
+    if (picked && !x.arrived[n].picked) {
         return false;
     }
+    x.arrived[n].picked = false;
     if (watched && enough_under_way()) {
         hmm_exact_watch_at(cpu, pc, all_insns(cpu));
     }
-    ns = arrive(n, pc, insns);
+    ns = picked ? 0 : arrive(n, pc, insns);
     point = hmm_exact_plan_point(&x.plan, pc);
     if (point) {
         x.state.point_passes++;

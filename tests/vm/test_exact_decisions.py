@@ -158,7 +158,7 @@ def test_what_surrounds_a_program_is_no_phase_of_it(
 
 def test_who_is_held_again_is_at_the_passage_at_which_it_came(log_of: Run) -> None:
     """Though others have come by since, and the next phase may have begun."""
-    words = f"{SEEDED} hold=400:17:20 span=1000000"
+    words = f"{SEEDED} slice=5:7 hold=400:12:16 span=100000"
     log = log_of(words)
     places = decisions.names(of(log, What.HELD)["pc"].tolist())
     counted = log_of(f"{words} count={places}")
