@@ -66,7 +66,7 @@ bool chan_stands(void);
 void chan_stand(uint32_t why);
 /* What the host sees while a program runs; children of the agent may write it, too. */
 struct told {
-	_Atomic uint32_t under_way;	/* operations that have begun and not ended */
+	_Atomic uint32_t under_way[HB_MAX_PROCS];	/* operations of each process that have begun and not ended, GPU jobs that nobody waits for among them; one count, lest a process dies between two */
 	_Atomic uint32_t phase;		/* that has begun last, or the last one and 1, or HM_NO_PHASE */
 };
 struct told *chan_told(void);

@@ -120,8 +120,7 @@ static void rendezvous(uint32_t phase)
 
 void under_way(unsigned number, int more)
 {
-	atomic_fetch_add(&sh->slot[number].under_way, more);
-	atomic_fetch_add(&chan_told()->under_way, more);
+	atomic_fetch_add(&chan_told()->under_way[number], more);
 }
 
 static void kick(void)

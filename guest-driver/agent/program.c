@@ -297,6 +297,12 @@ static void fill_gpu_tables(void)
 	}
 }
 
+static void none_under_way(void)
+{
+	for (unsigned p = 0; p < HB_MAX_PROCS; p++)
+		atomic_store(&chan_told()->under_way[p], 0);
+}
+
 static bool prepare(const uint8_t *p, size_t len, char *err)
 {
 	size_t ops_len, acc_len;
@@ -332,7 +338,7 @@ static bool prepare(const uint8_t *p, size_t len, char *err)
 		atomic_store(&sh->state[i], PENDING);
 	}
 	memset(sh->slot, 0, sizeof(sh->slot));
-	atomic_store(&chan_told()->under_way, 0);
+	none_under_way();
 	atomic_store(&chan_told()->phase, sh->prog.nops ? sh->ops[0].phase : 0);
 	atomic_store(&sh->first, 0);
 	atomic_store(&sh->waiters, 0);
@@ -407,7 +413,7 @@ static void bury(unsigned p)
 {
 	run.buried[p] = true;
 	atomic_store(&sh->slot[p].state, SLOT_GONE);
-	under_way(p, -atomic_load(&sh->slot[p].under_way));
+	atomic_store(&chan_told()->under_way[p], 0);
 	if (run.pidfd[p] >= 0)
 		close(run.pidfd[p]);
 	run.pidfd[p] = -1;
@@ -695,7 +701,7 @@ static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_
 
 void program_tell_none(void)
 {
-	atomic_store(&chan_told()->under_way, 0);
+	none_under_way();
 	atomic_store(&chan_told()->phase, HM_NO_PHASE);
 }
 

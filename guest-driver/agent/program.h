@@ -45,7 +45,6 @@ struct slot {
 	_Atomic int32_t pid;		/* valid from ALIVE on; not reaped, so not used again, until the program ends */
 	_Atomic uint32_t asked;		/* its end was asked for: EXIT or KILL */
 	_Atomic int32_t spawn;		/* futex: 0, SPAWN_ASKED, SPAWN_MADE, or -errno */
-	_Atomic int32_t under_way;	/* its share of chan_told()->under_way: a process may die in the middle of one */
 	_Atomic uint32_t held;		/* threads that wait because of `hold` */
 };
 /* One bit an actor of a process, for waking just those who are wanted. */
@@ -123,7 +122,7 @@ unsigned process_number(void);
 unsigned process_threads(unsigned number);
 /* The life of process `number`; called on the main thread of a fresh or forked child. */
 void process_run(unsigned number) __attribute__((noreturn));
-/* So many more of its operations are under way (fewer: < 0), GPU jobs that nobody waits for among them. */
+/* So many more of its operations are under way (fewer: < 0). */
 void under_way(unsigned number, int more);
 /* Moves `first` over what is DONE and wakes who waits for it.  Idempotent: may be called by anyone at any time. */
 void advance(void);

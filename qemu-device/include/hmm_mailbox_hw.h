@@ -29,7 +29,7 @@
 #define HM_REG_ID		0x00	/* RO: HM_ID_MAGIC */
 #define HM_ID_MAGIC		0x424d4d48	/* "HMMB" */
 #define HM_REG_VERSION		0x04	/* RO: HM_VERSION */
-#define HM_VERSION		1
+#define HM_VERSION		2
 #define HM_REG_SIZE		0x08	/* RO: bytes of memory in BAR2; what is beyond is nothing */
 #define HM_REG_STAND		0x0c	/* WO: HM_STAND_*: the machine stands behind this write */
 
@@ -38,6 +38,7 @@
 #define HM_STAND_ENDED		2	/* a program's operations have ended, or its time is over; its processes live */
 #define HM_STAND_ANSWER		3	/* a request is answered and what it made has settled */
 
+#define HM_PROCESSES		4	/* of a program, at most */
 #define HM_NO_PHASE		0xffff	/* in place of a phase: no program runs */
 
 /*
@@ -56,10 +57,10 @@ struct hm_head {		/* 64 bytes */
 	uint32_t answer_len;	/* of its frame */
 	uint32_t stands;	/* how often the machine stood, by the guest before it stands */
 	uint32_t why;		/* HM_STAND_* of the latest, likewise */
-	uint32_t under_way;	/* operations of a program that have begun and not ended, by the guest while it runs */
+	uint32_t under_way[HM_PROCESSES];	/* operations of a program's processes that have begun and not ended, by the guest while it runs */
 	uint32_t phase;		/* of the program that runs, likewise; behind its last: that and one; or HM_NO_PHASE */
+	uint32_t more;
 	uint64_t time;		/* CLOCK_MONOTONIC when it stood last, in ns, by the guest before it stands */
-	uint32_t more[4];
 };
 
 #endif

@@ -102,6 +102,7 @@ static struct {
     GArray *stand_pc;           /* uint64_t; NULL: nowhere */
     int64_t deaf_ns;            /* the guest's own wish to stand counts from then on */
     const uint32_t *under_way, *told_phase;
+    unsigned under_ways;
     QTAILQ_HEAD(, HmmExactEvent) events;
     HmmExactState state;
 } x = { .events = QTAILQ_HEAD_INITIALIZER(x.events) };
@@ -304,16 +305,22 @@ static bool others_busy(CPUState *cpu)
     return false;
 }
 
-void hmm_exact_told(const uint32_t *under_way, const uint32_t *phase)
+void hmm_exact_told(const uint32_t *under_way, unsigned n, const uint32_t *phase)
 {
     x.under_way = under_way;
+    x.under_ways = n;
     x.told_phase = phase;
 }
 
 /* Enough happens at the same time for a hold to be worth something. */
 static bool enough_under_way(void)
 {
-    return !x.under_way || le32_to_cpu(qatomic_read(x.under_way)) >= x.plan.busy;
+    unsigned sum = 0;
+
+    for (unsigned i = 0; i < x.under_ways && sum < x.plan.busy; i++) {
+        sum += le32_to_cpu(qatomic_read(&x.under_way[i]));
+    }
+    return !x.under_way || sum >= x.plan.busy;
 }
 
 /* Something has happened that one who spins may have waited for. */

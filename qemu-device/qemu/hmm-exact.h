@@ -40,10 +40,11 @@ void hmm_exact_stand(uint32_t why);
 void hmm_exact_paused(void);
 
 /*
- * Where the guest says how many operations of a program are under way and in which
- * phase of it, little endian; NULL: nowhere, all time counts as theirs and as one phase.
+ * Where the guest says how many operations of a program are under way, in `n` counts,
+ * and in which phase of it, little endian; NULL: nowhere, all time counts as theirs and
+ * as one phase.
  */
-void hmm_exact_told(const uint32_t *under_way, const uint32_t *phase);
+void hmm_exact_told(const uint32_t *under_way, unsigned n, const uint32_t *phase);
 
 /* Something that is due at a virtual time; in the order of times, then of adding. */
 typedef struct HmmExactEvent {

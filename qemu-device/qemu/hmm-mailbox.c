@@ -110,7 +110,7 @@ static void hmm_mailbox_realize(PCIDevice *pci, Error **errp)
     host_memory_backend_set_mapped(s->memdev, true);
     vmstate_register_ram(s->ram, DEVICE(s));
     head = memory_region_get_ram_ptr(s->ram);
-    hmm_exact_told(&head->under_way, &head->phase);
+    hmm_exact_told(head->under_way, HM_PROCESSES, &head->phase);
     pci_config_set_interrupt_pin(pci->config, 0);
     memory_region_init_io(&s->regs, OBJECT(s), &hmm_mailbox_ops, s,
                           "hmm-mailbox.regs", HM_BAR0_SIZE);
@@ -128,7 +128,7 @@ static void hmm_mailbox_exit(PCIDevice *pci)
 {
     HmmMailboxState *s = HMM_MAILBOX(pci);
 
-    hmm_exact_told(NULL, NULL);
+    hmm_exact_told(NULL, 0, NULL);
     memory_region_del_subregion(&s->bar2, s->ram);
     vmstate_unregister_ram(s->ram, DEVICE(s));
     host_memory_backend_set_mapped(s->memdev, false);

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,7 +20,7 @@ from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.decisions import What
 from hmmbench.exact_shrink import ExactShrinker, Fresh
 from hmmbench.exact_target import ExactTarget
-from hmmbench.guest.protocol import Program
+from hmmbench.guest.protocol import Op, OpKind, Program
 from hmmbench.model.generate import FILE_PAGES
 from hmmbench.recipe import Environment, Recipe, op_from_json
 from hmmbench.repeat import exact_specs
@@ -154,6 +156,37 @@ def test_what_surrounds_a_program_is_no_phase_of_it(
             target.execute(WORK.program, env)
             target.write_log(path)
             assert len(of(decisions.read(path), What.HELD)) == found
+
+
+def test_who_is_killed_while_it_counts_is_not_counted(
+    target: ExactTarget, artifacts: Artifacts
+) -> None:
+    """Held behind each instruction of the agent's loop that counts, and killed there."""
+    text = subprocess.run(
+        ["objdump", "-dw", "--disassemble=run_actor", str(artifacts.agent)],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    places = [int(at, 16) for at in re.findall(r"\tlock .*\n\s+([0-9a-f]+):\t", text)]
+    program = Program(
+        [
+            Op(OpKind.SPAWN, arg=1),
+            Op(OpKind.KILL, arg=1, phase=1), *(Op(OpKind.NOP, proc=1, phase=1) for _ in range(4)),
+            Op(OpKind.SLEEP, a=1000, phase=2), Op(OpKind.NOP, phase=3),
+        ],
+        timeout_ms=10000,
+    )  # fmt: skip
+    counts, killed = [], set()
+    target.ended = lambda vm: counts.append((vm.mailbox.phase, vm.mailbox.under_way))
+    for place in places:
+        for passage in range(1, 6):
+            decided = f"{PLAIN} do=1:{place:x}:{passage}:3000000"
+            result = target.execute(program, Environment(schedule=decided)).result
+            assert result is not None
+            if any(op.status for op in result.ops):
+                killed.add(place)
+    assert counts == [(4, 0)] * 5 * len(places)
+    # When one more was counted, and one less.
+    assert len(killed) > 1
 
 
 def test_who_is_held_again_is_at_the_passage_at_which_it_came(log_of: Run) -> None:

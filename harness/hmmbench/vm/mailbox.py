@@ -21,9 +21,9 @@ from hmmbench.vm.channel import HEADER, ProtocolError, protocol
 from hmmbench.vm.errors import AgentTimeout
 
 #: struct hm_head
-_HEAD = struct.Struct("<10IQ16x")
-(_MAGIC, _VERSION, _REQUEST, _REQUEST_LEN, _ANSWER, _ANSWER_LEN, _STANDS, _WHY, _UNDER_WAY, _PHASE,
- _TIME) = range(11)  # fmt: skip
+_HEAD = struct.Struct("<13I4xQ")
+(_MAGIC, _VERSION, _REQUEST, _REQUEST_LEN, _ANSWER, _ANSWER_LEN, _STANDS, _WHY, _UNDER_WAY, _, _, _,
+ _PHASE, _TIME) = range(14)  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -80,7 +80,7 @@ class Mailbox:
     @property
     def under_way(self) -> int:
         """Operations of the program that have begun and not ended; 0 when there is none."""
-        return self._head()[_UNDER_WAY]
+        return sum(self._head()[_UNDER_WAY:_PHASE])
 
     @property
     def phase(self) -> int | None:
