@@ -172,8 +172,9 @@ def test_a_wrong_answer_is_seen(box: HostMailbox, offset: int, value: int, reaso
 
 @pytest.mark.parametrize(
     ("registers", "reason"),
-    [({"id": 7}, "no mailbox"), ({"version": HM.HM_VERSION + 1}, "no mailbox"), ({"size": 4096}, "too few")],
-)
+    [({"id": 7}, "no mailbox"), ({"version": HM.HM_VERSION + 1}, "no mailbox"),
+     ({"size": 4096}, "too few")],
+)  # fmt: skip
 def test_a_device_that_is_none(
     built: Path, folder: Path, registers: dict[str, int], reason: str
 ) -> None:
