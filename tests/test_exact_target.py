@@ -151,6 +151,62 @@ class Slow(Box):
         return 1
 
 
+class Stopped(Box):
+    """Comes to a place at these virtual seconds; counts nothing."""
+
+    def __init__(self, *places: float) -> None:
+        super().__init__()
+        self.places, self.now, self.told = list(places), 0.0, 0
+
+    @property
+    def vm(self) -> Machine:
+        return cast(Machine, self)
+
+    def go_until(self, timeout: float, limit_s: float | None = None) -> bool:
+        place = self.places[0] if self.places else 10**9
+        if limit_s is None or self.now + limit_s > place:
+            self.now = self.places.pop(0)
+            return True
+        self.now += limit_s
+        raise AgentTimeout(f"it came to no such place within {limit_s:g} s of its own time")
+
+
+def stop(box: Stopped, **words: Any) -> Machine | None:
+    def tell(vm: Machine) -> None:
+        box.told += 1
+
+    return ExactTarget(lambda: box.vm).stop_where(numbered(1), Environment(), tell, **words)
+
+
+def test_a_place_that_it_never_comes_to() -> None:
+    """Ends with the limits of virtual time, not with the host's."""
+    box = Stopped()
+    assert stop(box) is None
+    assert 5 < box.now < 60
+    assert stop(Stopped(3.0)) is not None
+    # A time is a limit itself.
+    assert stop(Stopped(300.0), timed=True) is not None
+
+
+def test_a_place_that_it_passes() -> None:
+    box = Stopped(1.0, 2.0, 3.0)
+    assert stop(box, here=lambda vm: box.now > 1.5) is not None
+    assert (box.now, box.told) == (2.0, 2)
+    box = Stopped(1.0, 2.0)
+    assert stop(box, here=lambda vm: False) is None
+    assert box.told == 3
+
+
+def test_a_place_is_no_verdict_of_the_hosts_clock() -> None:
+    class Runs(Stopped):
+        def go_until(self, timeout: float, limit_s: float | None = None) -> bool:
+            self.standing = False
+            raise AgentTimeout("the guest did not come to a stand within 600 s")
+
+    with pytest.raises(VmError, match=r"did not stand within 600 s of this host's time"):
+        stop(Runs())
+
+
 @pytest.mark.parametrize(
     ("needed", "works", "ends"),
     [

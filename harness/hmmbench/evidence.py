@@ -225,11 +225,13 @@ def exact_portrait(
             seen = out.decided = watch.seen()
             out.pages, out.when = watch.pages, "when all operations had ended"
             watch.end()
+            again = fresh.prepare if target.excused else None
             fresh.prepare()
             moment = exact_moment.stand_at(
                 target, program, environment, same[0], result=execution.result,
                 clock=watch.clock,
                 reports=target.names.addresses(exact_moment.REPORTS) if target.names else (),
+                again=again,
             )  # fmt: skip
             out.decided = replace(seen, moment=moment)
             if moment is not None and target.left is not None:

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from hmmbench.exact_target import ExactTarget
 from hmmbench.guest.protocol import Program, Result
+from hmmbench.oracle import splat
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment
+from hmmbench.vm.errors import VmDied
 from hmmbench.vm.machine import Machine
 
 #: Functions of the kernel that it comes to when it reports a mistake, and else never.
@@ -54,6 +57,7 @@ class Clock:
 def stand_at(
     target: ExactTarget, program: Program, environment: Environment, violation: Violation,
     *, result: Result | None, clock: Clock | None, reports: Sequence[int] = (),
+    again: Callable[[], object] | None = None,
 ) -> Moment | None:  # fmt: skip
     """Execute again and stand where the violation is seen first.
 
@@ -63,6 +67,7 @@ def stand_at(
     target  -- fresh, and its chain has run; of no use for another example afterwards
     result, clock -- of an execution like this one, for values: the end of the operation that read
     reports -- addresses of REPORTS
+    again -- makes the target so once more; None: that execution printed no report but violations
     """
     if violation.oracle in _DEVICE:
         vm = target.stop_where(
@@ -76,7 +81,13 @@ def stand_at(
             vm.exact.points(points)
             vm.exact.stand_at_pc(reports)
 
-        return _moment(target.stop_where(program, environment, tell), "the kernel reports it")
+        passed = 0
+        if again is not None:
+            passed = _passed(target, program, environment, violation, tell)
+            again()
+        here = _nth(passed)
+        vm = target.stop_where(program, environment, tell, here=here)
+        return _moment(vm, "the kernel reports it")
     if result is None or clock is None or not 0 <= violation.op < len(result.ops):
         return None
     op = result.ops[violation.op]
@@ -85,9 +96,54 @@ def stand_at(
     end = clock.virtual(op.start_ns + op.time_ns)
     vm = target.stop_where(
         program, environment,
-        lambda vm: vm.exact.stand_after(max(0, end - vm.exact.state()["ns"])),
+        lambda vm: vm.exact.stand_after(max(0, end - vm.exact.state()["ns"])), timed=True,
     )  # fmt: skip
     return _moment(vm, f"operation {violation.op + 1} has ended")
+
+
+def _passed(
+    target: ExactTarget, program: Program, environment: Environment, violation: Violation,
+    tell: Callable[[Machine], None],
+) -> int:  # fmt: skip
+    """How often it comes to REPORTS before it comes there to report the violation."""
+    console = target.vm.console
+    begun = len(console.text())
+    stood: list[int] = []
+
+    def here(vm: Machine) -> bool:
+        stood.append(len(console.text()) - begun)
+        return False
+
+    with suppress(VmDied):
+        target.stop_where(program, environment, tell, here=here)
+    return reported(console.text()[begun:], violation.message, stood)
+
+
+def reported(text: str, title: str, stood: Sequence[int]) -> int:
+    """Which of these stands is the first of the report with this title.
+
+    stood -- how much of the console's text there was at each
+    """
+    report = next((one for one in splat.scan(text) if one.title == title), None)
+    if report is None:
+        return 0
+    begin = sum(len(line) for line in text.splitlines(keepends=True)[: report.line - 1])
+    # What says the first line before it reports comes after that.
+    before = (n for n, at in enumerate(stood) if at <= begin and not splat.any_in(text[at:begin]))
+    within = (n for n, at in enumerate(stood) if at > begin)
+    return next(before, next(within, 0))
+
+
+def _nth(passed: int) -> Callable[[Machine], bool]:
+    """Whether it stands for the first time after so many."""
+    left = passed
+
+    def here(vm: Machine) -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    return here
 
 
 def _found_at_rest(vm: Machine) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from hmmbench import decisions
 from hmmbench.decisions import Pages, Record, pages
@@ -27,6 +28,8 @@ from hmmbench.vm.channel import protocol
 from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
 from hmmbench.vm.machine import HOST_S, Machine
 from hmmbench.vm.mailbox import layout
+
+T = TypeVar("T")
 
 #: Virtual milliseconds that a program has: half of what it has on a host that may be busy.  What
 #: repeats a fault for ever executes all of that.
@@ -87,6 +90,8 @@ class ExactTarget(VmTarget):
         self._ran: list[tuple[Program, Environment]] = []
         #: the driver's counters, as the latest example answered them
         self._driver = ""
+        #: the latest execution printed reports that are none (splat.excused)
+        self.excused = False
         #: of the latest execution, if `take`
         self.print = Print()
         #: called when the operations of an example have ended and its processes still live
@@ -140,7 +145,7 @@ class ExactTarget(VmTarget):
         self._busy = True
         # Not that of the example before, if no answer comes.
         self.print = Print()
-        splats = []
+        splats, text = [], ""
         try:
             self._surround_device(vm, environment)
             answer = self._ask(vm, program, environment, done)
@@ -172,7 +177,8 @@ class ExactTarget(VmTarget):
                 # At a limit of virtual time, which repeats as an answer does.
                 self._taken(vm, text)
         except VmDied as error:
-            splats = splat.scan(vm.console.text())
+            text = vm.console.text()
+            splats = splat.scan(text)
             if not splats and error.exit_status is not None and not error.panicked:
                 raise
             if not splats:
@@ -180,6 +186,7 @@ class ExactTarget(VmTarget):
             done.tainted = True
         finally:
             self._busy = False
+        self.excused = splat.excused(text) > 0
         for s in splats:
             done.violations.insert(0, Violation("kernel", s.title, details=self._explain(s.text)))
             done.tainted = True
@@ -192,7 +199,7 @@ class ExactTarget(VmTarget):
     ) -> example.Answer:
         """The whole example; the device's own look at everything when its operations have ended."""
         self._post(vm, program, environment)
-        limit = (program.timeout_ms + program.settle_ms) / 1000
+        limit = _limit_s(program)
         if self._go(vm, limit) == layout().HM_STAND_ENDED:
             self._at_end(vm, environment)
             self.ended(vm)
@@ -202,14 +209,19 @@ class ExactTarget(VmTarget):
         self.print.answer = body
         return example.Answer.decode(body, program)
 
+    @classmethod
+    def _go(cls, vm: Machine, limit: float) -> int:
+        """To the next stand: why."""
+        return cls._within(vm, limit, lambda step: vm.go(HOST_S, step))
+
     @staticmethod
-    def _go(vm: Machine, limit: float) -> int:
-        """To the next stand, within these virtual seconds and some; while the device works, which
+    def _within(vm: Machine, limit: float, go: Callable[[float], T]) -> T:
+        """What `go` answers within these virtual seconds and some; while the device works, which
         it does not where something hangs, within as many times that as the agent gives it."""
         spent, step, before = 0.0, limit + GRACE_S, {"": 0}
         while True:
             try:
-                return vm.go(HOST_S, step)
+                return go(step)
             except AgentTimeout:
                 spent += step
                 if not vm.standing or spent > BUSY_TIMES * limit + GRACE_S:
@@ -258,21 +270,41 @@ class ExactTarget(VmTarget):
     def stop_where(
         self, program: Program, environment: Environment, tell: Callable[[Machine], None],
         at_rest: Callable[[Machine], bool] = lambda vm: False,
+        here: Callable[[Machine], bool] = lambda vm: True, timed: bool = False,
     ) -> Machine | None:  # fmt: skip
         """Execute again until it stands where `tell` tells the machine to, or where `at_rest`
-        says so of one whose operations have ended; None if it never does.  As stop_at()."""
+        says so of one whose operations have ended; None if it never does, within the limits of
+        virtual time that a program has.  As stop_at().
+
+        here  -- whether it is that place, or goes on to where `tell` tells it to again
+        timed -- the place is a time
+        """
         vm = self.vm
         self._busy = True
         self._surround_device(vm, environment)
         self._post(vm, program, environment)
+        limit = _limit_s(_limited(program))
         tell(vm)
-        while not vm.go_until(HOST_S):
+        while True:
+            try:
+                by_us = (
+                    vm.go_until(HOST_S) if timed
+                    else self._within(vm, limit, lambda step: vm.go_until(HOST_S, step))
+                )  # fmt: skip
+            except AgentTimeout as error:
+                if not vm.standing:
+                    raise _no_progress(vm) from error
+                return None
+            if by_us:
+                if here(vm):
+                    return vm
+                tell(vm)
+                continue
             if vm.mailbox.why != layout().HM_STAND_ENDED:
                 return None
             self._at_end(vm, environment)
             if at_rest(vm):
-                break
-        return vm
+                return vm
 
     def _taken(self, vm: Machine, console: str) -> None:
         out = self.print
@@ -316,6 +348,10 @@ class ExactTarget(VmTarget):
 
 def _limited(program: Program) -> Program:
     return replace(program, timeout_ms=min(program.timeout_ms, TIMEOUT_MS))
+
+
+def _limit_s(program: Program) -> float:
+    return (program.timeout_ms + program.settle_ms) / 1000
 
 
 def _no_progress(vm: Machine) -> VmError:

@@ -100,6 +100,7 @@ static struct {
     unsigned skips;
     int64_t stand_ns, stand_icount;     /* INT64_MAX: not */
     GArray *stand_pc;           /* uint64_t; NULL: nowhere */
+    uint64_t stood_pc, stood_insns;     /* where it stood so, and may be told to again */
     int64_t deaf_ns;            /* the guest's own wish to stand counts from then on */
     const uint32_t *under_way, *told_phase;
     unsigned under_ways;
@@ -821,11 +822,19 @@ static uint64_t insns_of(CPUState *cpu)
     return x.insns[number_of(cpu)] + all_insns(cpu) - x.begun;
 }
 
-/* True, once, at one of the places where somebody who looks wants it to stand. */
-static bool stand_here(vaddr pc)
+/*
+ * True, once, at one of the places where somebody who looks wants it to stand; where it
+ * stands so already it has to come again.
+ */
+static bool stand_here(CPUState *cpu, vaddr pc)
 {
+    uint64_t insns = x.stand_pc ? all_insns(cpu) : 0;
+
     for (guint i = 0; x.stand_pc && i < x.stand_pc->len; i++) {
-        if (g_array_index(x.stand_pc, uint64_t, i) == pc) {
+        if (g_array_index(x.stand_pc, uint64_t, i) == pc &&
+            (x.stood_pc != pc || x.stood_insns != insns)) {
+            x.stood_pc = pc;
+            x.stood_insns = insns;
             hmm_exact_stand_at_pc(NULL, 0);
             return true;
         }
@@ -840,7 +849,7 @@ static bool at(CPUState *cpu, vaddr pc)
     uint64_t insns;
     int64_t ns;
 
-    if (stand_here(pc)) {
+    if (stand_here(cpu, pc)) {
         hmm_exact_stand(0);
         return true;
     }

@@ -17,18 +17,20 @@ from pathlib import Path
 import pytest
 import work
 
-from hmmbench import decisions, fleet
+from hmmbench import decisions, exact_moment, fleet
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.device_events import Kind
 from hmmbench.evidence import Portrait, exact_portrait
 from hmmbench.exact_target import ExactTarget
 from hmmbench.guest.protocol import MIGRATE_DEVICE, REGION_BASE, Acc, Op, OpKind, Program
+from hmmbench.oracle import splat
 from hmmbench.page.execution import execution
 from hmmbench.recipe import Environment
 from hmmbench.repeat import exact_specs
 from hmmbench.target import judge
 from hmmbench.vm.gdb import session
 from hmmbench.vm.gdb.back import Back
+from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
@@ -84,7 +86,13 @@ CASES = {
     "values": Case(MUTANTS / "ignores-unmap.patch", unmapped(), "off", "values", 4),
     "protocol": Case(MUTANTS / "table-freed-too-early.patch", unmapped(), "access", "protocol", 3),
     "kernel": Case(HERE / "warns-when-migrating.patch", migrated(), "access", "kernel", 2),
+    "dead": Case(HERE / "dies-when-migrating.patch", migrated(), "access", "progress", 2),
+    "excused": Case(HERE / "warns-after-excused.patch", migrated(), "access", "kernel", 2),
 }
+
+
+#: Those whose violation has a moment.
+SEEN = [name for name in CASES if name != "dead"]
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ def portrait(made: Bench) -> Portrait:
     return found
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SEEN)
 def test_a_portrait_is_the_same_execution(name: str, tmp_path: Path) -> None:
     with bench(name) as made:
         case = made.case
@@ -168,10 +176,10 @@ def test_a_portrait_is_the_same_execution(name: str, tmp_path: Path) -> None:
 
 
 #: The function where gdb stands, of what a CPU does by itself.
-FUNCTION = {"kernel": "report_bug"}
+FUNCTION = {"kernel": "report_bug", "excused": "report_bug"}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SEEN)
 def test_gdb_stands_at_the_violation(name: str) -> None:
     """And goes back from there, and there again."""
     with bench(name) as made:
@@ -186,6 +194,10 @@ def test_gdb_stands_at_the_violation(name: str) -> None:
         moment = back.at_violation()
         assert moment is not None
         assert back.now == moment.instruction < back.end
+        # What the report says comes after that, and what is excused before.
+        printed = back.machine.console.text()
+        assert splat.scan(printed) == []
+        assert splat.excused(printed) == (name == "excused")
         said = session.batch(
             back.machine, debug, Snapshots().sections(made.spec),
             ["hmm-gpu", "info registers rip", "backtrace 12", f"hmm-pt {REGION_BASE:#x}",
@@ -205,6 +217,27 @@ def test_gdb_stands_at_the_violation(name: str) -> None:
         assert len(re.findall(rf"#0  0x\w+ in {FUNCTION[name]} \(\)", said)) == 3, said
     if name in ("mirror", "values"):
         assert re.search(r"GPU: frame 0x.*\n(.*\n)*  CPU \(root from the driver\): nothing", said)
+
+
+def test_a_place_that_it_never_comes_to() -> None:
+    """Of a kernel that stands still: sought within the program's time, the machine's own."""
+    with bench("dead") as made:
+        names = made.target.names
+        assert names is not None
+        reports = names.addresses(exact_moment.REPORTS)
+        assert len(reports) > 5
+
+        def tell(vm: Machine) -> None:
+            vm.exact.points(reports)
+            vm.exact.stand_at_pc(reports)
+
+        program = replace(made.case.program, timeout_ms=200, settle_ms=0)
+        begun = made.target.vm.exact.state()["ns"]
+        assert made.target.stop_where(program, made.environment, tell) is None
+        vm = made.target.left
+        assert vm is not None
+        assert vm.standing
+        assert 0.2 < (vm.exact.state()["ns"] - begun) / 1e9 < 12
 
 
 def test_nothing_stands_where_nothing_is_wrong(spec: MachineSpec) -> None:

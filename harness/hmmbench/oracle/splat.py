@@ -137,8 +137,24 @@ def scan(text: str) -> list[Splat]:
     return [
         _splat(kind, lines, first, last)
         for kind, first, last in _regions(lines)
-        if not (first and _NO_REPORT.match(message(lines[first - 1])))
+        if not _excused(lines, first)
     ]
+
+
+def excused(text: str) -> int:
+    """How many look like reports, to the kernel as well, and say nothing of a driver."""
+    lines = text.splitlines()
+    return sum(_excused(lines, first) for _, first, _ in _regions(lines))
+
+
+def any_in(text: str) -> bool:
+    """Whether there is any of a report in it, or the end of one, excused or not."""
+    lines = [message(line) for line in text.splitlines()]
+    return any(_match(line) or _END.match(line) for line in lines)
+
+
+def _excused(lines: list[str], first: int) -> bool:
+    return bool(first and _NO_REPORT.match(message(lines[first - 1])))
 
 
 def message(line: str) -> str:

@@ -490,17 +490,29 @@ class Machine:
         self.exact.stand_at(-1)
         return False
 
-    def go_until(self, timeout: float = 60.0) -> bool:
+    def go_until(self, timeout: float = 60.0, limit_s: float | None = None) -> bool:
         """Let an exact machine that stands go on to where it was told to stand (`exact`, or
-        stand_at_violation()); False as go_to()."""
+        stand_at_violation()); False as go_to().
+
+        Raises AgentTimeout as go(); `limit_s` takes the place of a time at which it is to stand.
+        """
         self._must_stand()
+        end = None
+        if limit_s is not None:
+            self.exact.stand_after(int(limit_s * 1e9))
+            end = self.exact.state()["ns"] + int(limit_s * 1e9)
         self._let_go(timeout)
-        if self.mailbox.stands != self._stands_before:
-            return False
-        if not self.exact.state()["stands"]:
-            self._must_have_stood()
-        self._stands_by_us()
-        return True
+        by_us = self.mailbox.stands == self._stands_before
+        if by_us:
+            state = self.exact.state()
+            if not state["stands"]:
+                self._must_have_stood()
+            self._stands_by_us()
+            if end is not None and state["ns"] >= end:
+                raise AgentTimeout(f"it came to no such place within {limit_s:g} s of its own time")
+        if end is not None:
+            self.exact.stand_after(-1)
+        return by_us
 
     def _let_go(self, timeout: float) -> None:
         with self._changed:

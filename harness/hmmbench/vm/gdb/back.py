@@ -68,6 +68,7 @@ class Back:
         target.ended = self._ended
         self._result = target.execute(*self._chain[-1]).result
         target.ended = lambda vm: None
+        self._excused = target.excused
         vm = target.left
         if vm is None:
             raise VmError("the machine has ended with the execution: nothing can be looked at")
@@ -130,6 +131,7 @@ class Back:
         moment = exact_moment.stand_at(
             self._target, *self._chain[-1], self._violation, result=self._result,
             clock=self._clock, reports=names.addresses(exact_moment.REPORTS) if names else (),
+            again=self._restart if self._excused else None,
         )  # fmt: skip
         if moment is None:
             self.goto(self.end)
