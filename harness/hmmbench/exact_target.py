@@ -148,7 +148,8 @@ class ExactTarget(VmTarget):
         splats, text = [], ""
         try:
             self._surround_device(vm, environment)
-            answer = self._ask(vm, program, environment, done)
+            self._post(vm, program, environment)
+            answer = self.answer(vm, program, environment)
             result = done.result = answer.result
             self._driver = answer.counters
             if result.live_nonzero and not result.counters_after:
@@ -194,11 +195,13 @@ class ExactTarget(VmTarget):
         self._last_tainted = done.tainted
         return done
 
-    def _ask(
-        self, vm: Machine, program: Program, environment: Environment, done: Execution
-    ) -> example.Answer:
-        """The whole example; the device's own look at everything when its operations have ended."""
-        self._post(vm, program, environment)
+    def answer(self, vm: Machine, program: Program, environment: Environment) -> example.Answer:
+        """From where the machine stands in the example to its end; the device's own look at
+        everything when its operations have ended.
+
+        Also of one that was saved within the example and restored (Machine.save).
+        """
+        program = _limited(program)
         limit = _limit_s(program)
         if self._go(vm, limit) == layout().HM_STAND_ENDED:
             self._at_end(vm, environment)

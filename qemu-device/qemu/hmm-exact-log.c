@@ -69,6 +69,19 @@ uint64_t hmm_exact_log_count(void)
     return exact_log.count;
 }
 
+const GArray *hmm_exact_log_kept(void)
+{
+    return exact_log.entries;
+}
+
+void hmm_exact_log_set(uint64_t hash, uint64_t count, const void *entries, size_t n)
+{
+    hmm_exact_log_reset();
+    g_array_append_vals(exact_log.entries, entries, MIN(n, HMM_EXACT_KEPT));
+    exact_log.hash = hash;
+    exact_log.count = count;
+}
+
 bool hmm_exact_log_write(const char *path, Error **errp)
 {
     g_autoptr(GError) error = NULL;

@@ -56,7 +56,7 @@ static void set_schedule(Object *obj, const char *text, Error **errp)
     HmmExactPlan plan;
 
     if (stands(errp) && hmm_exact_plan_read(&plan, text, errp)) {
-        hmm_exact_plan_set(&plan);
+        hmm_exact_plan_set(&plan, true);
     }
 }
 
@@ -205,8 +205,10 @@ static void set_leak(Object *obj, Visitor *v, const char *name, void *opaque,
 
 static void realize(DeviceState *dev, Error **errp)
 {
-    if (hmm_exact_begin(errp)) {
-        set_schedule(OBJECT(dev), "", errp);
+    HmmExactPlan plan;
+
+    if (hmm_exact_begin(errp) && hmm_exact_plan_read(&plan, "", errp)) {
+        hmm_exact_plan_set(&plan, false);
     }
 }
 

@@ -35,6 +35,7 @@
 #include "exec/tb-flush.h"
 #include "accel/tcg/tcg-accel-ops.h"
 #include "accel/tcg/tcg-accel-ops-icount.h"
+#include "migration/vmstate.h"
 #include "hmm-exact.h"
 
 #if __has_include("system/turns.h")
@@ -59,59 +60,17 @@
 /* At most so often the clock is moved before the main thread gets the BQL. */
 #define SKIPS 64
 
-static struct {
-    bool on, began, stands, asked, paused, hold_nobody;
-    uint32_t why;
-    HmmExactPlan plan;
-
-    /* the slice */
-    CPUState *cpu;
-    int64_t left;
-    uint64_t slice_insns;
-    int64_t begun;              /* icount when its CPU was let run */
-
-    /* holds */
-    int64_t held_until[HMM_EXACT_CPUS]; /* ns; 0: not held */
-    unsigned held;              /* so many CPUs are */
-    unsigned holds_left;
-    int64_t next_hold;          /* of busy_ns; INT64_MAX: none */
-    int64_t busy_ns, looked;    /* ns in which enough was under way, until `looked` */
-    int64_t held_ns, held_since;
-
-    /* points and decisions */
-    unsigned point_holds_left;
-    uint64_t insns[HMM_EXACT_CPUS];     /* of each CPU, as far as it has run */
-    struct {
-        uint64_t pc, insns;
-        HmmExactPassage at;
-        bool picked;            /* there, and has not come to at() yet */
-    } arrived[HMM_EXACT_CPUS];  /* where each was looked at last */
-    int held_place[HMM_EXACT_CPUS];     /* of plan.counted, while it is held; -1: none */
-    unsigned long *met;         /* held place * places + one that another CPU passed */
-    uint32_t *passages;         /* of plan.counted in `phase`; plan_set() has it */
-    uint16_t phase;
-    GArray *points;             /* uint64_t, sorted: hmm_exact_points_set() */
-    CPUState *at_point;
-    int64_t at_point_ns;
-
-    CPUState *leaves;           /* has stopped, the machine is about to */
-    unsigned spins[HMM_EXACT_CPUS];
-    uint64_t since_pause[HMM_EXACT_CPUS];       /* instructions */
-    unsigned skips;
-    int64_t stand_ns, stand_icount;     /* INT64_MAX: not */
-    GArray *stand_pc;           /* uint64_t; NULL: nowhere */
-    uint64_t stood_pc, stood_insns;     /* where it stood so, and may be told to again */
-    int64_t deaf_ns;            /* the guest's own wish to stand counts from then on */
-    const uint32_t *under_way, *told_phase;
-    unsigned under_ways;
-    QTAILQ_HEAD(, HmmExactEvent) events;
-    HmmExactState state;
-} x = { .events = QTAILQ_HEAD_INITIALIZER(x.events) };
+static HmmExactTurns x = { .events = QTAILQ_HEAD_INITIALIZER(x.events) };
 
 #if HAVE_TURNS
 static __thread bool in_turn;
 static unsigned long points[BITS_TO_LONGS(1 << VCPU_TURNS_BITS)];
 #endif
+
+HmmExactTurns *hmm_exact_turns(void)
+{
+    return &x;
+}
 
 bool hmm_exact_on(void)
 {
@@ -164,6 +123,18 @@ void hmm_exact_event_cancel(HmmExactEvent *e)
         QTAILQ_REMOVE(&x.events, e, next);
         e->pending = false;
     }
+}
+
+bool hmm_exact_before(const HmmExactEvent *a, const HmmExactEvent *b)
+{
+    const HmmExactEvent *e;
+
+    QTAILQ_FOREACH(e, &x.events, next) {
+        if (e == a || e == b) {
+            break;
+        }
+    }
+    return e == a;
 }
 
 /* -- what devices draw -- */
@@ -533,8 +504,11 @@ void hmm_exact_stand(uint32_t why)
     x.stands = true;
     x.asked = false;
     x.why = why;
-    hmm_exact_log(HMM_EXACT_STANDS, current_cpu ? current_cpu->cpu_index : 0, 0, why,
-                  no_passage);
+    if (why) {
+        /* Where somebody looks is no decision. */
+        hmm_exact_log(HMM_EXACT_STANDS, current_cpu ? current_cpu->cpu_index : 0, 0,
+                      why, no_passage);
+    }
     if (current_cpu && current_cpu->running) {
         cpu_exit(current_cpu);
     }
@@ -966,6 +940,22 @@ bool hmm_exact_watch_set(const char *path, Error **errp)
     return read;
 }
 
+int64_t hmm_exact_flushes(void)
+{
+    return vcpu_turns.flushes;
+}
+
+uint64_t hmm_exact_random(void)
+{
+    return vcpu_turns.random;
+}
+
+void hmm_exact_random_set(int64_t flushes, uint64_t random)
+{
+    vcpu_turns.flushes = flushes;
+    vcpu_turns.random = random;
+}
+
 bool hmm_exact_begin(Error **errp)
 {
     if (x.began) {
@@ -982,6 +972,7 @@ bool hmm_exact_begin(Error **errp)
     x.stand_ns = x.stand_icount = x.next_hold = INT64_MAX;
     hmm_exact_log_reset();
     qemu_add_vm_change_state_handler(state_changed, NULL);
+    vmstate_register(NULL, 0, &hmm_exact_vmstate, &x);
     vcpu_turns.mine = mine;
     vcpu_turns.at = at;
     vcpu_turns.turn = turn;
@@ -1004,6 +995,20 @@ bool hmm_exact_watch_set(const char *path, Error **errp)
     return true;
 }
 
+int64_t hmm_exact_flushes(void)
+{
+    return 0;
+}
+
+uint64_t hmm_exact_random(void)
+{
+    return 0;
+}
+
+void hmm_exact_random_set(int64_t flushes, uint64_t random)
+{
+}
+
 bool hmm_exact_begin(Error **errp)
 {
     error_setg(errp, "hmm-exact: this QEMU was built without exact.patch, which "
@@ -1015,8 +1020,9 @@ bool hmm_exact_begin(Error **errp)
 
 /* -- for the object's properties: the machine stands -- */
 
-void hmm_exact_plan_set(HmmExactPlan *p)
+void hmm_exact_plan_set(HmmExactPlan *p, bool scheduled)
 {
+    x.scheduled = scheduled;
     release(INT64_MAX);
     hmm_exact_plan_free(&x.plan);
     x.plan = *p;

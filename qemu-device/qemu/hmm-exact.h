@@ -13,6 +13,7 @@
  *   hmm-exact-log.c      what was decided: log and rolling hash
  *   hmm-exact-watch.c    which instructions of two CPUs meet in memory
  *   hmm-exact-memory.c   hashes of the machine's RAM, by page
+ *   hmm-exact-vmstate.c  snapshots within an example
  *   hmm-exact-leaks.c    what would let the host in, for tests
  *   hmm-exact-qom.c      the object and its properties
  *
@@ -57,6 +58,7 @@ typedef struct HmmExactEvent {
 
 void hmm_exact_event_at(HmmExactEvent *e, int64_t due);     /* or moves it there */
 void hmm_exact_event_cancel(HmmExactEvent *e);
+bool hmm_exact_before(const HmmExactEvent *a, const HmmExactEvent *b); /* both pending */
 
 /* Drawn from the schedule. */
 int64_t hmm_exact_engine_gap(void);             /* ns until engines step again */
@@ -70,6 +72,12 @@ void hmm_exact_log_irq(unsigned vector);
 
 /* A device has read or written RAM, at this pointer. */
 void hmm_exact_gpu_touched(const void *ptr, uint32_t len);
+
+/*
+ * A snapshot that is made now goes on with the schedule where it is: devices save what
+ * they have drawn, and draw nothing for being saved or loaded.
+ */
+bool hmm_exact_within(void);
 
 /* Virtual ns in which no CPU was held; ask for nobody to be held from now on. */
 int64_t hmm_exact_fair_ns(void);
@@ -162,6 +170,8 @@ void hmm_exact_log(HmmExactWhat what, unsigned who, uint64_t pc, uint64_t arg,
                    HmmExactPassage at);
 uint64_t hmm_exact_log_hash(void);
 uint64_t hmm_exact_log_count(void);
+const GArray *hmm_exact_log_kept(void);         /* of HmmExactEntry */
+void hmm_exact_log_set(uint64_t hash, uint64_t count, const void *entries, size_t n);
 bool hmm_exact_log_write(const char *path, Error **errp);
 
 bool hmm_exact_memory_write(const char *path, Error **errp);
@@ -175,7 +185,6 @@ void hmm_exact_watch_gpu(const void *ptr, uint32_t len, uint64_t when);
 /* About to be executed; when: instructions of all CPUs until then. */
 void hmm_exact_watch_at(CPUState *cpu, uint64_t pc, uint64_t when);
 
-/* hmm-exact.c, for the object's properties */
 typedef struct HmmExactState {
     uint64_t picks, holds, point_passes, point_holds, insns, skipped_ns, spun_ns;
     int64_t ns, icount;
@@ -183,8 +192,74 @@ typedef struct HmmExactState {
     bool stands;
 } HmmExactState;
 
+typedef struct HmmExactArrived {
+    uint64_t pc, insns;
+    HmmExactPassage at;
+    bool picked;                /* there, and has not come to at() yet */
+} HmmExactArrived;
+
+/* What is not saved as it is, while it is saved or loaded. */
+typedef struct HmmExactSaved {
+    uint8_t *text, *points, *passages, *met, *log;
+    uint32_t text_bytes, points_bytes, passages_bytes, met_bytes, log_bytes;
+    uint64_t hash, count, random;
+    int64_t flushes;
+    int32_t cpu;                /* index; -1: none */
+} HmmExactSaved;
+
+/* hmm-exact.c's */
+typedef struct HmmExactTurns {
+    bool on, began, stands, asked, paused, hold_nobody;
+    bool scheduled;             /* somebody has set it */
+    uint32_t why;
+    HmmExactPlan plan;
+
+    /* the slice */
+    CPUState *cpu;
+    int64_t left;
+    uint64_t slice_insns;
+    int64_t begun;              /* icount when its CPU was let run */
+
+    /* holds */
+    int64_t held_until[HMM_EXACT_CPUS]; /* ns; 0: not held */
+    unsigned held;              /* so many CPUs are */
+    unsigned holds_left;
+    int64_t next_hold;          /* of busy_ns; INT64_MAX: none */
+    int64_t busy_ns, looked;    /* ns in which enough was under way, until `looked` */
+    int64_t held_ns, held_since;
+
+    /* points and decisions */
+    unsigned point_holds_left;
+    uint64_t insns[HMM_EXACT_CPUS];     /* of each CPU, as far as it has run */
+    HmmExactArrived arrived[HMM_EXACT_CPUS];    /* where each was looked at last */
+    int held_place[HMM_EXACT_CPUS];     /* of plan.counted, while it is held; -1: none */
+    unsigned long *met;         /* held place * places + one that another CPU passed */
+    uint32_t *passages;         /* of plan.counted in `phase`; plan_set() has it */
+    uint16_t phase;
+    GArray *points;             /* uint64_t, sorted: hmm_exact_points_set() */
+    CPUState *at_point;
+    int64_t at_point_ns;
+
+    CPUState *leaves;           /* has stopped, the machine is about to */
+    unsigned spins[HMM_EXACT_CPUS];
+    uint64_t since_pause[HMM_EXACT_CPUS];       /* instructions */
+    unsigned skips;
+    int64_t stand_ns, stand_icount;     /* INT64_MAX: not */
+    GArray *stand_pc;           /* uint64_t; NULL: nowhere */
+    uint64_t stood_pc, stood_insns;     /* where it stood so, and may be told to again */
+    int64_t deaf_ns;            /* the guest's own wish to stand counts from then on */
+    const uint32_t *under_way, *told_phase;
+    unsigned under_ways;
+    QTAILQ_HEAD(, HmmExactEvent) events;
+    HmmExactState state;
+    HmmExactSaved saved;
+} HmmExactTurns;
+
+HmmExactTurns *hmm_exact_turns(void);
+
+/* hmm-exact.c, for the object's properties */
 bool hmm_exact_begin(Error **errp);     /* before any CPU's thread */
-void hmm_exact_plan_set(HmmExactPlan *p);       /* takes what is in it */
+void hmm_exact_plan_set(HmmExactPlan *p, bool scheduled);   /* takes what is in it */
 const HmmExactPlan *hmm_exact_plan(void);
 void hmm_exact_points_set(GArray *sorted);       /* of uint64_t */
 bool hmm_exact_watch_set(const char *path, Error **errp);
@@ -196,6 +271,15 @@ void hmm_exact_stand_after(int64_t ns);         /* from now; < 0: not */
 void hmm_exact_stand_at(int64_t icount);        /* < 0: not */
 /* Stand where a CPU comes to one of these, which are points, too; once. */
 void hmm_exact_stand_at_pc(const uint64_t *pc, size_t n);
+
+
+/* hmm-exact-vmstate.c */
+extern const VMStateDescription hmm_exact_vmstate;
+
+/* What depends on flushes of TLBs, and the guest's random numbers, go on from there. */
+int64_t hmm_exact_flushes(void);
+uint64_t hmm_exact_random(void);
+void hmm_exact_random_set(int64_t flushes, uint64_t random);
 
 /* hmm-exact-leaks.c */
 enum { HMM_EXACT_LEAK_KICKS = 1, HMM_EXACT_LEAK_WARP, HMM_EXACT_LEAK_TLB,

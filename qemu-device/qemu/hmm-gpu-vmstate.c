@@ -26,10 +26,14 @@ static int hmm_gpu_put_core(QEMUFile *f, void *pv, size_t size,
                             const VMStateField *field, JSONWriter *vmdesc)
 {
     HmmGpuState *s = container_of(pv, HmmGpuState, gpu);
-    size_t len = hg_save_size(s->gpu);
-    g_autofree uint8_t *buf = g_malloc(len);
+    g_autofree uint8_t *buf = NULL;
+    size_t len;
 
+    s->quiet = true;
+    len = hg_save_size(s->gpu);
+    buf = g_malloc(len);
     len = hg_save(s->gpu, buf, len);
+    s->quiet = false;
     if (!len || len > HMM_GPU_STATE_MAX) {
         error_report("hmm-gpu: device state of %zu bytes cannot be saved",
                      len);
@@ -78,6 +82,59 @@ static const VMStateInfo hmm_gpu_core_info = {
     .put = hmm_gpu_put_core,
 };
 
+/* -- a snapshot within an example: when engines step, and interrupts come -- */
+
+static bool hmm_gpu_within(void *opaque)
+{
+    HmmGpuState *s = opaque;
+
+    return s->cfg.deterministic && hmm_exact_on() && hmm_exact_within();
+}
+
+static int hmm_gpu_exact_pre_save(void *opaque)
+{
+    HmmGpuState *s = opaque;
+    HmmExactEvent *step = &s->step_event, *irq = &s->irq_event;
+
+    s->saved.step_ns = step->pending ? step->due : INT64_MAX;
+    s->saved.irq_ns = irq->pending ? irq->due : INT64_MAX;
+    s->saved.irq_first = step->pending && irq->pending && hmm_exact_before(irq, step);
+    return 0;
+}
+
+static int hmm_gpu_exact_post_load(void *opaque, int version_id)
+{
+    HmmGpuState *s = opaque;
+    HmmExactEvent *step = &s->step_event, *irq = &s->irq_event;
+
+    if (s->saved.irq_first && s->saved.irq_ns != INT64_MAX) {
+        hmm_exact_event_at(irq, s->saved.irq_ns);
+    }
+    if (s->saved.step_ns != INT64_MAX) {
+        hmm_exact_event_at(step, s->saved.step_ns);
+    }
+    if (!s->saved.irq_first && s->saved.irq_ns != INT64_MAX) {
+        hmm_exact_event_at(irq, s->saved.irq_ns);
+    }
+    s->resumes = true;
+    return 0;
+}
+
+static const VMStateDescription hmm_gpu_exact_vmstate = {
+    .name = TYPE_HMM_GPU "/exact",
+    .version_id = 1,
+    .minimum_version_id = 1,
+    .needed = hmm_gpu_within,
+    .pre_save = hmm_gpu_exact_pre_save,
+    .post_load = hmm_gpu_exact_post_load,
+    .fields = (const VMStateField[]) {
+        VMSTATE_INT64(saved.step_ns, HmmGpuState),
+        VMSTATE_INT64(saved.irq_ns, HmmGpuState),
+        VMSTATE_BOOL(saved.irq_first, HmmGpuState),
+        VMSTATE_END_OF_LIST()
+    }
+};
+
 static int hmm_gpu_post_load(void *opaque, int version_id)
 {
     HmmGpuState *s = opaque;
@@ -87,7 +144,9 @@ static int hmm_gpu_post_load(void *opaque, int version_id)
         s->irq_pending = 0;
         return -EINVAL;
     }
-    if (s->irq_pending && hmm_exact_on()) {
+    if (s->resumes) {
+        /* That goes on, too. */
+    } else if (s->irq_pending && hmm_exact_on()) {
         hmm_exact_event_at(&s->irq_event, qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL));
     } else if (s->irq_pending) {
         qemu_bh_schedule(s->irq_bh);
@@ -100,12 +159,24 @@ static int hmm_gpu_post_load(void *opaque, int version_id)
  * Deterministic mode: a machine that stands has engines in the middle of
  * accesses to memory.  They finish before any of it is saved; the core's own
  * state, which comes last, would be too late.  A machine that runs is stopped
- * for it later.
+ * for it later.  Within an example they would do something else then than they would
+ * have done: there they have to be at rest.
  */
 static int hmm_gpu_save_prepare(void *opaque, Error **errp)
 {
     HmmGpuState *s = opaque;
 
+    if (hmm_gpu_within(s)) {
+        for (unsigned i = 0; i < hg_engines(s->gpu); i++) {
+            if (hg_engine_at(s->gpu, i) != HG_AT_REST) {
+                error_setg(errp, "hmm-gpu: within an example, and engine %u is in the "
+                           "middle of its work: only between its slices what it does "
+                           "can be saved", i);
+                return -EBUSY;
+            }
+        }
+        return 0;
+    }
     if (!runstate_is_running()) {
         hmm_gpu_stop(s);
         if (!hmm_exact_on()) {
@@ -159,5 +230,9 @@ const VMStateDescription hmm_gpu_vmstate = {
             .offset = offsetof(HmmGpuState, gpu),
         },
         VMSTATE_END_OF_LIST()
+    },
+    .subsections = (const VMStateDescription *const []) {
+        &hmm_gpu_exact_vmstate,
+        NULL
     }
 };

@@ -104,7 +104,8 @@ static void hmm_gpu_irq_late(void *opaque)
 void hmm_gpu_kick(HmmGpuState *s)
 {
     if (hmm_exact_on()) {
-        if (s->cfg.deterministic) {
+        /* Being saved or loaded is no reason to step; hg_start() is one. */
+        if (s->cfg.deterministic && !s->quiet && !runstate_check(RUN_STATE_INMIGRATE)) {
             int64_t at = qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL) +
                          hmm_exact_engine_gap();
 
@@ -283,8 +284,13 @@ static void hmm_gpu_write_config(PCIDevice *pci, uint32_t addr, uint32_t val,
 void hmm_gpu_run(HmmGpuState *s)
 {
     if (runstate_is_running() && !s->in_reset) {
+        /* Saved within an example, it has not stood for its engines. */
+        s->quiet = s->resumes;
         hg_start(s->gpu);
-        hmm_gpu_after_call(s);
+        if (!s->quiet) {
+            hmm_gpu_after_call(s);
+        }
+        s->quiet = s->resumes = false;
     }
 }
 

@@ -61,6 +61,11 @@ struct HmmGpuState {
 
     QEMUTimer *step_timer;      /* deterministic mode; virtual clock */
     HmmExactEvent step_event, irq_event;        /* instead, in an exact machine */
+    struct {
+        int64_t step_ns, irq_ns;        /* INT64_MAX: not pending */
+        bool irq_first;
+    } saved;                    /* of them, for a snapshot within an example */
+    bool quiet, resumes;        /* no kick of the core's counts; loaded from such a one */
     GArray *kept;               /* HmmGpuKept: the core's events; NULL: not kept; BQL */
     bool stand_at_violation;    /* BQL */
     VMChangeStateEntry *vmstate_entry;

@@ -656,7 +656,9 @@ class Machine:
         """Write the whole machine to a file, also in the middle of GPU work.
 
         The guest is stopped for it; afterwards it goes on if `resume`, else stays stopped. An
-        exact machine stands before and after.
+        exact machine stands before and after; one that is saved within an example goes on with
+        it when it is restored (with `greet` False), as if it had not been saved. That is refused
+        while an engine of the device is in a slice: a little later it is not.
         On failure (a full disk, say) the file is removed and VmError raised.
         """
         try:
