@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Memory that lives in VRAM (hmmgpu_malloc()): buffer_test TEST
+ * Memory that lives in VRAM (hmmgpu_malloc()): buffer_test TEST [SECONDS]
  *
  *   calls    what works, what is refused, what a CPU and a GPU may do with it
  *   full     VRAM is full of buffers, and of buffers and pages that migrated
@@ -10,6 +10,8 @@
  *   hold     the same, and waits to be killed
  *   reset    a function-level reset with buffers: they keep what is in them
  *   unbind   the driver is unbound with buffers and a job in them
+ *
+ * A job that has to end is waited for so many SECONDS (60).
  *
  * Prints what failed, or "TEST passed" ("holding").  Exit status 0 or 1.
  */
@@ -37,6 +39,7 @@
 static struct hmmgpu *gpu;
 static struct hmmgpu_ctx *ctx;
 static struct hmmgpu_kernel *kernels;
+static int64_t patience_ns = 60000000000;
 
 static uint64_t sym(const char *name)
 {
@@ -448,7 +451,8 @@ static void late(void)
 		spin(c, p, &job);
 		wait_for_spin(ctx, p);
 		CHECK(hmmgpu_free(gpu, p) == 0);
-		CHECK(hmmgpu_wait(c, job, 60000000000, &r) == 0);	/* it must not go on for ever */
+		/* it must not go on for ever */
+		CHECK(hmmgpu_wait(c, job, patience_ns, &r) == 0);
 		CHECK(r.error == -EFAULT && r.addr == (uintptr_t)p);
 		CHECK(hmmgpu_malloc(gpu, &q, MIB) == 0);
 		CHECK(hmmgpu_memcpy(ctx, back, q, MIB, NULL) == 0 && all_are(back, MIB, 0));
@@ -561,7 +565,9 @@ int main(int argc, char **argv)
 	};
 
 	setvbuf(stdout, NULL, _IONBF, 0);
-	CHECK(argc == 2);
+	CHECK(argc == 2 || argc == 3);
+	if (argc == 3)
+		patience_ns = atoi(argv[2]) * 1000000000ll;
 	CHECK(hmmgpu_open(&gpu, NULL) == 0 && hmmgpu_ctx_create(gpu, 0, &ctx) == 0);
 	CHECK(hmmgpu_kernel_load_builtin(&kernels) == 0);
 	for (unsigned i = 0; i < sizeof(tests) / sizeof(*tests); i++) {

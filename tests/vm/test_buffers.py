@@ -121,6 +121,10 @@ def test_unplug(machine: Machine) -> None:
     machine.agent.check("for i in $(seq 200); do rmmod hmm_gpu && exit; sleep 0.1; done; false")
 
 
+#: Seconds for which jobs are waited for that a broken driver may let go on for ever: a sound one
+#: ends them in milliseconds.
+PATIENCE_S = 5
+
 #: Drivers with one mistake: file, text that is there once, new text, the test that has to see it.
 BROKEN = {
     "the next owner sees the last one's data": (
@@ -167,7 +171,7 @@ def run_broken(
         vm.agent.write_file(PROGRAM, program, 0o755)
         vm.set_audit("access")
         try:
-            result = vm.agent.execute(f"{PROGRAM} {test} 2>&1", timeout=240)
+            result = vm.agent.execute(f"{PROGRAM} {test} {PATIENCE_S} 2>&1", timeout=240)
             seen = mirror.read(vm.violations())
             said = [v.message for v in protocol.check(seen.protocol)]
             wrong = mirror.check(seen)
