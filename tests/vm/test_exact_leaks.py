@@ -27,8 +27,8 @@ PROGRAMS, TIMES = 2, 2
 Leaking = Callable[[int], Repeated]
 
 
-@pytest.fixture
-def leaking(artifacts: Artifacts, spec: MachineSpec, monkeypatch: pytest.MonkeyPatch) -> Leaking:
+@pytest.fixture(scope="module")
+def leaking(artifacts: Artifacts, spec: MachineSpec) -> Leaking:
     """A few programs, several times, with a leak opened in each machine."""
     specs = exact_specs(spec, (CPUS,))
     points = {CPUS: fleet.exact_points(artifacts, specs[CPUS])}
@@ -39,17 +39,22 @@ def leaking(artifacts: Artifacts, spec: MachineSpec, monkeypatch: pytest.MonkeyP
             schedule(self, words)
             self._set("leak", leak)
 
-        monkeypatch.setattr(Exact, "schedule", opened)
-        with load():
+        with pytest.MonkeyPatch.context() as patch, load():
+            patch.setattr(Exact, "schedule", opened)
             return repeat(specs, points, seed=11, examples=PROGRAMS, times=TIMES)
 
     return run
 
 
+@pytest.fixture(scope="module")
+def closed(leaking: Leaking) -> Repeated:
+    """The same with none: once, for all of them."""
+    return leaking(0)
+
+
 @pytest.mark.parametrize("leak", [2, 4, 7])
-def test_a_leak_parts_executions(leaking: Leaking, leak: int) -> None:
+def test_a_leak_parts_executions(leaking: Leaking, closed: Repeated, leak: int) -> None:
     """The main loop moves the clock; deadlines of the real-time clock; it stops the machine."""
-    closed = leaking(0)
     assert [str(part) for part in closed.parted] == []
     found = leaking(leak)
     assert found.parted
@@ -125,10 +130,10 @@ def test_the_hosts_time_in_the_guests_clock(spec: MachineSpec) -> None:
     def clocks(*extra: str) -> list[object]:
         found = []
         exact = exact_specs(replace(spec, extra=(*spec.extra, *extra)), (CPUS,))[CPUS]
-        for _ in range(2):
+        for seconds in (0.0, 2.1):
             with Snapshots().open(exact) as machine:
                 machine.idle_for(1000)
-                time.sleep(2.1)
+                time.sleep(seconds)
                 found.append(machine.qmp("qom-get", path="/machine", property="rtc-time"))
         return found
 
