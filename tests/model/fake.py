@@ -385,9 +385,14 @@ class Fake:
     def _copy(self, p: Proc, o: Op, r: OpResult) -> Iterator[None]:
         fill = o.op == OpKind.GPU_FILL
         to_region, to = (o.region, o.off) if fill else (o.arg, o.a)
-        for at in range(0, o.len, 8):
+        at = 0
+        while at < o.len:
             if at % 256 == 0:
                 yield
+            # To where others may come in between, or an end has another page.
+            stop = min([o.len, at - at % 256 + 256] + [
+                at + P.PAGE - (off + at) % P.PAGE for off in ([to] if fill else [o.off, to])
+            ])  # fmt: skip
             sgp = o.region << SHIFT | (o.off + at) >> 12
             dgp = to_region << SHIFT | (to + at) >> 12
             ends = [(dgp, True)] if fill else [(sgp, False), (dgp, True)]
@@ -404,9 +409,16 @@ class Fake:
             if len(frames) < len(ends):
                 return
             f = frames[True]
-            v = o.a if fill else frames[False].get((o.off + at) >> 3 & 511)
             f.lazy = False
-            f.words[(to + at) >> 3 & 511] = v
+            words, v, w = (stop - at) >> 3, (o.off + at) >> 3 & 511, (to + at) >> 3 & 511
+            if fill:
+                f.words.update(dict.fromkeys(range(w, w + words), o.a))
+            else:
+                # Of one page, what it is after the fault.
+                source = f if sgp == dgp else frames[False]
+                for k in range(words):
+                    f.words[w + k] = source.get(v + k)
+            at = stop
 
     def _mmap(self, p: Proc, o: Op, start: int, end: int) -> None:
         obj: dict[int, Frame] | None = None

@@ -130,7 +130,7 @@ def test_what_shows_at_the_unbinding_is_of_the_example_before(tmp_path: Path) ->
         if closes[6] and not closes[7]:
             break
     assert target.environments[7].rebind
-    tally = Campaign(Remainder(), tmp_path, seed=seed, examples=9, shrink_s=10).run()
+    tally = Campaign(Remainder(), tmp_path, seed=seed, examples=9, shrink_s=4).run()
     (finding,) = tally.findings
     recipe = Recipe.read(finding.recipe)
     assert recipe.environment.rebind
