@@ -123,10 +123,10 @@ class Where:
 
 
 #: What is seen in a gap changes by whole operations of others.
-GAP_NS = ("18:22",)
+GAP_NS = "18:22"
 
 WHERE = (
-    Where(lambda p: p.gaps, 5, (1, 1, 2), hold=GAP_NS),
+    Where(lambda p: p.gaps, 5, (1, 1, 2), hold=(GAP_NS,)),
     Where(lambda p: p.favourites, 3, (1, 2, 2, 4)),
     Where(lambda p: p.favourites, 1, (1, 1, 2), few=True),
     Where(lambda p: p.before_locks, 2, (1, 1, 2), few=True),

@@ -19,6 +19,7 @@ the first in order that fails is taken, whichever answers first.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,11 +33,13 @@ from typing import Protocol, TypeVar, runtime_checkable
 from hmmbench import decisions, exact_schedule, holds
 from hmmbench.decisions import Record
 from hmmbench.event import Event
-from hmmbench.guest.protocol import Access, Op, Program
+from hmmbench.exact_schedule import Points
+from hmmbench.guest.protocol import Access, Op, OpKind, Program
 from hmmbench.model.admit import normalise
+from hmmbench.model.space import HUGE_PAGES
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Link
-from hmmbench.shrink import Shrinker, Shrunk, _copy_ops, _simpler
+from hmmbench.shrink import Shrinker, Shrunk, _copy_ops, _meets, _pages, _simpler
 from hmmbench.target import Execution, Target, judge, run
 
 #: Schedules of the same kind that a candidate gets beside its own, where it holds by chance.
@@ -49,11 +52,15 @@ SOUGHT = 16
 #: Those that are tried with long slices and a list of holds, which cost little.
 PLAIN_SEEDS = 8
 
+#: And where CPUs are held at points because no list fails.
+SEEDS_AT = 6
+
 #: Candidates that are tried in one machine before it is replaced.
 KEPT = 40
 
-#: Share of the time after which the operations are left as they are, for the list at the end.
-FOR_PROGRAM = 0.75
+#: Share of the time after which the operations are left as they are, for the list at the end;
+#: and where there is a chain, which takes time, too.
+FOR_PROGRAM, FOR_LAST = 0.75, 0.4
 
 #: Accesses of one operation that are taken away one by one, at most.
 ACCESSES = 12
@@ -113,41 +120,56 @@ def plain(program: Program) -> Program:
 
 @dataclass
 class ExactShrunk(Shrunk):
-    """`record`: of the last execution of the result, if it is known."""
+    """`record`: of the last execution of the result, if it is known; `chain`: what it needs."""
 
     record: Record | None = None
+    chain: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """`at`: the place in a step's order."""
+    """`at`: the place in a step's order; `before`, `after`: what runs in its machine, too."""
 
     program: Program
     environment: Environment
     at: int = 0
+    before: tuple[Link, ...] = ()
+    after: tuple[Link, ...] = ()
+
+    @property
+    def whole(self) -> tuple[Link, ...]:
+        return (*self.before, Link(self.program, self.environment), *self.after)
 
     @property
     def key(self) -> bytes:
-        return self.program.encode() + repr(self.environment).encode()
+        digest = hashlib.sha256()
+        for link in self.whole:
+            digest.update(link.program.encode() + repr(link.environment).encode())
+        return digest.digest()
 
 
 @dataclass(frozen=True)
 class _Tried:
+    """`fresh`: in a fresh machine."""
+
     found: Violation | None
     record: Record | None = None
+    fresh: bool = True
 
 
 class ExactShrinker(Shrinker):
     """As Shrinker; an execution fails or does not.
 
     targets -- one or several of a kind, with the same chain; nobody else uses them meanwhile
+    points  -- where CPUs are held if no list of what was decided fails
     """
 
     def __init__(
         self, targets: Fresh | Sequence[Fresh], program: Program, environment: Environment,
         violation: Violation, seconds: float = 150.0,
-        note: Callable[[str], None] = lambda text: None,
+        note: Callable[[str], None] = lambda text: None, points: Points | None = None,
     ) -> None:  # fmt: skip
+        self._points = Points() if points is None else points
         self._targets = [targets] if isinstance(targets, Fresh) else list(targets)
         # Limits are virtual time, which costs nothing, and a recipe has the usual ones.
         super().__init__(self._targets[0], plain(program), environment, violation, seconds, note)
@@ -159,6 +181,12 @@ class ExactShrinker(Shrinker):
         self._looks = [KEPT] * len(self._targets)
         #: of the execution in which the current program failed
         self._record: Record | None = None
+        #: it did in a fresh machine
+        self._sure = True
+        #: what runs in its machine before and behind the example that is made smaller: mostly
+        #: that is the last
+        self._before = self._targets[0].chain
+        self._after: tuple[Link, ...] = ()
 
     def run(self) -> ExactShrunk:
         with ExitStack() as stack:
@@ -179,31 +207,39 @@ class ExactShrinker(Shrinker):
             self._fails([o for o in self.program.ops if o.phase <= phase])
         bold = last >= 0 and self._guess()
         bold |= self._near()
-        if last < 0 and not bold:
-            self._first_phases()
-            self._guess()
         self._environment()
         self._listed()
+        phases = {one.phase for one in holds.holds(self.environment.schedule)}
         self._loose()
+        if phases:
+            self._around(phases)
+        elif last < 0 and not bold:
+            self._first_phases()
+            self._guess()
         end = self.deadline
-        self.deadline -= (1 - FOR_PROGRAM) * self._seconds
-        changed = True
-        while changed and not self._late():
-            changed = self._operations()
-            changed |= self._accesses()
-            changed |= self._simplify()
+        self.deadline -= (1 - (FOR_LAST if self._before else FOR_PROGRAM)) * self._seconds
+        self._program()
         self.deadline = end
         self._listed()
         self._rounded()
         if holds.holds(self.environment.schedule):
             # Under the list: what was needed by other passages alone goes.
             self._operations()
+        self._links()
         return self._result(1.0)
+
+    def _program(self) -> None:
+        changed = True
+        while changed and not self._late():
+            changed = self._operations()
+            changed |= self._accesses()
+            changed |= self._simplify()
 
     def _result(self, rate: float) -> ExactShrunk:
         return ExactShrunk(
-            self.program, self.environment, self.violation, rate, self.executions, self._record
-        )
+            self.program, self.environment, self.violation, rate, self.executions, self._record,
+            self._before,
+        )  # fmt: skip
 
     # -- trying --
 
@@ -234,7 +270,9 @@ class ExactShrinker(Shrinker):
                 self.seen.add(one.key)
                 if tried.found is not None:
                     self.program, self.environment = one.program, one.environment
+                    self._before, self._after = one.before, one.after
                     self.violation, self._record = tried.found, tried.record
+                    self._sure = tried.fresh
                     self.note(f"{len(self.program.ops)} operations, {self.executions} executions")
                     return one
         finally:
@@ -243,12 +281,14 @@ class ExactShrinker(Shrinker):
         return None
 
     def _try(self, number: int, candidate: _Candidate, trusting: bool) -> _Tried:
-        target, p, env = self._targets[number], candidate.program, candidate.environment
-        if not target.chain and holds.robust(env.schedule) and self._looks[number] < KEPT:
+        target = self._targets[number]
+        *chain, last = candidate.whole
+        target.chain, p, env = tuple(chain), last.program, last.environment
+        if not chain and holds.robust(env.schedule) and self._looks[number] < KEPT:
             self._looks[number] += 1
             found = self._same(judge(target.look(p, env)))
             if found is None or trusting:
-                return _Tried(found)
+                return _Tried(found, fresh=False)
         self._looks[number] = 0
         found = self._same(run(target, p, env))
         return _Tried(found, target.record() if found is not None else None)
@@ -259,7 +299,7 @@ class ExactShrinker(Shrinker):
         """All variants of each, unless the first has been tried: then all have."""
         for at, program, variants in wanted:
             for n, environment in enumerate(variants):
-                one = _Candidate(program, environment, at)
+                one = _Candidate(program, environment, at, self._before, self._after)
                 if not n and one.key in self.seen:
                     break
                 yield one
@@ -344,7 +384,7 @@ class ExactShrinker(Shrinker):
                 if sound is not None:
                     yield n, sound[0], self._variants(sound[1])
 
-        before = self.program, self.environment, self.violation, self._record
+        before = self.program, self.environment, self.violation, self._record, self._sure
         seen = set(self.seen)
         while at < len(places):
             taken = self._first(self._candidates(wanted(at)), self._trusting)
@@ -352,19 +392,21 @@ class ExactShrinker(Shrinker):
                 break
             any_change = True
             at = taken.at + 1
-        if self._record is None and any_change and not self._confirmed():
-            self.program, self.environment, self.violation, self._record = before
+        if not self._sure and not self._confirmed():
+            self.program, self.environment, self.violation, self._record, self._sure = before
             self.seen = seen
             self._trusting = False
             return self._sweep(places, change)
         return any_change
 
     def _confirmed(self) -> bool:
-        """Whether it fails in a fresh machine as it is now."""
+        """Whether it fails in a fresh machine as it is now; there is no chain."""
         self.executions += 1
+        self._targets[0].chain = ()
         found = self._same(run(self._targets[0], self.program, self.environment))
         self._looks[0] = 0
         self._record = self._targets[0].record()
+        self._sure = found is not None
         if found is not None:
             self.violation = found
         return found is not None
@@ -376,21 +418,52 @@ class ExactShrinker(Shrinker):
             self._candidates((n, self.program, [env]) for n, env in enumerate(wanted))
         ) is not None  # fmt: skip
 
+    # -- steps: the chain --
+
+    def _links(self) -> None:
+        """What runs before it in its machine, from the nearest; what one of them has come to may
+        be enough of the others, too."""
+        last = len(self._before)
+        plain_ones = tuple(replace(link, environment=_plain(link)) for link in self._before)
+        self._whole((*plain_ones, Link(self.program, self.environment)), last)
+        for n in reversed(range(last)):
+            if self._late():
+                break
+            whole = (*self._before, Link(self.program, self.environment))
+            if self._whole((*whole[:n], *whole[n + 1 :]), len(whole) - 2):
+                continue
+            self._turn_to(n)
+            self._whole((*self._before, self._one(_plain), *self._after), n)
+            self._environment()
+            self._plain_schedule()
+            self._program()
+            self._whole((*(self._one(),) * (n + 1), *self._after), n)
+            self._turn_to(len(self._before) + len(self._after))
+
+    def _one(self, environment: Callable[[Link], Environment] | None = None) -> Link:
+        """The example that is made smaller now."""
+        link = Link(self.program, self.environment)
+        return link if environment is None else replace(link, environment=environment(link))
+
+    def _turn_to(self, n: int) -> None:
+        """The n-th of those that run in its machine is made smaller from now on."""
+        whole = (*self._before, self._one(), *self._after)
+        self._before, self._after = whole[:n], whole[n + 1 :]
+        self.program, self.environment = whole[n].program, whole[n].environment
+
+    def _whole(self, whole: Sequence[Link], n: int) -> bool:
+        """These in one machine, if the last of them fails then; the n-th is made smaller."""
+        link = whole[n]
+        one = _Candidate(
+            link.program, link.environment, 0, tuple(whole[:n]), tuple(whole[n + 1 :])
+        )  # fmt: skip
+        return self._first(iter([one])) is not None
+
     # -- steps: the schedule --
 
     def _listed(self) -> None:
         """What is held, one by one and as few as it takes; if it fails so.  Else as plain as is."""
-        schedule = self.environment.schedule
-        found = self._recorded()
-        if found is None:
-            self._plain_schedule()
-            return
-        if (
-            not self._schedules(
-                [holds.told(holds.base(schedule), found), holds.told(schedule, found)]
-            )
-            and holds.without(schedule, "do") == schedule
-        ):
+        if not self._told() and not (self._at_points() and self._told()):
             self._plain_schedule()
             return
         self._fewest()
@@ -402,9 +475,37 @@ class ExactShrinker(Shrinker):
             others = (exact_schedule.reseeded(plain_one, n) for n in range(1, PLAIN_SEEDS + 1))
             self._schedules([plain_one, *others])
 
+    def _told(self) -> bool:
+        """What is held as a list, if it fails so; True if it has one."""
+        schedule = self.environment.schedule
+        found = self._recorded()
+        if found is None:
+            return False
+        listed = [holds.told(holds.base(schedule), found), holds.told(schedule, found)]
+        if self._schedules(listed):
+            return True
+        return holds.without(schedule, "do") != schedule
+
+    def _at_points(self) -> bool:
+        """What short slices do is mostly done by holds, too, where drivers race with HMM."""
+        plain_one = holds.base(self.environment.schedule)
+        if self.environment.schedule in ("", plain_one):
+            return False
+        points = self._points
+        sets = dict.fromkeys(
+            tuple(dict.fromkeys(at))
+            for at in (points.gaps, points.favourites, points.before_locks) if at
+        )  # fmt: skip
+        held_at = [holds.at_each(plain_one, at, exact_schedule.GAP_NS) for at in sets]
+        return self._schedules([
+            plain_one,
+            *(exact_schedule.reseeded(one, n) for n in range(1, SEEDS_AT + 1) for one in held_at),
+        ])  # fmt: skip
+
     def _recorded(self) -> tuple[holds.Hold, ...] | None:
         """The holds of the current failure; None: not known, or not of what has failed."""
         self.executions += 1
+        self._targets[0].chain = self._before
         return held(self._targets[0], self.program, self.environment, self._record)
 
     def _fewest(self) -> None:
@@ -466,6 +567,26 @@ class ExactShrinker(Shrinker):
                 self._fails(self.program.ops, replace(self.environment, schedule=changed))
 
     # -- steps: the program --
+
+    def _around(self, phases: set[int]) -> bool:
+        """CPUs are held in these phases: they, and what was done to the memory they name, are
+        mostly enough."""
+        ops = self.program.ops
+        named = [pages for o in ops if o.phase in phases for pages in _pages(o)]
+        if self.violation.page >= 0:
+            named.append((self.violation.page, self.violation.page + 1))
+        last = max(phases)
+        near = {o.phase for o in ops if any(_meets(o, *pages) for pages in named)}
+        wide = {o.phase for o in ops if any(_meets(o, *_huge(*pages)) for pages in named)}
+        stage = (OpKind.POLICY, OpKind.FORK, OpKind.SPAWN)
+        return any(
+            self._fails([
+                o for o in ops
+                if o.phase in phases
+                or (o.phase <= end and (o.phase in kept or o.op in stage))
+            ])
+            for end in (last, _last(ops)) for kept in (near, wide)
+        ) or self._fails([o for o in ops if o.phase <= last])  # fmt: skip
 
     def _operations(self) -> bool:
         """ddmin over the operations, from large pieces to single ones."""
@@ -540,6 +661,17 @@ class ExactShrinker(Shrinker):
                 o.phase = n
             any_change |= self._fails(ops, was=self.program.ops)
         return any_change
+
+
+def _plain(link: Link) -> Environment:
+    """Of an example whose surroundings have no part in it."""
+    was = link.environment
+    return Environment(audit=was.audit, schedule=holds.base(was.schedule))
+
+
+def _huge(first: int, end: int) -> tuple[int, int]:
+    """The 2 MiB around these pages."""
+    return first // HUGE_PAGES * HUGE_PAGES, -(-end // HUGE_PAGES) * HUGE_PAGES
 
 
 def _last(ops: Sequence[Op]) -> int:

@@ -98,8 +98,13 @@ def each(schedule: str) -> str:
     if not listed:
         return schedule
     log2 = int(math.log2(max(one.ns for one in listed)))
-    places = names(sorted({one.place for one in listed}))
-    return f"{told(schedule, ())} point={EACH}:{log2}:{log2} odds=1 at={places}"
+    places = sorted({one.place for one in listed})
+    return at_each(told(schedule, ()), places, f"{log2}:{log2}")
+
+
+def at_each(schedule: str, places: Iterable[int], ns: str) -> str:
+    """Held at each passage of these places, so long (log2)."""
+    return f"{schedule} point={EACH}:{ns} odds=1 at={names(sorted(places))}"
 
 
 def often(schedule: str) -> str:

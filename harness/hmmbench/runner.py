@@ -635,7 +635,7 @@ class Campaign:
             return ExactShrinker(
                 [Fresh(one, chain) for one in (target, *others)], p, env, violation,
                 max(0.0, deadline - time.monotonic()),
-                lambda text: self.note(self.tally, f"shrinking: {text}"),
+                lambda text: self.note(self.tally, f"shrinking: {text}"), self.exact,
             ).run()  # fmt: skip
 
         found = small((), first)
@@ -661,7 +661,8 @@ class Campaign:
         chain = shorter_chain(
             target, chain, p, example.env, first.oracle, lambda: time.monotonic() > half
         )
-        return small(chain, replace(first, op=-1)), chain
+        found = small(chain, first)
+        return found, found.chain
 
     def _shrink(self, target: Target, p: Program, env: Environment, first: Violation) -> Shrunk:
         return Shrinker(

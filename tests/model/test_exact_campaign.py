@@ -304,16 +304,19 @@ def done_with_short_vram(ran: Ran) -> bool:
 def test_what_needs_examples_before_it_has_them_in_its_recipe(
     tmp_path: Path, kind: type[Late], machines: int
 ) -> None:
-    """The chain, shortened to those that it needs; the last program small as any."""
-    tally = campaign([kind() for _ in range(machines)], tmp_path, examples=200)
+    """The chain, shortened to those that it needs; all of its programs small as any."""
+    tally = campaign([kind() for _ in range(machines)], tmp_path, examples=200, shrink_s=60)
     finding = tally.findings[0]
     recipe = Recipe.read(finding.recipe)
     original = Recipe.read(finding.folder / "original.json")
     assert finding.rate == 1
     assert len(recipe.chain) == kind.needed
     assert all(link.environment.inject for link in recipe.chain)
-    assert set(links(recipe)) <= set(links(original))
-    assert len(recipe.program.ops) <= 2
+    assert len(original.chain) > kind.needed
+    assert [len(one.program.ops) for one in (*recipe.chain, recipe) if len(one.program.ops) > 2] == []
+    assert all(
+        link.environment.schedule == holds.base(link.environment.schedule) for link in recipe.chain
+    )
     assert recipe.environment.vram is not None
     assert recipe.repeat == 1
     assert replay(Fresh(kind(), recipe.chain), recipe).executions == 1
@@ -588,6 +591,79 @@ def test_what_a_seed_decided_becomes_a_short_list(kind: type[Listed], machines: 
     assert small.executions < 150
     again = Recipe(small.program, small.environment, "values", repeat=1, cpus=4)
     assert replay(Fresh(kind()), again).found
+
+
+class OnePage(Listed):
+    """Fails if a CPU is held where something is done to one page of many for the fourth time."""
+
+    def held(self, schedule: str) -> tuple[Hold, ...]:
+        if "do=" in schedule:
+            return holds.holds(schedule)
+        if not schedule.startswith(BY_CHANCE_WORDS) and "at=" not in schedule:
+            return ()
+        return tuple(Hold(phase, 0x1000, 1, 40_000) for phase in self.phases())
+
+    def phases(self) -> list[int]:
+        """Where that is."""
+        ops = Program.decode(self.since[-1][0]).ops
+        return [o.phase for o in ops if any(a[3] == 50 * PAGE for a in o.acc)][3:4]
+
+    def look(self, done: Execution, state: bytes) -> None:
+        held = {one.phase for one in self.held(self.since[-1][1].schedule)}
+        if held & set(self.phases()):
+            done.violations.append(Violation("mirror", "wrong"))
+
+
+def test_what_is_done_where_a_cpu_is_held_is_enough() -> None:
+    """It is found at once, among a hundred phases on other pages."""
+    ops = [
+        Op(OpKind.MMAP, len=128 * PAGE, a=PROT_RW),
+        *(
+            Op(OpKind.CPU_ACCESS, acc=[(int(Acc.ADD), 0, 0, page * PAGE, 1, 0)])
+            for page in (50 if n in (13, 36, 60, 88) else n for n in range(100))
+        ),
+    ]
+    for n, o in enumerate(ops):
+        o.phase = n
+    env = Environment(schedule=BY_CHANCE_WORDS)
+    small = ExactShrinker(
+        Fresh(OnePage()), Program(ops, (24, 600, 0, 0)), env, Violation("mirror", "wrong"), 60.0
+    ).run()  # fmt: skip
+    assert small.rate == 1
+    assert [o.acc[0][3] for o in small.program.ops] == [50 * PAGE] * 4
+    assert places(small.environment.schedule) == [(3, 0x1000)]
+    assert small.executions < 60
+
+
+class AtAGap(Listed):
+    """Fails by its short slices, or if a CPU is held at 0x2010."""
+
+    def held(self, schedule: str) -> tuple[Hold, ...]:
+        if "do=" in schedule:
+            return holds.holds(schedule)
+        return tuple(Hold(1, at, 1, 300_000) for at in exact_schedule.addresses(schedule))
+
+    def look(self, done: Execution, state: bytes) -> None:
+        schedule = self.since[-1][1].schedule
+        if "slice=5:14" in schedule or 0x2010 in {one.place for one in self.held(schedule)}:
+            done.violations.append(Violation("values", "wrong"))
+
+
+def test_what_short_slices_did_is_done_by_holds_at_points() -> None:
+    """So there is a list; without points the slices stay."""
+    env = Environment(schedule="seed=9 slice=5:14")
+
+    def small(points: Points) -> str:
+        found = ExactShrinker(
+            Fresh(AtAGap()), long_program(), env, Violation("values", "wrong"), 60.0, points=points
+        ).run()  # fmt: skip
+        assert found.rate == 1
+        return found.environment.schedule
+
+    schedule = small(replace(POINTS, gaps=(0x2000, 0x2010)))
+    assert holds.holds(schedule) == (Hold(1, 0x2010, 1, 200_000),)
+    assert holds.told(schedule, ()) == holds.base(schedule)
+    assert small(Points()) == env.schedule
 
 
 class Collects(ExactShrinker):
