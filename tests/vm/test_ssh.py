@@ -63,17 +63,9 @@ def test_failed_copies_leave_nothing(ssh: Ssh, tmp_path: Path) -> None:
         ssh.put(source, "/none/x")
 
 
-@pytest.mark.timeout(200)
-def test_guest_that_goes_away(ssh: Ssh) -> None:
-    """It closes no connection, and is missed nevertheless."""
+def test_guest_that_goes_away(ssh: Ssh, plain: Machine) -> None:
     with pytest.raises(VmDied):
-        ssh.execute("poweroff -f; sleep 1000")
-
-
-def test_a_command_that_says_nothing(ssh: Ssh) -> None:
-    assert ssh.execute("sleep 2; echo x; sleep 2; echo y", timeout=3).output == "x\ny\n"
-    with pytest.raises(VmError, match="no output for too long"):
-        ssh.execute("echo x; sleep 1000", timeout=1)
+        ssh.execute("poweroff -f; sleep 30", timeout=40)
 
 
 def test_wrong_key(plain: Machine, tmp_path: Path) -> None:
