@@ -167,7 +167,10 @@ def test_a_portrait_is_the_same_execution(name: str, tmp_path: Path) -> None:
     drawn = execution(case.program.ops, found.result.ops, found.violation.op, decided)
     assert drawn is not None
     assert drawn.violation is not None
-    assert {"CPU 0", "CPU 1", "front end"} <= {lane for lane, _, _ in drawn.lanes}
+    lanes = {lane for lane, _, _ in drawn.lanes}
+    # Which CPUs had a part in it is the execution's matter.
+    assert "front end" in lanes
+    assert lanes & {"CPU 0", "CPU 1"}
     held = decided.log[decided.log["what"] == decisions.What.HELD]
     assert len(held) > 0
     assert len([b for b in drawn.bars if b.kind == "held"]) == len(
