@@ -27,7 +27,7 @@ POINTS = Points(
         (1.0,) * 12,
     ),
     gaps=tuple(0xFFFFFFFFC0001000 + 16 * n for n in range(5)),
-    before_locks=tuple(0xFFFFFFFFC0000000 + 16 * n for n in range(3)),
+    before_locks=tuple(0xFFFFFFFFC0002000 + 16 * n for n in range(3)),
 )  # fmt: skip
 
 #: What a value is: so many numbers, the places of ranges (log2, at least and at most) among them.

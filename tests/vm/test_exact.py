@@ -10,6 +10,7 @@ import json
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -276,15 +277,22 @@ def test_a_schedule_written_wrong_is_refused_with_words(
     assert "schedule: 'x=1' is no word of it" in capsys.readouterr().err
 
 
+@contextmanager
+def broken(patch: Path) -> Iterator[tuple[ExactTarget, exact_schedule.Points]]:
+    """A machine with this driver, and where its schedules may hold."""
+    artifacts = ensure(BuildRequest(driver_patches=(patch,)))
+    spec = exact_specs(best_spec(artifacts)[0], (4,))[4]
+    found = fleet.exact_points(artifacts, spec)
+    with Opener(spec) as opener, ExactTarget(opener, points=found.all) as target:
+        yield target, found
+
+
 @pytest.mark.timeout(600)
 def test_a_hang_is_found_made_small_and_repeats_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Virtual time: minutes of waiting cost the host none."""
-    broken = ensure(BuildRequest(driver_patches=(HANGS,)))
-    spec = exact_specs(best_spec(broken)[0], (4,))[4]
-    found = fleet.exact_points(broken, spec)
-    with Opener(spec) as opener, ExactTarget(opener, points=found.all) as target:
+    with broken(HANGS) as (target, found):
         tally = Campaign(
             target, tmp_path, seed=1, examples=200, exact=found, cpus=4, audit="access",
             shrink_s=60,
@@ -318,10 +326,7 @@ def test_a_narrow_race_is_found_without_delay_points(tmp_path: Path) -> None:
 
     About one example in thirty; with holds at HMM's own functions alone it was one in five hundred.
     """
-    broken = ensure(BuildRequest(driver_patches=(RACES,)))
-    spec = exact_specs(best_spec(broken)[0], (4,))[4]
-    found = fleet.exact_points(broken, spec)
-    with Opener(spec) as opener, ExactTarget(opener, points=found.all) as target:
+    with broken(RACES) as (target, found):
         tally = Campaign(
             target, tmp_path, seed=92, examples=300, exact=found, cpus=4, audit="access",
             shrink_s=0,
