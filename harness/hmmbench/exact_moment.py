@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -85,8 +86,10 @@ def stand_at(
         if again is not None:
             passed = _passed(target, program, environment, violation, tell)
             again()
-        here = _nth(passed)
-        vm = target.stop_where(program, environment, tell, here=here)
+        stands = itertools.count()
+        vm = target.stop_where(
+            program, environment, tell, here=lambda vm: next(stands) >= passed
+        )  # fmt: skip
         return _moment(vm, "the kernel reports it")
     if result is None or clock is None or not 0 <= violation.op < len(result.ops):
         return None
@@ -132,18 +135,6 @@ def reported(text: str, title: str, stood: Sequence[int]) -> int:
     before = (n for n, at in enumerate(stood) if at <= begin and not splat.any_in(text[at:begin]))
     within = (n for n, at in enumerate(stood) if at > begin)
     return next(before, next(within, 0))
-
-
-def _nth(passed: int) -> Callable[[Machine], bool]:
-    """Whether it stands for the first time after so many."""
-    left = passed
-
-    def here(vm: Machine) -> bool:
-        nonlocal left
-        left -= 1
-        return left < 0
-
-    return here
 
 
 def _found_at_rest(vm: Machine) -> bool:

@@ -40,7 +40,6 @@ SPAN_NS = 20_000_000
 #: operations race, of all points some hundred.
 POINT_HOLDS = (4, 16, 64, 256)
 
-
 #: Engines of the device: log2 of nanoseconds between steps, log2 of how far.
 STEPS = ("9:13:0:8", "9:15:0:8", "7:11:0:4", "12:16:4:9")
 
@@ -102,7 +101,8 @@ class Points:
 
     @property
     def all(self) -> tuple[int, ...]:
-        return tuple(dict.fromkeys((*self.favourites, *self.gaps, *self.others)))
+        named = (*self.favourites, *self.gaps, *self.others, *self.before_locks)
+        return tuple(dict.fromkeys(named))
 
 
 @dataclass(frozen=True)

@@ -424,26 +424,24 @@ class ExactShrinker(Shrinker):
         """What runs before it in its machine, from the nearest; what one of them has come to may
         be enough of the others, too."""
         last = len(self._before)
-        plain_ones = tuple(replace(link, environment=_plain(link)) for link in self._before)
-        self._whole((*plain_ones, Link(self.program, self.environment)), last)
+        self._whole((*map(_plain, self._before), self._one()), last)
         for n in reversed(range(last)):
             if self._late():
                 break
-            whole = (*self._before, Link(self.program, self.environment))
+            whole = (*self._before, self._one())
             if self._whole((*whole[:n], *whole[n + 1 :]), len(whole) - 2):
                 continue
             self._turn_to(n)
-            self._whole((*self._before, self._one(_plain), *self._after), n)
+            self._whole((*self._before, _plain(self._one()), *self._after), n)
             self._environment()
             self._plain_schedule()
             self._program()
             self._whole((*(self._one(),) * (n + 1), *self._after), n)
             self._turn_to(len(self._before) + len(self._after))
 
-    def _one(self, environment: Callable[[Link], Environment] | None = None) -> Link:
+    def _one(self) -> Link:
         """The example that is made smaller now."""
-        link = Link(self.program, self.environment)
-        return link if environment is None else replace(link, environment=environment(link))
+        return Link(self.program, self.environment)
 
     def _turn_to(self, n: int) -> None:
         """The n-th of those that run in its machine is made smaller from now on."""
@@ -663,10 +661,11 @@ class ExactShrinker(Shrinker):
         return any_change
 
 
-def _plain(link: Link) -> Environment:
+def _plain(link: Link) -> Link:
     """Of an example whose surroundings have no part in it."""
     was = link.environment
-    return Environment(audit=was.audit, schedule=holds.base(was.schedule))
+    plain_one = Environment(audit=was.audit, schedule=holds.base(was.schedule))
+    return replace(link, environment=plain_one)
 
 
 def _huge(first: int, end: int) -> tuple[int, int]:

@@ -90,8 +90,8 @@ class ExactTarget(VmTarget):
         self._ran: list[tuple[Program, Environment]] = []
         #: the driver's counters, as the latest example answered them
         self._driver = ""
-        #: the latest execution printed reports that are none (splat.excused)
-        self.excused = False
+        #: what the kernel printed in the latest execution
+        self._printed = ""
         #: of the latest execution, if `take`
         self.print = Print()
         #: called when the operations of an example have ended and its processes still live
@@ -113,6 +113,11 @@ class ExactTarget(VmTarget):
         # Who does not stand (given up, or ended) cannot be asked for anything.
         self._busy |= self._vm is not None and not self._vm.standing
         super().close()
+
+    @property
+    def excused(self) -> bool:
+        """Whether the latest execution printed reports that are none."""
+        return splat.excused(self._printed) > 0
 
     def execute(self, program: Program, environment: Environment) -> Execution:
         """As VmTarget.execute(); in a fresh machine after a lost one, its chain runs first."""
@@ -187,7 +192,7 @@ class ExactTarget(VmTarget):
             done.tainted = True
         finally:
             self._busy = False
-        self.excused = splat.excused(text) > 0
+        self._printed = text
         for s in splats:
             done.violations.insert(0, Violation("kernel", s.title, details=self._explain(s.text)))
             done.tainted = True

@@ -144,10 +144,9 @@ def exact_points(
         at = at or [address for symbol, address in kernel.items() if symbol.startswith(name)]
         # However many calls of it there are.
         favourites += [at[n % len(at)] for n in range(max(weight, len(at)))] if at else []
-    others = (*kernel.values(), *own, *(at for _, at in returns), *found.before_locks)
     return Points(
-        tuple(favourites), others, found.table, gaps=tuple(found.gaps),
-        before_locks=tuple(found.before_locks),
+        tuple(favourites), (*kernel.values(), *own, *(at for _, at in returns)), found.table,
+        gaps=tuple(found.gaps), before_locks=tuple(found.before_locks),
     )  # fmt: skip
 
 

@@ -177,8 +177,8 @@ def gaps(calls: Mapping[int, list[Call]]) -> list[int]:
     """Behind what unlocks the address space, between the begin of a look and an exclusive lock.
 
     Whoever is left alone there has seen what any change may come to now.  While the mmap lock is
-    held most of them cannot, and a hold before that lets them come too early: holds there are
-    worth a tenth of these (docs/exact.md).
+    held most of them cannot, and a hold before that lets them come too early (docs/exact.md has
+    figures).
     """
     unlocking = {
         name for name, made in calls.items()
@@ -212,22 +212,13 @@ def _direct(
     starts: Mapping[int, Symbol], file: elf.Elf, sections: Mapping[str, int]
 ) -> Iterator[Call]:
     """Those to other files by their relocations, those within a section by where they lead."""
-    symbols = file.symbols()
-    for section, relocations in file.relocations():
-        base = sections.get(section.name)
-        if base is None or is_init(section.name) or not section.flags & elf.SHF_EXECINSTR:
-            continue
-        code = file.content(section)
-        names = {
-            r.offset - 1: symbols[r.symbol].name for r in relocations
-            if r.kind in (elf.R_X86_64_PLT32, elf.R_X86_64_PC32) and r.addend == -4 and r.offset
-        }  # fmt: skip
+    for base, code, outside in _code(file, sections):
         at = code.find(_CALL)
         while 0 <= at <= len(code) - 5:
             # A byte in the middle of another instruction leads nowhere that begins a function.
             to = base + at + 5 + struct.unpack_from("<i", code, at + 1)[0]
-            if at in names:
-                yield Call(base + at + 5, names[at], 0)
+            if at in outside:
+                yield Call(base + at + 5, outside[at], 0)
             elif to in starts:
                 yield Call(base + at + 5, starts[to].name, to)
             at = code.find(_CALL, at + 1)
@@ -236,26 +227,35 @@ def _direct(
 def _calls(
     table: SymbolTable, module: str, file: elf.Elf, sections: Mapping[str, int]
 ) -> Iterator[CallSite]:
+    for base, code, outside in _code(file, sections):
+        for at, callee in outside.items():
+            kind = kind_of(callee)
+            opcode = code[at : at + 1]
+            if kind is None or opcode not in (_CALL, _JMP):
+                continue
+            address = base + at
+            yield CallSite(
+                address, address + 5 if opcode == _CALL else None, callee, kind,
+                table.name(address),
+            )  # fmt: skip
+
+
+def _code(
+    file: elf.Elf, sections: Mapping[str, int]
+) -> Iterator[tuple[int, bytes, dict[int, str]]]:
+    """Sections of code that stay: address, content, and of what leads out of them where it is and
+    the name of what it leads to: calls and jumps, and other instructions that look alike here."""
     symbols = file.symbols()
     for section, relocations in file.relocations():
         base = sections.get(section.name)
         if base is None or is_init(section.name) or not section.flags & elf.SHF_EXECINSTR:
             continue
-        code = file.content(section)
-        for r in relocations:
-            # Older assemblers write PC32 for a call, too: the instruction decides.
-            if r.kind not in (elf.R_X86_64_PLT32, elf.R_X86_64_PC32) or not r.offset:
-                continue
-            opcode = code[r.offset - 1 : r.offset]
-            callee = symbols[r.symbol].name
-            kind = kind_of(callee)
-            if kind is None or opcode not in (_CALL, _JMP) or r.addend != -4:
-                continue
-            address = base + r.offset - 1
-            yield CallSite(
-                address, address + 5 if opcode == _CALL else None, callee, kind,
-                table.name(address),
-            )  # fmt: skip
+        # Older assemblers write PC32 for a call, too: the instruction decides.
+        outside = {
+            r.offset - 1: symbols[r.symbol].name for r in relocations
+            if r.kind in (elf.R_X86_64_PLT32, elf.R_X86_64_PC32) and r.addend == -4 and r.offset
+        }  # fmt: skip
+        yield base, file.content(section), outside
 
 
 _CALL, _JMP = b"\xe8", b"\xe9"
