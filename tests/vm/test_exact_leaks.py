@@ -23,8 +23,11 @@ from hmmbench.vm.spec import MachineSpec
 
 CPUS = 2
 PROGRAMS, TIMES = 2, 2
+#: Whether the host comes by in time is the host's matter: of twenty runs of two programs with leak
+#: 2, two repeated to the last byte.  So it is looked for in this many, which are other programs.
+SEEDS = range(11, 27)
 
-Leaking = Callable[[int], Repeated]
+Leaking = Callable[[int, int], Repeated]
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +37,14 @@ def leaking(artifacts: Artifacts, spec: MachineSpec) -> Leaking:
     points = {CPUS: fleet.exact_points(artifacts, specs[CPUS])}
     schedule = Exact.schedule
 
-    def run(leak: int) -> Repeated:
+    def run(leak: int, seed: int) -> Repeated:
         def opened(self: Exact, words: str) -> None:
             schedule(self, words)
             self._set("leak", leak)
 
         with pytest.MonkeyPatch.context() as patch, load():
             patch.setattr(Exact, "schedule", opened)
-            return repeat(specs, points, seed=11, examples=PROGRAMS, times=TIMES)
+            return repeat(specs, points, seed=seed, examples=PROGRAMS, times=TIMES)
 
     return run
 
@@ -49,21 +52,21 @@ def leaking(artifacts: Artifacts, spec: MachineSpec) -> Leaking:
 @pytest.fixture(scope="module")
 def closed(leaking: Leaking) -> Repeated:
     """The same with none: once, for all of them."""
-    return leaking(0)
+    return leaking(0, SEEDS[0])
 
 
 @pytest.mark.parametrize("leak", [2, 4, 7])
 def test_a_leak_parts_executions(leaking: Leaking, closed: Repeated, leak: int) -> None:
     """The main loop moves the clock; deadlines of the real-time clock; it stops the machine."""
     assert [str(part) for part in closed.parted] == []
-    found = leaking(leak)
-    assert found.parted
-    for part in found.parted:
+    parted = next((found.parted for seed in SEEDS if (found := leaking(leak, seed)).parted), [])
+    assert parted
+    for part in parted:
         assert part.where.startswith("parted at decision ") or part.where == "no decision differs"
         assert part.differs
     if leak != 7:
         # In the middle of the example; when it stands too late, all of that has been the same.
-        assert all("answer" in part.differs for part in found.parted)
+        assert all("answer" in part.differs for part in parted)
 
 
 #: How much of its memory a process has touched since it asked for that to be forgotten: what a
@@ -117,8 +120,14 @@ def test_an_ioeventfd_is_served_when_the_host_likes(spec: MachineSpec) -> None:
             *("-chardev", "file,id=leak,path=/dev/null"),
             *("-device", "virtserialport,bus=leak.0,chardev=leak,name=leak"),
         )
+        machine = replace(spec, extra=(*spec.extra, *extra))
+        found: set[tuple[str, int]] = set()
         with load():
-            return {asked(replace(spec, extra=(*spec.extra, *extra)), WRITES) for _ in range(3)}
+            for times in range(1, 31):
+                found.add(asked(machine, WRITES))
+                if times >= 3 and (ioeventfd == "off" or len(found) > 1):
+                    break
+        return found
 
     assert len(serial("off")) == 1
     assert len(serial("on")) > 1
