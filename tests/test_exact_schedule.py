@@ -27,7 +27,7 @@ POINTS = Points(
         (1.0,) * 12,
     ),
     gaps=tuple(0xFFFFFFFFC0001000 + 16 * n for n in range(5)),
-    before_locks=tuple(0xFFFFFFFFC0002000 + 16 * n for n in range(3)),
+    seams=tuple(0xFFFFFFFFC0002000 + 16 * n for n in range(3)),
 )  # fmt: skip
 
 #: What a value is: so many numbers, the places of ranges (log2, at least and at most) among them.
@@ -120,7 +120,7 @@ def test_points_are_those_of_the_machine() -> None:
         named += at
     assert set(named) <= set(POINTS.all)
     liked = {*POINTS.gaps, *POINTS.favourites}
-    assert set(named) >= liked | set(POINTS.before_locks)
+    assert set(named) >= liked | set(POINTS.seams)
     rest = set(POINTS.all) - liked
     assert min(map(named.count, liked)) > 1.5 * max(map(named.count, rest))
 

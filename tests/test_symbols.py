@@ -11,7 +11,7 @@ import pytest
 from hmmbench.symbols import Kind, SymbolTable, call_sites, functions, kernel_functions
 from hmmbench.symbols.elf import Elf, ElfError
 from hmmbench.symbols.guest import of_files, parse
-from hmmbench.symbols.points import before_locks, calls_by_function, gaps, kind_of
+from hmmbench.symbols.points import calls_by_function, gaps, kind_of, seams
 
 TEXT, EXIT = 0xFFFFFFFFC0000000, 0xFFFFFFFFC0008000
 
@@ -189,6 +189,7 @@ LOOKS = r"""
 void mutex_lock(void *), mutex_unlock(void *), up_read(void *), down_read(void *);
 void plain(void), *mmu_interval_read_begin(void *);
 int hmm_range_fault(void *);
+void *xa_load(void *, unsigned long);
 
 static void __attribute__((noinline)) unlocks(void *p)
 {
@@ -211,6 +212,9 @@ int looks(void *p)
 	mutex_lock(p);
 	plain();
 	mutex_unlock(p);
+	plain();
+	mutex_lock(p);
+	mutex_unlock(p);
 	return ret;
 }
 
@@ -218,6 +222,9 @@ void locks(void *p)
 {
 	mutex_lock(p);
 	plain();
+	mutex_unlock(p);
+	mutex_lock(p);
+	xa_load(p, 1);
 	mutex_unlock(p);
 }
 """
@@ -239,15 +246,23 @@ def test_gaps(tmp_path: Path) -> None:
         return [named[at] for at in addresses if table.name(at).startswith("looks+")]
 
     # Not where the lock is still held, and also behind the call within the module, which has no
-    # relocation.
-    assert in_looks(gaps(calls)) == ["up_read", "unlocks"]
-    assert len(gaps(calls)) == 2
+    # relocation.  Where the exclusive lock is let go, if it is taken again; not at the end, and not
+    # in a function that has not looked.
+    assert in_looks(gaps(calls)) == ["up_read", "unlocks", "mutex_unlock"]
+    assert len(gaps(calls)) == 3
     # Each is the instruction behind a call, as binutils see it.
     lines = [at for at, _ in disassembly(module, ".text")]
     assert {at - TEXT for at in gaps(calls)} <= set(lines)
-    found = before_locks(calls)
-    assert in_looks(found) == ["mmu_interval_read_begin", "plain", "unlocks"]
-    assert [at for at in found if at not in named] == [table.address("locks")]
+    found = seams(calls)
+    behind = [at for at in found if at in named]
+    assert in_looks(behind) == ["mmu_interval_read_begin", "plain", "unlocks", "plain"]
+    own = [named[at] for at in behind if table.name(at).startswith("locks+")]
+    assert own == ["mutex_unlock", "xa_load"]
+    # At what locks, and where a function begins if it locks first.
+    made = [call for some in calls.values() for call in some]
+    locking = {call.address for call in made if kind_of(call.callee) is Kind.LOCK}
+    assert set(found) - set(behind) == locking | {table.address("locks")}
+    assert len(locking) == 6
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,8 @@ class Points:
     favourites -- where HMM's own functions return to the driver, each so often as it is to be
                   taken: what races is there
     gaps       -- where the driver has looked at the CPU's page table, unlocked the address space
-                  and not yet taken the lock under which it asks whether that still holds
-    before_locks -- where the driver is about to take any lock
+                  and holds no lock under which it may ask whether that still holds
+    seams      -- where the driver is between two steps: has looked something up, is about to lock
     table      -- names of addresses, where they are known
     aims       -- what `aimed` draws from; none where there is no profile
     """
@@ -97,11 +97,11 @@ class Points:
     table: SymbolTable | None = None
     aims: Aims = Aims()
     gaps: tuple[int, ...] = ()
-    before_locks: tuple[int, ...] = ()
+    seams: tuple[int, ...] = ()
 
     @property
     def all(self) -> tuple[int, ...]:
-        named = (*self.favourites, *self.gaps, *self.others, *self.before_locks)
+        named = (*self.favourites, *self.gaps, *self.others, *self.seams)
         return tuple(dict.fromkeys(named))
 
 
@@ -110,16 +110,30 @@ class Where:
     """At which points a schedule holds.
 
     share -- of the schedules
-    few   -- at one to three of them, else at all
     odds  -- at one passage of so many
+    pick  -- which of them
     hold  -- log2 of nanoseconds
     """
 
     at: Callable[[Points], tuple[int, ...]]
     share: int
     odds: tuple[int, ...]
-    few: bool = False
+    pick: Callable[[random.Random, Sequence[int]], Sequence[int]] = lambda rng, at: at
     hold: tuple[str, ...] = HOLD_NS
+
+
+def _few(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
+    return [rng.choice(at) for _ in range(rng.choice((1, 1, 2, 3)))]
+
+
+#: Some places are passed in a thousand times as often as others: of all of them at once, or of one
+#: or two of two hundred, a seldom one would hardly ever be held at.
+SOME = (0.125, 0.25)
+
+
+def _some(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
+    share = rng.choice(SOME)
+    return [one for one in at if rng.random() < share] or [rng.choice(at)]
 
 
 #: What is seen in a gap changes by whole operations of others.
@@ -128,10 +142,10 @@ GAP_NS = "18:22"
 WHERE = (
     Where(lambda p: p.gaps, 5, (1, 1, 2), hold=(GAP_NS,)),
     Where(lambda p: p.favourites, 3, (1, 2, 2, 4)),
-    Where(lambda p: p.favourites, 1, (1, 1, 2), few=True),
-    Where(lambda p: p.before_locks, 2, (1, 1, 2), few=True),
+    Where(lambda p: p.favourites, 1, (1, 1, 2), _few),
+    Where(lambda p: p.seams, 3, (1, 2, 2, 4), _some),
     Where(lambda p: p.all, 1, (4, 12, 24)),
-    Where(lambda p: p.all, 1, (1, 1, 2, 4), few=True),
+    Where(lambda p: p.all, 1, (1, 1, 2, 4), _few),
 )
 
 
@@ -155,9 +169,7 @@ def _points(rng: random.Random, points: Points) -> list[str]:
     if not points.all:
         return _random(rng, points)
     where = rng.choices(WHERE, [one.share for one in WHERE])[0]
-    at = list(where.at(points) or points.all)
-    if where.few:
-        at = [rng.choice(at) for _ in range(rng.choice((1, 1, 2, 3)))]
+    at = where.pick(rng, where.at(points) or points.all)
     return [
         f"slice={rng.choice(SLICES)}",
         f"point={rng.choice(POINT_HOLDS)}:{rng.choice(where.hold)}",

@@ -78,14 +78,14 @@ def test_points_of_the_driver(
     gaps = {found.table.name(at).partition("+")[0] for at in found.gaps}
     assert {"hg_svm_map_window", "hg_svm_map_exclusive", "hg_snapshot_lock"} <= gaps
     assert len(found.gaps) < 80
-    assert len(found.before_locks) > 50
+    assert len(found.seams) > 50
 
 
 def test_no_driver_no_points_of_it(
     artifacts: Artifacts, plain_spec: MachineSpec, snapshots: Snapshots
 ) -> None:
     found = symbols.points(artifacts, snapshots.sections(plain_spec))
-    assert (found.functions, found.calls, found.gaps, found.before_locks) == ([], [], [], [])
+    assert (found.functions, found.calls, found.gaps, found.seams) == ([], [], [], [])
     assert found.kernel
 
 

@@ -12,7 +12,7 @@ from hmmbench.errors import EnvironmentFailure
 from hmmbench.symbols import elf
 from hmmbench.symbols.points import (
     CallSite,
-    before_locks,
+    seams,
     call_sites,
     calls_by_function,
     functions,
@@ -60,7 +60,7 @@ class Points:
     kernel     -- functions of the kernel that HMM drivers call
     functions  -- those of the modules under test
     calls      -- and their calls to locks, waits, wake-ups, memory management and DMA
-    gaps, before_locks -- addresses in them
+    gaps, seams -- addresses in them
     """
 
     table: SymbolTable
@@ -68,7 +68,7 @@ class Points:
     functions: list[Symbol]
     calls: list[CallSite]
     gaps: list[int] = field(default_factory=list)
-    before_locks: list[int] = field(default_factory=list)
+    seams: list[int] = field(default_factory=list)
 
 
 def points(artifacts: Artifacts, places: Sections) -> Points:
@@ -82,7 +82,7 @@ def points(artifacts: Artifacts, places: Sections) -> Points:
         found.calls.extend(call_sites(table, name, read, places[name]))
         made = calls_by_function(table, name, read, places[name])
         found.gaps.extend(gaps(made))
-        found.before_locks.extend(before_locks(made))
+        found.seams.extend(seams(made))
     return found
 
 

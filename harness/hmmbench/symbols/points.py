@@ -4,9 +4,9 @@
 - functions(): every function of a module
 - kernel_functions(): what HMM drivers call in the kernel, and what the kernel calls them back by
 - call_sites(): calls of a module to locks, waits, wake-ups, memory management and DMA
-- gaps(): where a module has looked at the CPU's page table and not yet taken the lock under which
-  it asks whether that still holds
-- before_locks(): where it is about to take any lock
+- gaps(): where a module has looked at the CPU's page table and holds no lock under which it may
+  ask whether that still holds
+- seams(): where it has looked something up, or is about to take any lock
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Kind(StrEnum):
     WAKE = "wake"
     MM = "mm"
     DMA = "dma"
+    LOOKUP = "lookup"
 
 
 #: By the callee's name; the first that matches decides.
@@ -73,6 +74,13 @@ _KINDS = (
         r"|set_page_dirty\w*|mark_page_accessed|vm_(insert|map)_\w+|vmf_insert_\w+|remap_pfn_range"
         r"|unmap_mapping_\w+|zap_\w+|do_mmap|vm_mmap|vm_munmap|follow_pfn\w*|walk_page_\w+"
         r"|drm_gpusvm_\w+|drm_pagemap_\w+|kthread_(un)?use_mm|madvise_\w+|lru_add_drain\w*"
+    )),
+    (Kind.LOOKUP, re.compile(
+        r"xa_(load|find(_after)?|get_mark)|xas_(load|find\w*)|idr_(find|get_next)"
+        r"|radix_tree_(lookup|gang_lookup|next_chunk)\w*|(mas|mt)_(find|next|prev|walk)\w*|mtree_load"
+        r"|_find_(first|next|last)_\w*bit|bitmap_find_\w+|rb_(first|next|last|prev)\w*"
+        r"|\w+_iter_(first|next)|drm_gem_object_lookup|fget\w*|find_get_\w+|kref_get_\w+"
+        r"|drm_syncobj_find\w*"
     )),
 )  # fmt: skip
 
@@ -149,11 +157,16 @@ class Call:
     callee: str
     to: int
 
+    @property
+    def address(self) -> int:
+        return self.returns - _CALL_BYTES
+
 
 #: Locks that are not taken to look at an address space, or shared.
 _EXCLUSIVE = re.compile(
     r"(ww_|rt_)?mutex_(try)?lock\w*|_raw_(spin|write)_(try)?lock\w*|down_write\w*"
 )
+_GIVEN_BACK = re.compile(r"(ww_|rt_)?mutex_unlock\w*|_raw_(spin|write)_unlock\w*|up_write\w*")
 
 #: What begins a look that is asked about later: mmu_interval_read_retry(), which is inline.
 _LOOKS = "mmu_interval_read_begin"
@@ -174,11 +187,13 @@ def calls_by_function(
 
 
 def gaps(calls: Mapping[int, list[Call]]) -> list[int]:
-    """Behind what unlocks the address space, between the begin of a look and an exclusive lock.
+    """Behind what unlocks, in functions that have looked at an address space and hold no lock.
 
-    Whoever is left alone there has seen what any change may come to now.  While the mmap lock is
+    From the begin of the look to the first exclusive lock that is what unlocks the address space:
+    whoever is left alone there has seen what any change may come to now.  While the mmap lock is
     held most of them cannot, and a hold before that lets them come too early (docs/exact.md has
-    figures).
+    figures).  Further on in the function it is what lets the exclusive lock go, where one is taken
+    once more: what was asked under the first may not hold under the second.
     """
     unlocking = {
         name for name, made in calls.items()
@@ -186,24 +201,36 @@ def gaps(calls: Mapping[int, list[Call]]) -> list[int]:
     }  # fmt: skip
     found = []
     for made in calls.values():
-        looking = False
+        looking = looked = False
+        let_go: list[int] = []
         for call in made:
-            looking |= call.callee.startswith(_LOOKS)
-            if looking and _EXCLUSIVE.fullmatch(call.callee):
-                looking = False
-            if looking and (kind_of(call.callee) is Kind.UNLOCK or call.to in unlocking):
+            if call.callee.startswith(_LOOKS):
+                looking, looked, let_go = True, True, []
+            elif looked and _EXCLUSIVE.fullmatch(call.callee):
+                found += let_go
+                looking, let_go = False, []
+            elif looking and (kind_of(call.callee) is Kind.UNLOCK or call.to in unlocking):
                 found.append(call.returns)
+            elif looked and _GIVEN_BACK.fullmatch(call.callee):
+                let_go.append(call.returns)
     return found
 
 
-def before_locks(calls: Mapping[int, list[Call]]) -> list[int]:
-    """Behind the call before each that locks; where the function begins if there is none."""
+def seams(calls: Mapping[int, list[Call]]) -> list[int]:
+    """Between two steps that a driver may have taken for one.
+
+    Behind what looks something up; at each call that locks, where what comes before it has been
+    decided, and behind the call before that (where the function begins if there is none).
+    """
     found = []
     for start, made in calls.items():
         before = start
         for call in made:
-            if kind_of(call.callee) is Kind.LOCK:
-                found.append(before)
+            kind = kind_of(call.callee)
+            if kind is Kind.LOCK:
+                found += [before, call.address]
+            elif kind is Kind.LOOKUP:
+                found.append(call.returns)
             before = call.returns
     return list(dict.fromkeys(found))
 
@@ -214,13 +241,13 @@ def _direct(
     """Those to other files by their relocations, those within a section by where they lead."""
     for base, code, outside in _code(file, sections):
         at = code.find(_CALL)
-        while 0 <= at <= len(code) - 5:
+        while 0 <= at <= len(code) - _CALL_BYTES:
             # A byte in the middle of another instruction leads nowhere that begins a function.
-            to = base + at + 5 + struct.unpack_from("<i", code, at + 1)[0]
+            to = base + at + _CALL_BYTES + struct.unpack_from("<i", code, at + 1)[0]
             if at in outside:
-                yield Call(base + at + 5, outside[at], 0)
+                yield Call(base + at + _CALL_BYTES, outside[at], 0)
             elif to in starts:
-                yield Call(base + at + 5, starts[to].name, to)
+                yield Call(base + at + _CALL_BYTES, starts[to].name, to)
             at = code.find(_CALL, at + 1)
 
 
@@ -235,7 +262,7 @@ def _calls(
                 continue
             address = base + at
             yield CallSite(
-                address, address + 5 if opcode == _CALL else None, callee, kind,
+                address, address + _CALL_BYTES if opcode == _CALL else None, callee, kind,
                 table.name(address),
             )  # fmt: skip
 
@@ -259,3 +286,4 @@ def _code(
 
 
 _CALL, _JMP = b"\xe8", b"\xe9"
+_CALL_BYTES = 5
