@@ -27,6 +27,7 @@ POINTS = Points(
         (1.0,) * 12,
     ),
     gaps=tuple(0xFFFFFFFFC0001000 + 16 * n for n in range(5)),
+    relocks=(0xFFFFFFFFC0004000,),
     seams=tuple(0xFFFFFFFFC0002000 + 16 * n for n in range(3)),
 )  # fmt: skip
 
@@ -119,7 +120,7 @@ def test_points_are_those_of_the_machine() -> None:
         assert list(at) == sorted(set(at))
         named += at
     assert set(named) <= set(POINTS.all)
-    liked = {*POINTS.gaps, *POINTS.favourites}
+    liked = {*POINTS.gaps, *POINTS.relocks, *POINTS.favourites}
     assert set(named) >= liked | set(POINTS.seams)
     rest = set(POINTS.all) - liked
     assert min(map(named.count, liked)) > 1.5 * max(map(named.count, rest))

@@ -86,7 +86,8 @@ class Points:
     favourites -- where HMM's own functions return to the driver, each so often as it is to be
                   taken: what races is there
     gaps       -- where the driver has looked at the CPU's page table, unlocked the address space
-                  and holds no lock under which it may ask whether that still holds
+                  and not yet taken the lock under which it asks whether that still holds
+    relocks    -- where it has let go of a lock, and is to take one again
     seams      -- where the driver is between two steps: has looked something up, is about to lock
     table      -- names of addresses, where they are known
     aims       -- what `aimed` draws from; none where there is no profile
@@ -97,11 +98,14 @@ class Points:
     table: SymbolTable | None = None
     aims: Aims = Aims()
     gaps: tuple[int, ...] = ()
+    relocks: tuple[int, ...] = ()
     seams: tuple[int, ...] = ()
 
     @property
     def all(self) -> tuple[int, ...]:
-        named = (*self.favourites, *self.gaps, *self.others, *self.seams)
+        named = (
+            *self.favourites, *self.gaps, *self.relocks, *self.others, *self.seams,
+        )  # fmt: skip
         return tuple(dict.fromkeys(named))
 
 
@@ -140,10 +144,12 @@ def _some(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
 GAP_NS = "18:22"
 
 WHERE = (
-    Where(lambda p: p.gaps, 5, (1, 1, 2), hold=(GAP_NS,)),
+    Where(lambda p: p.gaps, 6, (1, 1, 2), hold=(GAP_NS,)),
+    # In one function a hold in its gap would use up what was to come here.
+    Where(lambda p: p.relocks, 3, (1, 1, 2), _few, (GAP_NS,)),
     Where(lambda p: p.favourites, 3, (1, 2, 2, 4)),
     Where(lambda p: p.favourites, 1, (1, 1, 2), _few),
-    Where(lambda p: p.seams, 3, (1, 2, 2, 4), _some),
+    Where(lambda p: p.seams, 2, (1, 2, 2, 4), _some),
     Where(lambda p: p.all, 1, (4, 12, 24)),
     Where(lambda p: p.all, 1, (1, 1, 2, 4), _few),
 )

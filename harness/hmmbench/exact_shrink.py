@@ -492,7 +492,7 @@ class ExactShrinker(Shrinker):
         points = self._points
         sets = dict.fromkeys(
             tuple(dict.fromkeys(at))
-            for at in (points.gaps, points.favourites, points.seams) if at
+            for at in (points.gaps, points.relocks, points.favourites, points.seams) if at
         )  # fmt: skip
         held_at = [holds.at_each(plain_one, at, exact_schedule.GAP_NS) for at in sets]
         return self._schedules([

@@ -12,12 +12,13 @@ from hmmbench.errors import EnvironmentFailure
 from hmmbench.symbols import elf
 from hmmbench.symbols.points import (
     CallSite,
-    seams,
     call_sites,
     calls_by_function,
     functions,
     gaps,
     kernel_functions,
+    relocks,
+    seams,
 )
 from hmmbench.symbols.table import Symbol, SymbolTable, kernel_symbols, module_symbols
 
@@ -60,7 +61,7 @@ class Points:
     kernel     -- functions of the kernel that HMM drivers call
     functions  -- those of the modules under test
     calls      -- and their calls to locks, waits, wake-ups, memory management and DMA
-    gaps, seams -- addresses in them
+    gaps, relocks, seams -- addresses in them
     """
 
     table: SymbolTable
@@ -68,6 +69,7 @@ class Points:
     functions: list[Symbol]
     calls: list[CallSite]
     gaps: list[int] = field(default_factory=list)
+    relocks: list[int] = field(default_factory=list)
     seams: list[int] = field(default_factory=list)
 
 
@@ -82,6 +84,7 @@ def points(artifacts: Artifacts, places: Sections) -> Points:
         found.calls.extend(call_sites(table, name, read, places[name]))
         made = calls_by_function(table, name, read, places[name])
         found.gaps.extend(gaps(made))
+        found.relocks.extend(relocks(made))
         found.seams.extend(seams(made))
     return found
 

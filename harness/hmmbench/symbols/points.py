@@ -4,8 +4,9 @@
 - functions(): every function of a module
 - kernel_functions(): what HMM drivers call in the kernel, and what the kernel calls them back by
 - call_sites(): calls of a module to locks, waits, wake-ups, memory management and DMA
-- gaps(): where a module has looked at the CPU's page table and holds no lock under which it may
-  ask whether that still holds
+- gaps(): where a module has looked at the CPU's page table and not yet taken the lock under which
+  it asks whether that still holds
+- relocks(): where it has let go of a lock, and is to take one again
 - seams(): where it has looked something up, or is about to take any lock
 """
 
@@ -187,13 +188,11 @@ def calls_by_function(
 
 
 def gaps(calls: Mapping[int, list[Call]]) -> list[int]:
-    """Behind what unlocks, in functions that have looked at an address space and hold no lock.
+    """Behind what unlocks the address space, between the begin of a look and an exclusive lock.
 
-    From the begin of the look to the first exclusive lock that is what unlocks the address space:
-    whoever is left alone there has seen what any change may come to now.  While the mmap lock is
+    Whoever is left alone there has seen what any change may come to now.  While the mmap lock is
     held most of them cannot, and a hold before that lets them come too early (docs/exact.md has
-    figures).  Further on in the function it is what lets the exclusive lock go, where one is taken
-    once more: what was asked under the first may not hold under the second.
+    figures).
     """
     unlocking = {
         name for name, made in calls.items()
@@ -201,18 +200,30 @@ def gaps(calls: Mapping[int, list[Call]]) -> list[int]:
     }  # fmt: skip
     found = []
     for made in calls.values():
-        looking = looked = False
-        let_go: list[int] = []
+        looking = False
         for call in made:
-            if call.callee.startswith(_LOOKS):
-                looking, looked, let_go = True, True, []
-            elif looked and _EXCLUSIVE.fullmatch(call.callee):
-                found += let_go
-                looking, let_go = False, []
-            elif looking and (kind_of(call.callee) is Kind.UNLOCK or call.to in unlocking):
+            looking |= call.callee.startswith(_LOOKS)
+            if looking and _EXCLUSIVE.fullmatch(call.callee):
+                looking = False
+            if looking and (kind_of(call.callee) is Kind.UNLOCK or call.to in unlocking):
                 found.append(call.returns)
-            elif looked and _GIVEN_BACK.fullmatch(call.callee):
-                let_go.append(call.returns)
+    return found
+
+
+def relocks(calls: Mapping[int, list[Call]]) -> list[int]:
+    """Behind what lets go of an exclusive lock, in functions that then take one again.
+
+    What was asked under the first may not hold under the second.
+    """
+    found = []
+    for made in calls.values():
+        let_go = None
+        for call in made:
+            if _GIVEN_BACK.fullmatch(call.callee):
+                let_go = call.returns
+            elif let_go is not None and _EXCLUSIVE.fullmatch(call.callee):
+                found.append(let_go)
+                let_go = None
     return found
 
 
