@@ -11,7 +11,7 @@ import pytest
 from hmmbench.symbols import Kind, SymbolTable, call_sites, functions, kernel_functions
 from hmmbench.symbols.elf import Elf, ElfError
 from hmmbench.symbols.guest import of_files, parse
-from hmmbench.symbols.points import calls_by_function, gaps, kind_of, relocks, seams
+from hmmbench.symbols.points import calls_by_function, gaps, kind_of, late_gaps, relocks, seams
 
 TEXT, EXIT = 0xFFFFFFFFC0000000, 0xFFFFFFFFC0008000
 
@@ -253,6 +253,7 @@ def test_gaps(tmp_path: Path) -> None:
     again = relocks(calls)
     assert in_looks(again) == ["mutex_unlock"]
     assert [table.name(at).partition("+")[0] for at in again] == ["looks", "locks"]
+    assert late_gaps(calls) == again[:1]
     # Each is the instruction behind a call, as binutils see it.
     lines = [at for at, _ in disassembly(module, ".text")]
     assert {at - TEXT for at in gaps(calls)} <= set(lines)

@@ -87,7 +87,8 @@ class Points:
                   taken: what races is there
     gaps       -- where the driver has looked at the CPU's page table, unlocked the address space
                   and not yet taken the lock under which it asks whether that still holds
-    relocks    -- where it has let go of a lock, and is to take one again
+    relocks    -- where it has let go of a lock, and is to take one again; late_gaps: after such a
+                  look
     seams      -- where the driver is between two steps: has looked something up, is about to lock
     table      -- names of addresses, where they are known
     aims       -- what `aimed` draws from; none where there is no profile
@@ -98,6 +99,7 @@ class Points:
     table: SymbolTable | None = None
     aims: Aims = Aims()
     gaps: tuple[int, ...] = ()
+    late_gaps: tuple[int, ...] = ()
     relocks: tuple[int, ...] = ()
     seams: tuple[int, ...] = ()
 
@@ -144,9 +146,10 @@ def _some(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
 GAP_NS = "18:22"
 
 WHERE = (
-    Where(lambda p: p.gaps, 6, (1, 1, 2), hold=(GAP_NS,)),
-    # In one function a hold in its gap would use up what was to come here.
-    Where(lambda p: p.relocks, 3, (1, 1, 2), _few, (GAP_NS,)),
+    Where(lambda p: p.gaps, 4, (1, 1, 2), hold=(GAP_NS,)),
+    # Few drivers have any.
+    Where(lambda p: p.late_gaps or p.gaps, 3, (1, 1, 2), hold=(GAP_NS,)),
+    Where(lambda p: p.relocks, 2, (1, 1, 2), _few, (GAP_NS,)),
     Where(lambda p: p.favourites, 3, (1, 2, 2, 4)),
     Where(lambda p: p.favourites, 1, (1, 1, 2), _few),
     Where(lambda p: p.seams, 2, (1, 2, 2, 4), _some),

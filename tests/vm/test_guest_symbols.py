@@ -79,6 +79,7 @@ def test_points_of_the_driver(
     assert {"hg_svm_map_window", "hg_svm_map_exclusive", "hg_snapshot_lock"} <= gaps
     assert len(found.gaps) < 80
     assert 5 <= len(found.relocks) < 40
+    assert not found.late_gaps, "each look is asked about under the lock that follows"
     assert len(found.seams) > 50
 
 
@@ -86,7 +87,8 @@ def test_no_driver_no_points_of_it(
     artifacts: Artifacts, plain_spec: MachineSpec, snapshots: Snapshots
 ) -> None:
     found = symbols.points(artifacts, snapshots.sections(plain_spec))
-    assert not any((found.functions, found.calls, found.gaps, found.relocks, found.seams))
+    own = found.functions, found.calls, found.gaps, found.late_gaps, found.relocks, found.seams
+    assert not any(own)
     assert found.kernel
 
 

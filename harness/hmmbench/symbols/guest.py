@@ -17,6 +17,7 @@ from hmmbench.symbols.points import (
     functions,
     gaps,
     kernel_functions,
+    late_gaps,
     relocks,
     seams,
 )
@@ -61,7 +62,7 @@ class Points:
     kernel     -- functions of the kernel that HMM drivers call
     functions  -- those of the modules under test
     calls      -- and their calls to locks, waits, wake-ups, memory management and DMA
-    gaps, relocks, seams -- addresses in them
+    gaps, late_gaps, relocks, seams -- addresses in them
     """
 
     table: SymbolTable
@@ -69,6 +70,7 @@ class Points:
     functions: list[Symbol]
     calls: list[CallSite]
     gaps: list[int] = field(default_factory=list)
+    late_gaps: list[int] = field(default_factory=list)
     relocks: list[int] = field(default_factory=list)
     seams: list[int] = field(default_factory=list)
 
@@ -84,6 +86,7 @@ def points(artifacts: Artifacts, places: Sections) -> Points:
         found.calls.extend(call_sites(table, name, read, places[name]))
         made = calls_by_function(table, name, read, places[name])
         found.gaps.extend(gaps(made))
+        found.late_gaps.extend(late_gaps(made))
         found.relocks.extend(relocks(made))
         found.seams.extend(seams(made))
     return found

@@ -6,7 +6,8 @@
 - call_sites(): calls of a module to locks, waits, wake-ups, memory management and DMA
 - gaps(): where a module has looked at the CPU's page table and not yet taken the lock under which
   it asks whether that still holds
-- relocks(): where it has let go of a lock, and is to take one again
+- relocks(): where it has let go of a lock, and is to take one again; late_gaps(): those of them
+  that come after such a look
 - seams(): where it has looked something up, or is about to take any lock
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -215,16 +216,29 @@ def relocks(calls: Mapping[int, list[Call]]) -> list[int]:
 
     What was asked under the first may not hold under the second.
     """
+    return [at for made in calls.values() for at in _relocks(made)]
+
+
+def late_gaps(calls: Mapping[int, list[Call]]) -> list[int]:
+    """Those of the relocks that come after a look at an address space, in the same function.
+
+    A hold in the gap before the first lock would use up what is to happen here.
+    """
     found = []
     for made in calls.values():
-        let_go = None
-        for call in made:
-            if _GIVEN_BACK.fullmatch(call.callee):
-                let_go = call.returns
-            elif let_go is not None and _EXCLUSIVE.fullmatch(call.callee):
-                found.append(let_go)
-                let_go = None
+        first = next((n for n, call in enumerate(made) if call.callee.startswith(_LOOKS)), None)
+        found += _relocks(made[first:]) if first is not None else []
     return found
+
+
+def _relocks(made: Iterable[Call]) -> Iterator[int]:
+    let_go = None
+    for call in made:
+        if _GIVEN_BACK.fullmatch(call.callee):
+            let_go = call.returns
+        elif let_go is not None and _EXCLUSIVE.fullmatch(call.callee):
+            yield let_go
+            let_go = None
 
 
 def seams(calls: Mapping[int, list[Call]]) -> list[int]:
