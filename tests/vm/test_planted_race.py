@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A race planted to show once in about 2,000 examples: its recipe is one hold, and fails at once.
 
-`./hmmbench mutants --folder tests/mutants/planted` finds it anew: docs/exact.md says after how many.
+`./hmmbench mutants --folder tests/mutants/planted` finds it anew (docs/exact.md: after how many).
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-
-import pytest
 
 from hmmbench import cli, fleet, paths
 from hmmbench.build import BuildRequest, ensure

@@ -224,7 +224,7 @@ def late_gaps(calls: Mapping[int, list[Call]]) -> list[int]:
 
     A hold in the gap before the first lock would use up what is to happen here.
     """
-    found = []
+    found: list[int] = []
     for made in calls.values():
         first = next((n for n, call in enumerate(made) if call.callee.startswith(_LOOKS)), None)
         found += _relocks(made[first:]) if first is not None else []
