@@ -62,6 +62,15 @@ KEPT = 40
 #: and where there is a chain, which takes time, too.
 FOR_PROGRAM, FOR_LAST = 0.75, 0.4
 
+#: What is mostly enough of a chain that wears a driver out: what begins and ends processes and
+#: files, and the first of what takes something.
+LIVES = frozenset({
+    OpKind.MMAP, OpKind.SPAWN, OpKind.FORK, OpKind.EXIT, OpKind.KILL, OpKind.CLOSE_GPU,
+})  # fmt: skip
+WEARING = (
+    LIVES, LIVES | {OpKind.GPU_ACCESS}, LIVES | {OpKind.GPU_ACCESS, OpKind.MIGRATE, OpKind.MUNMAP},
+)
+
 #: Accesses of one operation that are taken away one by one, at most.
 ACCESSES = 12
 
@@ -200,6 +209,7 @@ class ExactShrinker(Shrinker):
         whole = self._candidates([(0, self.program, self._reseeded(self.environment, SOUGHT))])
         if not self._first(whole):
             return self._result(0.0)
+        self._lives()
         last = self.violation.op
         if 0 <= last < len(self.program.ops):
             # What comes after the violation did not cause it.
@@ -419,6 +429,27 @@ class ExactShrinker(Shrinker):
         ) is not None  # fmt: skip
 
     # -- steps: the chain --
+
+    def _lives(self) -> bool:
+        """A chain that does the same few things again and again is as good; all of it at once."""
+        whole = (*self._before, self._one())
+
+        def only(link: Link, kinds: frozenset[OpKind], keep: int = -1) -> Link | None:
+            ops = [o for n, o in enumerate(link.program.ops) if o.op in kinds or n == keep]
+            left = normalise(_copy_ops(ops), link.program.file_pages)
+            if not left:
+                return None
+            return replace(link, program=Program(left, link.program.file_pages))
+
+        for kinds in WEARING if self._before else ():
+            last = only(self._one(), kinds, self.violation.op)
+            if last is None:
+                continue
+            chain = [only(link, kinds) for link in whole[:-1]]
+            fewer = [link for link in chain if link is not None]
+            if self._whole((*fewer, last), len(fewer)):
+                return True
+        return False
 
     def _links(self) -> None:
         """What runs before it in its machine, from the nearest; what one of them has come to may
