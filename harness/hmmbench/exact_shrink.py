@@ -20,6 +20,7 @@ the first in order that fails is taken, whichever answers first.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,12 +35,21 @@ from hmmbench import decisions, exact_schedule, holds
 from hmmbench.decisions import Record
 from hmmbench.event import Event
 from hmmbench.exact_schedule import Points
-from hmmbench.guest.protocol import Access, Op, OpKind, Program
+from hmmbench.guest.protocol import TIMEOUT_MS, Access, Op, OpKind, Program
 from hmmbench.model.admit import normalise
 from hmmbench.model.space import HUGE_PAGES
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Link
-from hmmbench.shrink import Shrinker, Shrunk, _copy_ops, _meets, _pages, _simpler
+from hmmbench.shrink import (
+    EXTRA_S,
+    HANG_MS,
+    Shrinker,
+    Shrunk,
+    _copy_ops,
+    _meets,
+    _pages,
+    _simpler,
+)
 from hmmbench.target import Execution, Target, judge, run
 
 #: Schedules of the same kind that a candidate gets beside its own, where it holds by chance.
@@ -196,6 +206,8 @@ class ExactShrinker(Shrinker):
         #: that is the last
         self._before = self._targets[0].chain
         self._after: tuple[Link, ...] = ()
+        #: how long a candidate may take; it says nothing of that itself
+        self._timeout_ms = TIMEOUT_MS
 
     def run(self) -> ExactShrunk:
         with ExitStack() as stack:
@@ -203,7 +215,22 @@ class ExactShrinker(Shrinker):
                 stack.enter_context(ThreadPoolExecutor(1, f"shrink-{n}"))
                 for n in range(len(self._targets))
             ]
-            return self._smallest(False)
+            return self._hanging() if self.violation.oracle == "progress" else self._smallest(False)
+
+    def _hanging(self) -> ExactShrunk:
+        """What repeats a fault for ever executes until its limit: a short one, until the end."""
+        first = self.program, self.environment, self.violation, self._before, self._after
+        self._timeout_ms = HANG_MS
+        found = self._smallest(False)
+        self._timeout_ms = TIMEOUT_MS
+        self.deadline = max(self.deadline, time.monotonic() + EXTRA_S)
+        self.seen.clear()
+        if found.rate and self._first(self._candidates([(0, self.program, [self.environment])])):
+            return self._result(1.0)
+        # It is slow, and was taken for a hang; or is none so soon.
+        self.program, self.environment, self.violation, self._before, self._after = first
+        self.seen.clear()
+        return self._smallest(False)
 
     def _smallest(self, hang: bool) -> ExactShrunk:
         whole = self._candidates([(0, self.program, self._reseeded(self.environment, SOUGHT))])
@@ -293,7 +320,7 @@ class ExactShrinker(Shrinker):
     def _try(self, number: int, candidate: _Candidate, trusting: bool) -> _Tried:
         target = self._targets[number]
         *chain, last = candidate.whole
-        target.chain, p, env = tuple(chain), last.program, last.environment
+        target.chain, p, env = tuple(chain), self._timed(last.program), last.environment
         if not chain and holds.robust(env.schedule) and self._looks[number] < KEPT:
             self._looks[number] += 1
             found = self._same(judge(target.look(p, env)))
@@ -302,6 +329,9 @@ class ExactShrinker(Shrinker):
         self._looks[number] = 0
         found = self._same(run(target, p, env))
         return _Tried(found, target.record() if found is not None else None)
+
+    def _timed(self, program: Program) -> Program:
+        return replace(program, timeout_ms=self._timeout_ms)
 
     def _candidates(
         self, wanted: Iterable[tuple[int, Program, Iterable[Environment]]]
@@ -413,7 +443,7 @@ class ExactShrinker(Shrinker):
         """Whether it fails in a fresh machine as it is now; there is no chain."""
         self.executions += 1
         self._targets[0].chain = ()
-        found = self._same(run(self._targets[0], self.program, self.environment))
+        found = self._same(run(self._targets[0], self._timed(self.program), self.environment))
         self._looks[0] = 0
         self._record = self._targets[0].record()
         self._sure = found is not None
@@ -535,7 +565,8 @@ class ExactShrinker(Shrinker):
         """The holds of the current failure; None: not known, or not of what has failed."""
         self.executions += 1
         self._targets[0].chain = self._before
-        return held(self._targets[0], self.program, self.environment, self._record)
+        program = self._timed(self.program)
+        return held(self._targets[0], program, self.environment, self._record)
 
     def _fewest(self) -> None:
         """Delta debugging of the list, from halves to single ones; none at all first."""

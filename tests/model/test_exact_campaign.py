@@ -36,6 +36,7 @@ from hmmbench.guest.protocol import PAGE, PROT_RW, TIMEOUT_MS, Acc, Op, OpKind, 
 from hmmbench.holds import Hold
 from hmmbench.oracle.violation import Violation
 from hmmbench.recipe import Environment, Link, Recipe
+from hmmbench.repeat import nth
 from hmmbench.replay import other_schedules, replay
 from hmmbench.runner import CHAIN, Campaign, Tally
 from hmmbench.symbols import Symbol, SymbolTable
@@ -796,3 +797,37 @@ def test_delay_points_are_used_beside_the_schedule(tmp_path: Path) -> None:
         assert ours.delays in ((), theirs.delays)
     used = sum(bool(one.delays) for one in exact.environments)
     assert 0 < used < sum(bool(one.delays) for one in threads.environments)
+
+
+class Hangs(Exact):
+    """With so many accesses of the GPU; one alone only takes longer than a short limit."""
+
+    def __init__(self, needed: int) -> None:
+        super().__init__()
+        self.needed = needed
+        self.limits: list[int] = []
+
+    def look(self, done: Execution, state: bytes) -> None:
+        limit = done.program.timeout_ms
+        self.limits.append(limit)
+        accesses = sum(o.op is OpKind.GPU_ACCESS for o in done.program.ops)
+        if accesses >= (self.needed if limit == TIMEOUT_MS else 1):
+            done.violations.append(Violation("progress", f"over after {limit} ms"))
+
+
+@pytest.mark.parametrize("needed", [1, 3])
+def test_a_hang_is_made_small_under_a_short_limit(needed: int) -> None:
+    """And is one under the usual limit; what is slow is not taken for it."""
+    target = Hangs(needed)
+    env = Environment(schedule="seed=1 slice=5:14")
+    violation = Violation("progress", "it hangs")
+    small = ExactShrinker(Fresh(target), nth(3, 0), env, violation, 600.0).run()
+    kinds = [o.op for o in small.program.ops]
+    assert kinds.count(OpKind.GPU_ACCESS) == needed
+    assert len(kinds) <= needed + 2
+    assert small.rate == 1
+    assert small.violation.message == f"over after {TIMEOUT_MS} ms"
+    assert small.program.timeout_ms == target.limits[-1] == TIMEOUT_MS
+    # A kept machine is looked at, then a fresh one.
+    patient = target.limits.count(TIMEOUT_MS)
+    assert patient <= 2 if needed == 1 else 2 < patient < len(target.limits)
