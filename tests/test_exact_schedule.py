@@ -27,7 +27,8 @@ POINTS = Points(
         (1.0,) * 12,
     ),
     gaps=tuple(0xFFFFFFFFC0001000 + 16 * n for n in range(5)),
-    relocks=(0xFFFFFFFFC0004000,),
+    late_gaps=(0xFFFFFFFFC0004000,),
+    relocks=(0xFFFFFFFFC0004000, 0xFFFFFFFFC0004010),
     seams=tuple(0xFFFFFFFFC0002000 + 16 * n for n in range(3)),
 )  # fmt: skip
 

@@ -132,8 +132,8 @@ def _few(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
     return [rng.choice(at) for _ in range(rng.choice((1, 1, 2, 3)))]
 
 
-#: Some places are passed in a thousand times as often as others: of all of them at once, or of one
-#: or two of two hundred, a seldom one would hardly ever be held at.
+#: Some places are passed a thousand times as often as others.  If all were held at, those would use
+#: up the holds; and one or two of two hundred are hardly ever the right ones.
 SOME = (0.125, 0.25)
 
 
@@ -146,9 +146,9 @@ def _some(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
 GAP_NS = "18:22"
 
 WHERE = (
-    Where(lambda p: p.gaps, 4, (1, 1, 2), hold=(GAP_NS,)),
-    # Few drivers have any.
-    Where(lambda p: p.late_gaps or p.gaps, 3, (1, 1, 2), hold=(GAP_NS,)),
+    Where(lambda p: p.gaps, 5, (1, 1, 2), hold=(GAP_NS,)),
+    # Few drivers have any; and branches that never follow one another look like one.
+    Where(lambda p: p.late_gaps or p.gaps, 2, (1, 1, 2), hold=(GAP_NS,)),
     Where(lambda p: p.relocks, 2, (1, 1, 2), _few, (GAP_NS,)),
     Where(lambda p: p.favourites, 3, (1, 2, 2, 4)),
     Where(lambda p: p.favourites, 1, (1, 1, 2), _few),

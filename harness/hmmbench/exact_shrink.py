@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Making a failure of an exact machine small: what is taken has failed in a fresh machine.
 
-1. Bold guesses at the operations concerned, under the schedule that found it.
+1. Bold guesses at the operations concerned, under the schedule that found it.  Of a chain, first
+   all that neither begins nor ends a process nor uses the GPU goes.
 2. What that decided by chance is told one by one: a list of holds (holds.py), and as few of them
    as it takes.
 3. The operations.  A list counts passages, and those change with what is taken away: so CPUs are
@@ -72,14 +73,13 @@ KEPT = 40
 #: and where there is a chain, which takes time, too.
 FOR_PROGRAM, FOR_LAST = 0.75, 0.4
 
-#: What is mostly enough of a chain that wears a driver out: what begins and ends processes and
-#: files, and the first of what takes something.
+#: What is mostly enough of a chain that wears a driver out: what begins and ends processes, opens
+#: the GPU (its first access does) and closes it; or that and what moves pages.
 LIVES = frozenset({
     OpKind.MMAP, OpKind.SPAWN, OpKind.FORK, OpKind.EXIT, OpKind.KILL, OpKind.CLOSE_GPU,
+    OpKind.GPU_ACCESS,
 })  # fmt: skip
-WEARING = (
-    LIVES, LIVES | {OpKind.GPU_ACCESS}, LIVES | {OpKind.GPU_ACCESS, OpKind.MIGRATE, OpKind.MUNMAP},
-)
+WEARING = (LIVES, LIVES | {OpKind.MIGRATE, OpKind.MUNMAP})
 
 #: Accesses of one operation that are taken away one by one, at most.
 ACCESSES = 12
@@ -460,9 +460,8 @@ class ExactShrinker(Shrinker):
 
     # -- steps: the chain --
 
-    def _lives(self) -> bool:
-        """A chain that does the same few things again and again is as good; all of it at once."""
-        whole = (*self._before, self._one())
+    def _lives(self) -> None:
+        """All operations but a few kinds are taken from the whole chain at once."""
 
         def only(link: Link, kinds: frozenset[OpKind], keep: int = -1) -> Link | None:
             ops = [o for n, o in enumerate(link.program.ops) if o.op in kinds or n == keep]
@@ -471,15 +470,14 @@ class ExactShrinker(Shrinker):
                 return None
             return replace(link, program=Program(left, link.program.file_pages))
 
+        wanted = []
         for kinds in WEARING if self._before else ():
             last = only(self._one(), kinds, self.violation.op)
-            if last is None:
-                continue
-            chain = [only(link, kinds) for link in whole[:-1]]
-            fewer = [link for link in chain if link is not None]
-            if self._whole((*fewer, last), len(fewer)):
-                return True
-        return False
+            chain = [only(link, kinds) for link in self._before]
+            if last is not None:
+                before = tuple(link for link in chain if link is not None)
+                wanted.append(_Candidate(last.program, last.environment, 0, before))
+        self._first(iter(wanted))
 
     def _links(self) -> None:
         """What runs before it in its machine, from the nearest; what one of them has come to may
@@ -553,7 +551,9 @@ class ExactShrinker(Shrinker):
         points = self._points
         sets = dict.fromkeys(
             tuple(dict.fromkeys(at))
-            for at in (points.gaps, points.relocks, points.favourites, points.seams) if at
+            for at in (
+                points.gaps, points.late_gaps, points.relocks, points.favourites, points.seams,
+            ) if at
         )  # fmt: skip
         held_at = [holds.at_each(plain_one, at, exact_schedule.GAP_NS) for at in sets]
         return self._schedules([

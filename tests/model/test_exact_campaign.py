@@ -24,6 +24,7 @@ from hmmbench import exact_schedule, holds, runner
 from hmmbench.decisions import ENTRY, Record, What
 from hmmbench.exact_schedule import Points
 from hmmbench.exact_shrink import (
+    LIVES,
     SOUGHT,
     ExactShrinker,
     Fresh,
@@ -831,3 +832,37 @@ def test_a_hang_is_made_small_under_a_short_limit(needed: int) -> None:
     # A kept machine is looked at, then a fresh one.
     patient = target.limits.count(TIMEOUT_MS)
     assert patient <= 2 if needed == 1 else 2 < patient < len(target.limits)
+
+
+class Worn(Exact):
+    """After so many accesses of the GPU, by whichever examples; `kinds`: what its lives did."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: list[set[OpKind]] = [set()]
+        self.accesses = 0
+
+    def renew(self) -> None:
+        super().renew()
+        self.kinds.append(set())
+        self.accesses = 0
+
+    def look(self, done: Execution, state: bytes) -> None:
+        self.kinds[-1] |= {o.op for o in done.program.ops}
+        self.accesses += sum(o.op is OpKind.GPU_ACCESS for o in done.program.ops)
+        if self.accesses >= 30:
+            done.violations.append(Violation("values", "there is none left"))
+
+
+def test_what_wears_out_is_cut_to_lives_first() -> None:
+    """Of all examples of the chain at once."""
+    target = Worn()
+    env = Environment(schedule="seed=1 slice=5:14")
+    chain = [Link(nth(3, n), env) for n in range(3)]
+    violation = Violation("values", "there is none left")
+    small = ExactShrinker(Fresh(target, chain), nth(3, 3), env, violation, 900.0).run()
+    assert small.rate == 1
+    first, second = [kinds for kinds in target.kinds if kinds][:2]
+    assert not first <= LIVES
+    assert second <= LIVES
+    assert replay(Fresh(Worn(), small.chain), Recipe(small.program, small.environment)).found

@@ -24,7 +24,11 @@ def test_the_recipe_fails(tmp_path: Path) -> None:
     result = tmp_path / "replay.json"
     words = ["replay", str(RECIPE), "--driver-patch", str(PATCH), "--json", str(result)]
     assert cli.main(words) == 1
-    assert json.loads(result.read_text())["failures"] >= 1
+    said = json.loads(result.read_text())
+    assert said["failures"] == 1
+    if recipe["kernel"] == ensure(BuildRequest()).kernel_release:
+        # Another kernel may go another way there.
+        assert said["executions"] == 1, "make the recipe anew: the driver or the agent has changed"
 
 
 def test_the_place_is_found_in_the_code() -> None:
@@ -34,4 +38,3 @@ def test_the_place_is_found_in_the_code() -> None:
     assert found.table is not None
     (late,) = map(found.table.name, found.late_gaps)
     assert late.startswith("hg_svm_map_window+")
-    assert late == json.loads(RECIPE.read_text())["decisions"][0]["at"]

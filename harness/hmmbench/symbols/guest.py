@@ -61,7 +61,7 @@ class Points:
     table      -- names them, and gives the addresses of names
     kernel     -- functions of the kernel that HMM drivers call
     functions  -- those of the modules under test
-    calls      -- and their calls to locks, waits, wake-ups, memory management and DMA
+    calls      -- and their calls to locks, waits, wake-ups, look-ups, memory management and DMA
     gaps, late_gaps, relocks, seams -- addresses in them
     """
 

@@ -3,7 +3,7 @@
 
 - functions(): every function of a module
 - kernel_functions(): what HMM drivers call in the kernel, and what the kernel calls them back by
-- call_sites(): calls of a module to locks, waits, wake-ups, memory management and DMA
+- call_sites(): calls of a module to locks, waits, wake-ups, look-ups, memory management and DMA
 - gaps(): where a module has looked at the CPU's page table and not yet taken the lock under which
   it asks whether that still holds
 - relocks(): where it has let go of a lock, and is to take one again; late_gaps(): those of them
@@ -78,11 +78,11 @@ _KINDS = (
         r"|drm_gpusvm_\w+|drm_pagemap_\w+|kthread_(un)?use_mm|madvise_\w+|lru_add_drain\w*"
     )),
     (Kind.LOOKUP, re.compile(
-        r"xa_(load|find(_after)?|get_mark)|xas_(load|find\w*)|idr_(find|get_next)"
+        r"xa_(load|find(_after)?|get_mark)|(__)?xas_(load|find\w*|next)|idr_(find|get_next\w*)"
         r"|radix_tree_(lookup|gang_lookup|next_chunk)\w*|(mas|mt)_(find|next|prev|walk)\w*|mtree_load"
         r"|_find_(first|next|last)_\w*bit|bitmap_find_\w+|rb_(first|next|last|prev)\w*"
-        r"|\w+_iter_(first|next)|drm_gem_object_lookup|fget\w*|find_get_\w+|kref_get_\w+"
-        r"|drm_syncobj_find\w*"
+        r"|\w+_iter_(first|next)|drm_gem_objects?_lookup|fget\w*|find_get_\w+"
+        r"|drm_(syncobj|gpuva|gpuvm_bo)_find\w*"
     )),
 )  # fmt: skip
 
@@ -166,9 +166,12 @@ class Call:
 
 #: Locks that are not taken to look at an address space, or shared.
 _EXCLUSIVE = re.compile(
-    r"(ww_|rt_)?mutex_(try)?lock\w*|_raw_(spin|write)_(try)?lock\w*|down_write\w*"
+    r"(ww_|rt_)?mutex_(try)?lock\w*|_raw_(spin|write)_(try)?lock\w*|(percpu_)?down_write\w*"
 )
-_GIVEN_BACK = re.compile(r"(ww_|rt_)?mutex_unlock\w*|_raw_(spin|write)_unlock\w*|up_write\w*")
+#: Of exclusive locks.
+_GIVEN_BACK = re.compile(
+    r"(ww_|rt_)?mutex_unlock\w*|_raw_(spin|write)_unlock\w*|(percpu_)?up_write\w*"
+)
 
 #: What begins a look that is asked about later: mmu_interval_read_retry(), which is inline.
 _LOOKS = "mmu_interval_read_begin"
@@ -183,7 +186,8 @@ def calls_by_function(
     found: dict[int, list[Call]] = {}
     for call in sorted(_direct(starts, file, sections), key=lambda call: call.returns):
         n = bisect_right(order, call.returns - 1) - 1
-        if n >= 0:
+        # Not those of what the compiler put aside, or of no function at all.
+        if n >= 0 and call.returns <= order[n] + starts[order[n]].size:
             found.setdefault(order[n], []).append(call)
     return found
 
@@ -214,31 +218,36 @@ def gaps(calls: Mapping[int, list[Call]]) -> list[int]:
 def relocks(calls: Mapping[int, list[Call]]) -> list[int]:
     """Behind what lets go of an exclusive lock, in functions that then take one again.
 
-    What was asked under the first may not hold under the second.
+    What was asked under the first may not hold under the second.  Taken in order of address, as the
+    compiler laid the code out: branches that never follow one another may make one, and what a loop
+    takes again at its head is none.
     """
     return [at for made in calls.values() for at in _relocks(made)]
 
 
 def late_gaps(calls: Mapping[int, list[Call]]) -> list[int]:
-    """Those of the relocks that come after a look at an address space, in the same function.
+    """Those that come after a look at an address space in the same function, of locks taken since.
 
-    A hold in the gap before the first lock would use up what is to happen here.
+    A hold in the gap before the first lock would use up what is to happen here.  Of drivers that
+    ask under a shared lock there are none.
     """
     found: list[int] = []
     for made in calls.values():
         first = next((n for n, call in enumerate(made) if call.callee.startswith(_LOOKS)), None)
-        found += _relocks(made[first:]) if first is not None else []
+        since = made[first:] if first is not None else []
+        locked = next((n for n, call in enumerate(since) if _EXCLUSIVE.fullmatch(call.callee)), 0)
+        found += _relocks(since[locked:])
     return found
 
 
 def _relocks(made: Iterable[Call]) -> Iterator[int]:
-    let_go = None
+    let_go: list[int] = []
     for call in made:
         if _GIVEN_BACK.fullmatch(call.callee):
-            let_go = call.returns
-        elif let_go is not None and _EXCLUSIVE.fullmatch(call.callee):
-            yield let_go
-            let_go = None
+            let_go.append(call.returns)
+        elif _EXCLUSIVE.fullmatch(call.callee):
+            yield from let_go
+            let_go = []
 
 
 def seams(calls: Mapping[int, list[Call]]) -> list[int]:
