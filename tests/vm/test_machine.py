@@ -264,7 +264,8 @@ def test_save_and_restore(plain_spec: MachineSpec, snapshots: Snapshots, tmp_pat
     with snapshots.open(plain_spec) as vm:
         vm.agent.write_file("/tmp/data", os.urandom(1 << 20))
         digest = vm.agent.check("sha256sum /tmp/data")
-        vm.agent.start("i=0; while sleep 0.05; do i=$((i+1)); echo $i >/tmp/next; mv /tmp/next /tmp/count; done")
+        count = "i=$((i+1)); echo $i >/tmp/next; mv /tmp/next /tmp/count"
+        vm.agent.start(f"i=0; while sleep 0.05; do {count}; done")
         time.sleep(0.5)
         vm.save(state, resume=True)
         uptime = float(vm.agent.read_file("/proc/uptime").split()[0])
