@@ -229,6 +229,7 @@ class ExactShrinker(Shrinker):
             return self._result(1.0)
         # It is slow, and was taken for a hang; or is none so soon.
         self.program, self.environment, self.violation, self._before, self._after = first
+        self._record = None
         self.seen.clear()
         return self._smallest(False)
 
@@ -236,7 +237,8 @@ class ExactShrinker(Shrinker):
         whole = self._candidates([(0, self.program, self._reseeded(self.environment, SOUGHT))])
         if not self._first(whole):
             return self._result(0.0)
-        self._lives()
+        if self._before:
+            self._lives()
         last = self.violation.op
         if 0 <= last < len(self.program.ops):
             # What comes after the violation did not cause it.
@@ -471,7 +473,7 @@ class ExactShrinker(Shrinker):
             return replace(link, program=Program(left, link.program.file_pages))
 
         wanted = []
-        for kinds in WEARING if self._before else ():
+        for kinds in WEARING:
             last = only(self._one(), kinds, self.violation.op)
             chain = [only(link, kinds) for link in self._before]
             if last is not None:

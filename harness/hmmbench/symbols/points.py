@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 import struct
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -182,13 +181,12 @@ def calls_by_function(
 ) -> dict[int, list[Call]]:
     """Address of each function of the module -> its direct calls, in order of address."""
     starts = {symbol.address: symbol for symbol in functions(table, module)}
-    order = sorted(starts)
     found: dict[int, list[Call]] = {}
     for call in sorted(_direct(starts, file, sections), key=lambda call: call.returns):
-        n = bisect_right(order, call.returns - 1) - 1
+        inside = table.lookup(call.address)
         # Not those of what the compiler put aside, or of no function at all.
-        if n >= 0 and call.returns <= order[n] + starts[order[n]].size:
-            found.setdefault(order[n], []).append(call)
+        if inside is not None and inside[0].address in starts:
+            found.setdefault(inside[0].address, []).append(call)
     return found
 
 
