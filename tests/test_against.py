@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
-from hmmbench import against, bench, cli, depends
+from hmmbench import cli
+from hmmbench.base.errors import EnvironmentFailure
+from hmmbench.base.ui import Ui
+from hmmbench.build import depends
 from hmmbench.commands import bench as command
-from hmmbench.errors import EnvironmentFailure
-from hmmbench.ui import Ui
+from hmmbench.compare import checkouts
+from hmmbench.suites import bench
 
 #: A checkout's launcher: it writes down how it was called, and measures OPERATIONS a second.
 LAUNCHER = """#!/bin/sh
@@ -51,7 +54,7 @@ def make(log: Path, name: str, operations: int, more: str = "") -> Path:
 def this(log: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fast checkout in this one's place."""
     folder = make(log, "this", 200)
-    monkeypatch.setattr(against, "paths", SimpleNamespace(project_root=lambda: folder))
+    monkeypatch.setattr(checkouts, "paths", SimpleNamespace(project_root=lambda: folder))
     monkeypatch.setenv("PYTHONPATH", "of-this-one")
     return folder
 
@@ -181,8 +184,8 @@ exit 0"""
 def test_a_measurement_without_a_result(log: Path, this: Path) -> None:
     other = make(log, "other", 100, "exit 0")
     with pytest.raises(EnvironmentFailure, match="left no result"):
-        against.measure(
-            against.Pairs(other, 1), 10, [], None, Ui(quiet=True), lambda: None
+        checkouts.measure(
+            checkouts.Pairs(other, 1), 10, [], None, Ui(quiet=True), lambda: None
         )
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hmmbench import aim, exact_schedule
-from hmmbench.aim import Place, Profile
-from hmmbench.exact_schedule import Aims, Meetings, Points, Spot, addresses
+from hmmbench.campaign import aim
+from hmmbench.campaign.aim import Place, Profile
+from hmmbench.example import schedules
+from hmmbench.example.schedules import Aims, Meetings, Points, Spot, addresses
 from hmmbench.symbols import Symbol, SymbolTable
 from hmmbench.symbols.operands import READ, WRITE, Access, listing, parse
 from hmmbench.vm.spec import MachineSpec
@@ -150,12 +151,12 @@ def test_words_hold_at_one_of_two_or_behind_it_and_count_the_other() -> None:
     places = {s.address for s in spots} | {s.after for s in spots}
     seen: set[int] = set()
     for seed in range(200):
-        schedule = exact_schedule.draw("aimed", random.Random(seed), points)
+        schedule = schedules.draw("aimed", random.Random(seed), points)
         words = [word.partition("=")[0] for word in schedule.split()]
         assert len(words) == len(set(words)), schedule
         assert "busy=2" in schedule.split()
         at = addresses(schedule)
-        assert 1 <= len(at) <= max(exact_schedule.PAIRS)
+        assert 1 <= len(at) <= max(schedules.PAIRS)
         assert set(at) <= places
         assert set(addresses(schedule, "count")) <= {s.address for s in spots}
         seen |= set(at)
@@ -164,7 +165,7 @@ def test_words_hold_at_one_of_two_or_behind_it_and_count_the_other() -> None:
 
 def test_without_a_profile_it_holds_at_points() -> None:
     points = Points((0xFFFFFFFF81000000,), (0xFFFFFFFF81000040,))
-    schedule = exact_schedule.draw("aimed", random.Random(1), points)
+    schedule = schedules.draw("aimed", random.Random(1), points)
     assert set(addresses(schedule)) <= set(points.all)
     assert addresses(schedule)
 

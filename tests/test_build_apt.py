@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from hmmbench.base.errors import EnvironmentFailure
+from hmmbench.base.ui import Ui
 from hmmbench.build import apt, kernel
 from hmmbench.build.apt import Apt, Candidate, Mirror
 from hmmbench.build.proc import Runner
-from hmmbench.errors import EnvironmentFailure
-from hmmbench.ui import Ui
 
 MADISON = """\
 linux-source-6.12 | 6.12.107-1 | http://mirror.example/debian trixie/main amd64 Packages

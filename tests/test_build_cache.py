@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build import cache
 from hmmbench.build.proc import guard_disk
-from hmmbench.errors import EnvironmentFailure
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import paths
+from hmmbench.base import paths
+from hmmbench.base.errors import EnvironmentFailure, UsageError
+from hmmbench.base.ui import Ui
 from hmmbench.build import BuildRequest, cache, kernel, normalise
 from hmmbench.build.context import Context
-from hmmbench.errors import EnvironmentFailure, UsageError
-from hmmbench.ui import Ui
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import paths
+from hmmbench.base import paths
+from hmmbench.base.errors import Cancelled, EnvironmentFailure
 from hmmbench.build.proc import Runner
-from hmmbench.errors import Cancelled, EnvironmentFailure
 
 
 def gone(pid: int, within: float = 5.0) -> bool:
@@ -104,7 +104,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from hmmbench import build
 from hmmbench.build import cache, qemu_build
-from hmmbench.errors import Cancelled
+from hmmbench.base.errors import Cancelled
 
 def slow(ctx, source):
     def fill(folder):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from hmmbench.base.errors import UsageError
+from hmmbench.base.ui import Ui
 from hmmbench.build import qemu_build
 from hmmbench.build.context import Context
-from hmmbench.errors import UsageError
-from hmmbench.ui import Ui
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hmmbench.guest.agent import Agent, AgentError
+from hmmbench.vm.agent import Agent, AgentError
 from hmmbench.vm.channel import HEADER, Channel, ProtocolError, protocol
 from hmmbench.vm.errors import AgentTimeout, VmDied
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import cheader
+from hmmbench.device import cheader
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADERS = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 
-from hmmbench import paths
-from hmmbench.oracle import protocol
+from hmmbench.base import paths
+from hmmbench.oracle import misuse
 
 
 def names() -> list[str]:
@@ -19,15 +19,15 @@ def test_docs_and_words_are_complete() -> None:
     text = (paths.project_root() / "docs" / "checks.md").read_text()
     assert len(names()) >= 12
     assert sorted(re.findall(r"^## (\S+)$", text, re.MULTILINE)) == sorted(names())
-    assert sorted(protocol.WORDS) == sorted(names())
+    assert sorted(misuse.WORDS) == sorted(names())
 
 
 def test_words_fit_the_records() -> None:
     record = {"check": "", "count": 1, "time": 5, "asid": 7, "address": 4096, "a": 1, "b": 2}
     for name in names():
-        (violation,) = protocol.check([record | {"check": name}, record | {"check": name}])
+        (violation,) = misuse.check([record | {"check": name}, record | {"check": name}])
         assert violation.oracle == "protocol"
         assert violation.message.startswith(f"{name}: ")
-    assert protocol.check([]) == []
-    (unknown,) = protocol.check([record | {"check": "of-a-newer-device"}])
+    assert misuse.check([]) == []
+    (unknown,) = misuse.check([record | {"check": "of-a-newer-device"}])
     assert "of-a-newer-device" in unknown.message

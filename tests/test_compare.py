@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from hmmbench import bench, compare
-from hmmbench.compare import BETTER, NOISE, WORSE
+from hmmbench.compare import figures
+from hmmbench.compare.figures import BETTER, NOISE, WORSE
+from hmmbench.suites import bench
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from hmmbench.compare import BETTER, NOISE, WORSE
      (0.95, 30, 1.697), (0.9995, 9, 4.781), (0.975, 1000, 1.962)],
 )  # fmt: skip
 def test_quantiles_of_t(p: float, freedom: int, value: float) -> None:
-    assert compare.student_t(p, freedom) == pytest.approx(value, abs=0.001)
+    assert figures.student_t(p, freedom) == pytest.approx(value, abs=0.001)
 
 
 Pair = tuple[dict[str, float], dict[str, float]]
@@ -45,7 +46,7 @@ def test_what_is_equal_is_noise_in_19_of_20_comparisons() -> None:
     rng = random.Random(1)
     names = [f"n{n}_us" for n in range(30)]
     alarms = sum(
-        any(one.word != NOISE for one in compare.over_pairs(pairs(rng, names)))
+        any(one.word != NOISE for one in figures.over_pairs(pairs(rng, names)))
         for _ in range(300)
     )
     assert alarms <= 0.08 * 300
@@ -55,7 +56,7 @@ def test_a_difference_is_seen_and_has_a_direction() -> None:
     names = ["boot_s", "operations_per_s", "x_us", "y_us", "audit_fill_cost"]
     found = {
         one.name: one
-        for one in compare.over_pairs(pairs(
+        for one in figures.over_pairs(pairs(
             random.Random(2), names, boot_s=1.2, operations_per_s=1.2, x_us=0.8,
         ))
     }  # fmt: skip
@@ -79,12 +80,12 @@ def test_a_figure_that_some_pairs_lack() -> None:
             del ours["c_us"]
         if n > 1:
             del theirs["b_us"]
-    assert [(one.name, one.pairs) for one in compare.over_pairs(found)] == [
+    assert [(one.name, one.pairs) for one in figures.over_pairs(found)] == [
         ("a_us", 5), ("b_us", 2),
     ]  # fmt: skip
-    shared = compare.Shared.of({"a_us": 1, "b_us": 2}, {"c_us": 1, "a_us": 3})
-    assert shared == compare.Shared(["a_us"], ["b_us"], ["c_us"])
-    assert compare.over_pairs(found[:1]) == []
+    shared = figures.Shared.of({"a_us": 1, "b_us": 2}, {"c_us": 1, "a_us": 3})
+    assert shared == figures.Shared(["a_us"], ["b_us"], ["c_us"])
+    assert figures.over_pairs(found[:1]) == []
 
 
 def test_which_figures_of_a_report_count() -> None:
@@ -100,11 +101,11 @@ def test_which_figures_of_a_report_count() -> None:
         "simt_hash_two_sms": 1.9, "simt_vectors": "avx2", "launch_us": float("nan"),
         "touch_round_us": 0.0,
     }  # fmt: skip
-    assert {n: compare.higher_is_better(n) for n in compare.figures(report)} == {
+    assert {n: figures.higher_is_better(n) for n in figures.figures(report)} == {
         "bulk_fault_us": False, "bulk_fault_ratio": False, "single_fault_p99_us": False,
         "boot_s": False, "operations_per_s": True, "operations_gpu_accesses_per_s": True,
         "audit_fill_cost": False, "driver_rebuild_s": False, "audit_off_operations_per_s": True,
         "simt_hash_per_s": True, "simt_hash_ratio": True, "simt_hash_two_sms": True,
     }  # fmt: skip
     for one in bench.MEASUREMENTS:
-        assert compare.higher_is_better(f"{one.name}_us") is False
+        assert figures.higher_is_better(f"{one.name}_us") is False

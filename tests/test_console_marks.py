@@ -12,8 +12,8 @@ from typing import cast
 
 import pytest
 
-from hmmbench.guest.agent import Agent
-from hmmbench.oracle import splat
+from hmmbench.guest import splat
+from hmmbench.vm.agent import Agent
 from hmmbench.vm.console import Console
 from hmmbench.vm.errors import AgentTimeout
 from hmmbench.vm.machine import MARK, Machine

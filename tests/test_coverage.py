@@ -12,17 +12,8 @@ sys.path.append(str(Path(__file__).parent / "model"))
 
 import fake
 
-from hmmbench.coverage import (
-    HOLE,
-    MAPPINGS,
-    ORACLES,
-    ROWS,
-    Coverage,
-    Residency,
-    impossible,
-    oracles_of,
-)
-from hmmbench.guest.protocol import (
+from hmmbench.campaign.generate import FILE_PAGES, program, size_of
+from hmmbench.guest.program import (
     PAGE,
     Q_CPU_DEVICE,
     Acc,
@@ -34,7 +25,16 @@ from hmmbench.guest.protocol import (
     Program,
     Result,
 )
-from hmmbench.model.generate import FILE_PAGES, program, size_of
+from hmmbench.model.cells import (
+    HOLE,
+    MAPPINGS,
+    ORACLES,
+    ROWS,
+    Coverage,
+    Residency,
+    impossible,
+    oracles_of,
+)
 from hmmbench.model.space import Space
 from hmmbench.oracle.values import Checker
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hmmbench import decisions, paths
-from hmmbench.decisions import ENTRY, What
+from hmmbench.base import paths
+from hmmbench.vm import decisions
+from hmmbench.vm.decisions import ENTRY, What
 
 QEMU = paths.project_root() / "qemu-device/qemu"
 

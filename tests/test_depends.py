@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from hmmbench import depends, paths
-from hmmbench.build import BuildRequest
+from hmmbench.base import paths
+from hmmbench.build import BuildRequest, depends
 
 #: What the oracles' modules import that decides no verdict: how a machine is run and looked at.
-#: (splat, mirror, protocol and unload, which read what it says, are oracles.)
+#: (splat, mirror, misuse and unload, which read what it says, are oracles.)
 NO_VERDICT = {
-    "coverage.py", "errors.py", "event.py", "schedule.py", "trace.py", "vm/errors.py",
-    "vm/machine.py", "vm/spec.py",
+    "base/errors.py", "example/delays.py", "example/event.py", "example/tracer.py",
+    "vm/errors.py", "vm/machine.py", "vm/spec.py",
 }  # fmt: skip
 
 
@@ -49,10 +49,10 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("guest-driver/lib/hmmgpu.c", {"agent"}),
         ("guest-driver/kernels/spin.c", {"agent"}),
         ("harness/hmmbench/oracle/values.py", {"oracles"}),
-        ("harness/hmmbench/model/generate.py", {"oracles"}),
-        ("harness/hmmbench/target.py", {"oracles"}),
-        ("harness/hmmbench/runner.py", {"campaign"}),
-        ("harness/hmmbench/report.py", set()),
+        ("harness/hmmbench/campaign/generate.py", {"campaign"}),
+        ("harness/hmmbench/example/target.py", {"oracles"}),
+        ("harness/hmmbench/campaign/runner.py", {"campaign"}),
+        ("harness/hmmbench/report/result.py", set()),
     ],
 )
 def test_each_source_is_part_of_what_it_decides(

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hmmbench import paths
-from hmmbench.device_events import ENTRY, Kind, read
+from hmmbench.base import paths
+from hmmbench.device.events import ENTRY, Kind, read
 
 DEVICE = paths.project_root() / "qemu-device"
 ENGINES = ["SM 0", "SM 1", "copy engine 0", "front end"]

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hmmbench import cli, exact_against
+from hmmbench import cli
+from hmmbench.base.errors import UsageError
+from hmmbench.campaign.repeat import Digest, nth
 from hmmbench.commands import exact as command
-from hmmbench.errors import UsageError
-from hmmbench.exact_against import VERDICT, WHAT, compare
-from hmmbench.exact_target import Print
+from hmmbench.compare import exact
+from hmmbench.compare.exact import VERDICT, WHAT, compare
+from hmmbench.example.exact import Print
+from hmmbench.example.recipe import Environment
 from hmmbench.oracle.violation import Violation
-from hmmbench.recipe import Environment
-from hmmbench.repeat import Digest, nth
 
 SEEN = Print(7, b"answer", {"faults": 3}, "printed\n", {"pc.ram": np.array([1, 2], "<u8")})
 AROUND = Environment(("a 1",), ("irq duplicate",), "access", False, 3, "seed=1 slice=5:14")
@@ -102,7 +103,7 @@ def checkout(folder: Path, said: str = ALL, answer: Any = None, status: int = 0)
 @pytest.fixture
 def this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = checkout(tmp_path / "this", answer={"programs": [digest()]})
-    monkeypatch.setattr(exact_against, "paths", SimpleNamespace(project_root=lambda: folder))
+    monkeypatch.setattr(exact, "paths", SimpleNamespace(project_root=lambda: folder))
     built = SimpleNamespace(as_json=lambda: {"qemu": "q"})
     monkeypatch.setattr(command, "ensure", lambda *_: built)
     return folder

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from hmmbench.exact_moment import reported, stand_at
-from hmmbench.exact_target import ExactTarget
-from hmmbench.guest.protocol import Op, OpKind, Program
-from hmmbench.oracle import splat
+from hmmbench.example.exact import ExactTarget
+from hmmbench.example.moment import reported, stand_at
+from hmmbench.example.recipe import Environment
+from hmmbench.guest import splat
+from hmmbench.guest.program import Op, OpKind, Program
 from hmmbench.oracle.violation import Violation
-from hmmbench.recipe import Environment
 from hmmbench.vm.errors import VmDied
 
 SPLATS = Path(__file__).parent / "splats"

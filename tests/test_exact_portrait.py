@@ -11,15 +11,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from hmmbench import evidence, exact_moment
-from hmmbench.decisions import ENTRY, What
-from hmmbench.evidence import PageEntry, exact_portrait
-from hmmbench.exact_moment import Moment
-from hmmbench.exact_target import ExactTarget
-from hmmbench.guest.protocol import Op, OpKind, Program
+from hmmbench.campaign import evidence
+from hmmbench.campaign.evidence import exact_portrait
+from hmmbench.example import moment
+from hmmbench.example.exact import ExactTarget
+from hmmbench.example.moment import Moment
+from hmmbench.example.portrait import PageEntry, Portrait
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import Execution
+from hmmbench.guest.program import Op, OpKind, Program
 from hmmbench.oracle.violation import Violation
-from hmmbench.recipe import Environment
-from hmmbench.target import Execution
+from hmmbench.vm.decisions import ENTRY, What
 from hmmbench.vm.errors import QmpFailure, VmError
 from hmmbench.vm.machine import Machine
 
@@ -120,11 +122,11 @@ def stands(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
             raise said["error"]
         return cast(Moment, said["moment"])
 
-    monkeypatch.setattr(exact_moment, "stand_at", stand_at)
+    monkeypatch.setattr(moment, "stand_at", stand_at)
     return said
 
 
-def look(target: Fails) -> evidence.Portrait | None:
+def look(target: Fails) -> Portrait | None:
     return exact_portrait(target, (), PROGRAM, Environment(), FOUND)
 
 

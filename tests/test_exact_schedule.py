@@ -9,9 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from hmmbench import cli, exact_schedule, paths
-from hmmbench.exact_schedule import KINDS, Aims, Points, Spot
-from hmmbench.schedule import SCHEDULES
+from hmmbench import cli
+from hmmbench.base import paths
+from hmmbench.example import schedules
+from hmmbench.example.delays import SCHEDULES
+from hmmbench.example.schedules import KINDS, Aims, Points, Spot
 
 PLAN = (paths.project_root() / "qemu-device/qemu/hmm-exact-plan.c").read_text()
 
@@ -77,7 +79,7 @@ def drawn() -> Iterator[tuple[str, str]]:
     for kind in KINDS:
         for points in (Points(), Points(POINTS.favourites), Points((), POINTS.others), POINTS):
             for seed in range(150):
-                yield kind, exact_schedule.draw(kind, random.Random(seed), points)
+                yield kind, schedules.draw(kind, random.Random(seed), points)
 
 
 def test_the_words_are_those_of_the_scheduler() -> None:
@@ -116,7 +118,7 @@ def test_points_are_those_of_the_machine() -> None:
     """Gaps and favourites more often, and none twice."""
     named = []
     for seed in range(600):
-        at = exact_schedule.addresses(exact_schedule.draw("points", random.Random(seed), POINTS))
+        at = schedules.addresses(schedules.draw("points", random.Random(seed), POINTS))
         assert at
         assert list(at) == sorted(set(at))
         named += at
@@ -130,55 +132,55 @@ def test_points_are_those_of_the_machine() -> None:
 def test_without_points_a_schedule_names_none() -> None:
     for kind in KINDS:
         for seed in range(50):
-            text = exact_schedule.draw(kind, random.Random(seed), Points())
-            assert not exact_schedule.addresses(text)
+            text = schedules.draw(kind, random.Random(seed), Points())
+            assert not schedules.addresses(text)
             assert "point=" not in text
 
 
 def test_the_stream_fixes_a_schedule() -> None:
     for kind in KINDS:
         first, again, other = (
-            exact_schedule.draw(kind, random.Random(seed), POINTS) for seed in (4, 4, 5)
+            schedules.draw(kind, random.Random(seed), POINTS) for seed in (4, 4, 5)
         )
         assert first == again
         assert first != other
     with pytest.raises(KeyError):
-        exact_schedule.draw("delay-random", random.Random(1), POINTS)
+        schedules.draw("delay-random", random.Random(1), POINTS)
 
 
 def test_another_seed_changes_nothing_else() -> None:
     for _, schedule in drawn():
-        other = exact_schedule.reseeded(schedule, 7)
+        other = schedules.reseeded(schedule, 7)
         assert wrong(other) == []
         rest = schedule.split()[1:]
         assert sorted(other.split()) == sorted(["seed=7", *rest])
-    assert exact_schedule.reseeded("", 3) == "seed=3"
+    assert schedules.reseeded("", 3) == "seed=3"
 
 
 def test_plainer_steps_keep_a_schedule_and_come_to_an_end() -> None:
     """Until none changes anything: a schedule after each, and the plainest at the end."""
     for kind, schedule in drawn():
-        at = exact_schedule.addresses(schedule)
+        at = schedules.addresses(schedule)
         for _ in range(20):
             before = schedule
-            for step in exact_schedule.plainer(schedule)[1:]:
+            for step in schedules.plainer(schedule)[1:]:
                 schedule = step(schedule)
                 assert wrong(schedule) == [], (kind, schedule)
-                assert set(exact_schedule.addresses(schedule)) <= set(at)
+                assert set(schedules.addresses(schedule)) <= set(at)
             if schedule == before:
                 break
         assert schedule == before, (kind, schedule)
         assert {word.partition("=")[0] for word in schedule.split()} <= {"seed", "slice"}
-    assert all(step("") == "" for step in exact_schedule.plainer(""))
+    assert all(step("") == "" for step in schedules.plainer(""))
 
 
 def test_each_plainer_step_can_be_refused() -> None:
     """Shrinking takes those alone after which it still fails: here none, or those of half."""
     for _, schedule in drawn():
-        for step in exact_schedule.plainer(schedule):
+        for step in schedules.plainer(schedule):
             assert wrong(step(schedule)) == []
     two = "seed=1 slice=5:14 point=32:16:20 odds=2 at=10,20,30"
-    steps = {step(two) for step in exact_schedule.plainer(two)}
+    steps = {step(two) for step in schedules.plainer(two)}
     assert "seed=1 slice=5:14 point=32:16:20 odds=2 at=10" in steps
     assert "seed=1 slice=5:14 point=32:16:20 odds=2 at=20,30" in steps
     assert "seed=1 slice=5:14 point=4:16:20 odds=2 at=10,20,30" in steps

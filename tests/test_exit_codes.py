@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hmmbench import cli
+from hmmbench.base.errors import EnvironmentFailure, HmmbenchError, UsageError, ViolationFound
 from hmmbench.commands import run
-from hmmbench.errors import EnvironmentFailure, HmmbenchError, UsageError, ViolationFound
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hmmbench import exact_schedule, holds
-from hmmbench.decisions import ENTRY, What
-from hmmbench.exact_schedule import LONG_SLICES
-from hmmbench.guest.protocol import Op, OpKind, Program
-from hmmbench.holds import Hold
-from hmmbench.recipe import Anchor, Environment, Link, Recipe
+from hmmbench.example import holds, schedules
+from hmmbench.example.holds import Hold
+from hmmbench.example.recipe import Anchor, Environment, Link, Recipe
+from hmmbench.example.schedules import LONG_SLICES
+from hmmbench.guest.program import Op, OpKind, Program
 from hmmbench.symbols import Symbol, SymbolTable
+from hmmbench.vm.decisions import ENTRY, What
 from hmmbench.vm.mailbox import layout
 
 SEEDED = "seed=9 step=9:13:0:8 slice=5:14 hold=4:16:20 span=20000000 point=8:14:17 odds=4 at=10,2f"
@@ -60,7 +60,7 @@ def test_held_at_each_passage() -> None:
     """Of all places of the list, as long as its longest, rounded down to a power of two."""
     each = holds.each(f"seed=3 slice=5:14 {TOLD}")
     assert each == ("seed=3 slice=5:14 point=32:20:20 odds=1 at=ffffffff81000010,ffffffffc0000040")
-    assert exact_schedule.addresses(each) == [one.place for one in LIST]
+    assert schedules.addresses(each) == [one.place for one in LIST]
     assert holds.each(SEEDED) == SEEDED
 
 

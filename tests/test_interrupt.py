@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from hmmbench import interrupt
+from hmmbench.base import interrupt
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import kernel_bugs, paths
+from hmmbench.base import paths
+from hmmbench.base.errors import UsageError
 from hmmbench.build import BuildRequest, kernel_patch, normalise
-from hmmbench.errors import UsageError
+from hmmbench.mutation import kernel_bugs
 
 BUGS = kernel_bugs.load()
 GOOD = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from hmmbench import kselftest
+from hmmbench.suites import ktap
 
 WHOLE = """noise before
 ok 9 not of the suite
@@ -23,7 +23,7 @@ ok 4 hmm.coherent.two # XFAIL known
 
 
 def test_each_status_is_read() -> None:
-    suite = kselftest.parse(WHOLE)
+    suite = ktap.parse(WHOLE)
     assert [(t.name, t.status) for t in suite.tests] == [
         ("hmm.private.one", "pass"),
         ("hmm.private.two", "fail"),
@@ -35,18 +35,18 @@ def test_each_status_is_read() -> None:
 
 
 def test_what_was_not_reported_failed() -> None:
-    suite = kselftest.parse("TAP version 13\n1..3\nok 1 a\n")
+    suite = ktap.parse("TAP version 13\n1..3\nok 1 a\n")
     assert [t.status for t in suite.tests] == ["pass", "fail", "fail"]
     assert "ended before" in suite.tests[1].reason
 
 
 def test_bail_out_is_the_reason() -> None:
-    suite = kselftest.parse("TAP version 13\n1..2\nok 1 a\nBail out! no device\n")
-    assert suite.tests[1] == kselftest.Test(2, "", "fail", "Bail out! no device")
+    suite = ktap.parse("TAP version 13\n1..2\nok 1 a\nBail out! no device\n")
+    assert suite.tests[1] == ktap.Test(2, "", "fail", "Bail out! no device")
 
 
 def test_a_suite_skipped_whole_passes_nothing() -> None:
-    suite = kselftest.parse("TAP version 13\n1..0 # SKIP no module\n")
+    suite = ktap.parse("TAP version 13\n1..0 # SKIP no module\n")
     assert (suite.count("pass"), suite.note) == (0, "no module")
 
 
@@ -54,12 +54,12 @@ def test_a_suite_skipped_whole_passes_nothing() -> None:
     "line", ["ok 1 a # XPASS", "ok 1 a # TIMEOUT 30", "not ok 1 # error a", "not ok 1 a # SKIP b"]
 )
 def test_no_pass(line: str) -> None:
-    assert kselftest.parse(f"TAP version 13\n1..1\n{line}\n").tests[0].status == "fail"
+    assert ktap.parse(f"TAP version 13\n1..1\n{line}\n").tests[0].status == "fail"
 
 
 def test_the_low_level_skip_has_its_name() -> None:
-    suite = kselftest.parse("TAP version 13\n1..1\nok 1 # SKIP name\n")
-    assert suite.tests[0] == kselftest.Test(1, "name", "skip", "name")
+    suite = ktap.parse("TAP version 13\n1..1\nok 1 # SKIP name\n")
+    assert suite.tests[0] == ktap.Test(1, "name", "skip", "name")
 
 
 @pytest.mark.parametrize(
@@ -74,5 +74,5 @@ def test_the_low_level_skip_has_its_name() -> None:
     ],
 )
 def test_not_whole(text: str) -> None:
-    with pytest.raises(kselftest.KtapError):
-        kselftest.parse(text)
+    with pytest.raises(ktap.KtapError):
+        ktap.parse(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench.report import Report
+from hmmbench.report.result import Report
 
 RESULT = re.compile(r"(ok|not ok) (\d+) ([^#\n]+)( # (SKIP|TODO|XFAIL|TIMEOUT|ERROR).*)?")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import paths
-from hmmbench.doctor import wanted_packages
+from hmmbench.base import paths
+from hmmbench.suites.doctor import wanted_packages
 
 LAUNCHER = paths.project_root() / "hmmbench"
 TOOLS = "sh sed tr grep mktemp rm readlink dirname cat sha256sum printf mkdir tail flock env"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import lines
-from hmmbench.errors import EnvironmentFailure
+from hmmbench.base.errors import EnvironmentFailure
+from hmmbench.campaign import lines
 
 SOURCE = """\
 static inline int twice(int x)

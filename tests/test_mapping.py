@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from hmmbench.guest import protocol as p
-from hmmbench.guest.protocol import MapKind, Op, OpKind, OpResult, Program, Result
+from hmmbench.guest import program as p
+from hmmbench.guest.program import MapKind, Op, OpKind, OpResult, Program, Result
 from hmmbench.model.space import HUGETLB, SHARED, Space
 from hmmbench.oracle import mapping
 from hmmbench.oracle.values import Checker

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import mutants, paths
+from hmmbench.base import paths
+from hmmbench.mutation import mutants
 
 FOLDERS = ("exact", "narrow", "planted", "returned")
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import mutants, paths
-from hmmbench.errors import UsageError
+from hmmbench.base import paths
+from hmmbench.base.errors import UsageError
+from hmmbench.mutation import mutants
 
 MUTANTS = mutants.load()
 BY_NAME = {m.name: m for m in MUTANTS}

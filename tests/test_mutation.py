@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from hmmbench import mutants, mutation
-from hmmbench.errors import EnvironmentFailure
-from hmmbench.mutation import ALIVE, ERROR, KILLED, NOT_RUN, Result, Row
-from hmmbench.selftests import OURS, Outcome, Run
-from hmmbench.ui import Ui
+from hmmbench.base.errors import EnvironmentFailure
+from hmmbench.base.ui import Ui
+from hmmbench.mutation import mutants, trial
+from hmmbench.mutation.trial import ALIVE, ERROR, KILLED, NOT_RUN, Result, Row
+from hmmbench.suites.selftests import OURS, Outcome, Run
 from hmmbench.vm.errors import VmDied
 
 
@@ -31,10 +31,10 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> list[Run | Exception]:
             raise given[0]
         return given[0]
 
-    monkeypatch.setattr(mutation.selftests, "run", run)
-    monkeypatch.setattr(mutation, "ensure", lambda *_: SimpleNamespace(kernel_source_dir=None))
-    monkeypatch.setattr(mutation.hmm_tests, "build", lambda *_: None)
-    monkeypatch.setattr(mutation, "best_spec", lambda *_: (None, None))
+    monkeypatch.setattr(trial.selftests, "run", run)
+    monkeypatch.setattr(trial, "ensure", lambda *_: SimpleNamespace(kernel_source_dir=None))
+    monkeypatch.setattr(trial.hmm_tests, "build", lambda *_: None)
+    monkeypatch.setattr(trial, "best_spec", lambda *_: (None, None))
     return given
 
 
@@ -54,7 +54,7 @@ def test_what_the_kernels_tests_say(
 ) -> None:
     answer[0] = result
     row = Row("a", "b", status=ALIVE)
-    mutation.run_hmm_tests(row, mutants.load()[0], Ui(quiet=True))
+    trial.run_hmm_tests(row, mutants.load()[0], Ui(quiet=True))
     assert row.hmm_tests == status
     # The bench's own checks are not theirs.
     assert answer[1]["ask"] is False

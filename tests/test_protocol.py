@@ -7,10 +7,11 @@ import random
 
 import pytest
 
-from hmmbench import cheader, paths
+from hmmbench.base import paths
+from hmmbench.campaign.generate import program, size_of
+from hmmbench.device import cheader
 from hmmbench.guest import example as E
-from hmmbench.guest import protocol as P
-from hmmbench.model.generate import program, size_of
+from hmmbench.guest import program as P
 
 HEADER = cheader.load(paths.driver_sources() / "agent" / "protocol.h")
 UAPI = cheader.load(paths.driver_sources() / "include" / "uapi" / "hmm_gpu_drm.h")

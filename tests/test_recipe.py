@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from hmmbench.errors import UsageError
-from hmmbench.guest.protocol import Acc, Program
-from hmmbench.model.generate import FILE_PAGES, program, size_of
-from hmmbench.recipe import (
+from hmmbench.base.errors import UsageError
+from hmmbench.campaign.generate import FILE_PAGES, program, size_of
+from hmmbench.example.recipe import (
     Anchor,
     Environment,
     Link,
@@ -24,7 +23,8 @@ from hmmbench.recipe import (
     op_from_json,
     op_to_json,
 )
-from hmmbench.words import sentence
+from hmmbench.guest.program import Acc, Program
+from hmmbench.report.words import sentence
 
 
 def recipe(seed: int = 1) -> Recipe:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hmmbench import repeat
-from hmmbench.exact_schedule import Points
-from hmmbench.exact_target import Print
+from hmmbench.campaign import repeat
+from hmmbench.example.exact import Print
+from hmmbench.example.schedules import Points
 
 SEEN = Print(
     7, b"answer", {"faults": 3}, "[    1.0] hmm_gpu: printed\n",

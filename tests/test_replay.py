@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hmmbench import decisions
-from hmmbench.decisions import ENTRY, Record, What
-from hmmbench.export_c import export
-from hmmbench.guest.protocol import Op, OpKind, Program
-from hmmbench.recipe import Environment, Recipe
-from hmmbench.replay import built_differs, elsewhere, parting
+from hmmbench.campaign.export_c import export
+from hmmbench.campaign.replay import built_differs, elsewhere, parting
+from hmmbench.example.recipe import Environment, Recipe
+from hmmbench.guest.program import Op, OpKind, Program
+from hmmbench.vm import decisions
+from hmmbench.vm.decisions import ENTRY, Record, What
 
 PROGRAM = Program([Op(OpKind.MMAP, len=4096, a=3)], (24, 600, 0, 0))
 RECIPE = Recipe(PROGRAM, Environment(schedule="seed=1"), cpus=4, hash=0x77, built={"kernel": "a"})

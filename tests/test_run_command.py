@@ -13,16 +13,18 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from hmmbench import cli, doctor, paths
+from hmmbench import cli
+from hmmbench.base import paths
+from hmmbench.base.errors import UsageError
+from hmmbench.base.ui import Stage, Ui
 from hmmbench.build import Artifacts, NotBuilt
+from hmmbench.campaign.runner import UNBOUNDED, Finding, Tally
 from hmmbench.commands import run
 from hmmbench.commands.options import Accel
-from hmmbench.errors import UsageError
+from hmmbench.example.target import Totals
 from hmmbench.oracle.violation import Violation
-from hmmbench.report import Report
-from hmmbench.runner import UNBOUNDED, Finding, Tally
-from hmmbench.target import Totals
-from hmmbench.ui import Stage, Ui
+from hmmbench.report.result import Report
+from hmmbench.suites import doctor
 
 #: What hmm-exact says where its hooks are, and where they are not.
 NEEDS = "hmm-exact: needs -accel tcg,thread=single"

@@ -7,10 +7,7 @@ import random
 
 import pytest
 
-from hmmbench.guest.protocol import POLICY_EXCLUSIVE, Op, OpKind, Program
-from hmmbench.page.build import _delay
-from hmmbench.recipe import Environment
-from hmmbench.schedule import (
+from hmmbench.example.delays import (
     AIMED,
     EVENTS,
     EXCLUSIVE,
@@ -25,6 +22,9 @@ from hmmbench.schedule import (
     parse,
     races,
 )
+from hmmbench.example.recipe import Environment
+from hmmbench.guest.program import POLICY_EXCLUSIVE, Op, OpKind, Program
+from hmmbench.report.page.build import _delay
 
 POINTS = ("svm_after_range_fault", "to_ram_entry", "release_begin")
 

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from hmmbench import selftests
 from hmmbench.commands.selftests import table
-from hmmbench.selftests import OURS, THEIRS, Run
+from hmmbench.suites import selftests
+from hmmbench.suites.selftests import OURS, THEIRS, Run
 
 CONSOLE = """[    1.000000] some driver: hello
 [    2.000000] hmm-tests: TAP version 13

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hmmbench import bench, host, simt_bench
+from hmmbench.base import host
+from hmmbench.base.errors import EnvironmentFailure, UsageError
+from hmmbench.base.ui import Ui
 from hmmbench.commands.bench import show_simt
-from hmmbench.errors import EnvironmentFailure, UsageError
-from hmmbench.ui import Ui
+from hmmbench.suites import bench, simt_bench
 
 NAMES = [k.name for k in simt_bench.KERNELS]
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from hmmbench import target
+from hmmbench.example import target
 from hmmbench.vm.machine import Machine
 
 

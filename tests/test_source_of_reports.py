@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build.debuginfo import check, differences
-from hmmbench.errors import EnvironmentFailure
 from hmmbench.symbols.elf import Elf
 from hmmbench.symbols.source import SourceLines, explainer
 

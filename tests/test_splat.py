@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench.oracle import splat
+from hmmbench.guest import splat
 
 SAMPLES = Path(__file__).parent / "splats"
 

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
-from hmmbench import cli, depends, mutants, selftests, sums
-from hmmbench.build import cache
-from hmmbench.mutation import ALIVE, EQUIVALENT, ERROR, KILLED, SOUND, Result, Row
-from hmmbench.report import Report, write_result
-from hmmbench.selftests import OURS, Outcome, Run
+from hmmbench import cli
+from hmmbench.build import cache, depends
+from hmmbench.compare import sums
+from hmmbench.mutation import mutants
+from hmmbench.mutation.trial import ALIVE, EQUIVALENT, ERROR, KILLED, SOUND, Result, Row
+from hmmbench.report.result import Report, write_result
+from hmmbench.suites import selftests
+from hmmbench.suites.selftests import OURS, Outcome, Run
 
 NOW = {
     "commit": "c" * 40, "dirty": False, "device": "d1", "driver": "m1", "agent": "a1",
@@ -299,6 +302,6 @@ def test_this_checkout_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     report.write_json(tmp_path / "a.json")
     _, data = added(tmp_path / "a.json")
     assert data["parts"][0]["state"] == "current"
-    monkeypatch.setattr(depends, "ORACLES", (*depends.ORACLES, "ui.py"))
+    monkeypatch.setattr(depends, "ORACLES", (*depends.ORACLES, "base/ui.py"))
     _, data = added(tmp_path / "a.json")
     assert data["parts"][0]["state"] == "stale: oracles"

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 
-from hmmbench.guest.protocol import Op, OpKind, OpResult, Program, Result
-from hmmbench.trace import Traced, align, chrome, parse_ftrace, parse_qemu
+from hmmbench.example.tracer import Traced, parse_ftrace, parse_qemu
+from hmmbench.guest.program import Op, OpKind, OpResult, Program, Result
+from hmmbench.report.trace import align, chrome
 
 FTRACE = """\
 # tracer: nop

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hmmbench import paths, workload
+from hmmbench.base import paths
+from hmmbench.base.errors import UsageError
 from hmmbench.cli import make_app
 from hmmbench.commands.workload import vram_amount, vram_amounts
-from hmmbench.errors import UsageError
-from hmmbench.gpu import build, plot, sweep
-from hmmbench.workload import Outcome, WrongResult, close, same, story
+from hmmbench.gpu import build, plot
+from hmmbench.suites import sweep, workload
+from hmmbench.suites.workload import Outcome, WrongResult, close, same, story
 
 ALL = workload.find()
 

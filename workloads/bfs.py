@@ -4,7 +4,7 @@
 import numpy as np
 
 from hmmbench.gpu import Gpu
-from hmmbench.workload import same
+from hmmbench.suites.workload import same
 
 SIZES = {"tiny": {"nodes": 500}, "small": {"nodes": 8_000}, "large": {"nodes": 200_000}}
 

@@ -4,7 +4,7 @@
 import numpy as np
 
 from hmmbench.gpu import Gpu
-from hmmbench.workload import WrongResult, same
+from hmmbench.suites.workload import WrongResult, same
 
 SIZES = {
     "tiny": {"rows": 20, "longest": 400},

@@ -4,7 +4,7 @@
 import numpy as np
 
 from hmmbench.gpu import Gpu
-from hmmbench.workload import same
+from hmmbench.suites.workload import same
 
 SIZES = {"tiny": {"n": 10_000}, "small": {"n": 400_000}, "large": {"n": 8_000_000}}
 

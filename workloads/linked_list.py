@@ -4,7 +4,7 @@
 import numpy as np
 
 from hmmbench.gpu import Gpu
-from hmmbench.workload import same
+from hmmbench.suites.workload import same
 
 SIZES = {"tiny": {"nodes": 20}, "small": {"nodes": 500}, "large": {"nodes": 10_000}}
 

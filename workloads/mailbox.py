@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hmmbench.gpu import Gpu, Job
-from hmmbench.workload import WrongResult, same
+from hmmbench.suites.workload import WrongResult, same
 
 #: At least so many rounds of each box, and at least so many seconds.
 SIZES = {

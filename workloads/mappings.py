@@ -5,7 +5,7 @@ import numpy as np
 
 from hmmbench.gpu import Gpu
 from hmmbench.gpu.session import MEMORY
-from hmmbench.workload import same
+from hmmbench.suites.workload import same
 
 SIZES = {"tiny": {"n": 1500}, "small": {"n": 6_000}, "large": {"n": 60_000}}
 

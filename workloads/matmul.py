@@ -3,9 +3,9 @@
 
 import numpy as np
 
-from hmmbench.errors import UsageError
+from hmmbench.base.errors import UsageError
 from hmmbench.gpu import Gpu
-from hmmbench.workload import same
+from hmmbench.suites.workload import same
 
 SIZES = {"tiny": {"n": 32}, "small": {"n": 128}, "large": {"n": 512}}
 

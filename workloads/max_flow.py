@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hmmbench.gpu import Gpu
-from hmmbench.workload import WrongResult, same
+from hmmbench.suites.workload import WrongResult, same
 
 SIZES = {"tiny": {"side": 10}, "small": {"side": 32}, "large": {"side": 512}}
 

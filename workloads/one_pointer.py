@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hmmbench.gpu import Array, Gpu, Kernels
-from hmmbench.workload import same
+from hmmbench.suites.workload import same
 
 SIZES = {"tiny": {"n": 4000}, "small": {"n": 100_000}, "large": {"n": 2_000_000}}
 

@@ -4,7 +4,7 @@
 import numpy as np
 
 from hmmbench.gpu import Gpu
-from hmmbench.workload import same
+from hmmbench.suites.workload import same
 
 SIZES = {"tiny": {"n": 3000}, "small": {"n": 30_000}, "large": {"n": 1_000_000}}
 

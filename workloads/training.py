@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hmmbench.gpu import Array, Gpu, Kernels
-from hmmbench.workload import same
+from hmmbench.suites.workload import same
 
 SIZES = {
     "tiny": {"pixels": 36, "hidden": 24, "batch": 16, "steps": 4},

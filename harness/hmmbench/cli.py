@@ -17,8 +17,8 @@ from importlib.util import find_spec
 import typer
 
 from hmmbench import __version__
-from hmmbench.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, HmmbenchError
-from hmmbench.interrupt import interruptible
+from hmmbench.base.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, HmmbenchError
+from hmmbench.base.interrupt import interruptible
 
 COMMANDS = (
     "run", "test", "build", "boot", "replay", "mutants", "selftests", "conformance", "workload",

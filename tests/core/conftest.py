@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Tests of the device core through cffi.  The core is compiled on first use (hmmbench.core),
+"""Tests of the device core through cffi.  The core is compiled on first use (hmmbench.device),
 once a content hash."""
 
 from __future__ import annotations

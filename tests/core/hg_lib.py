@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The device core (hmmbench.core) for the tests here, broken as HG_CORE_BREAK says (breaks.py)."""
+"""The device core (hmmbench.device) for the tests here, broken as HG_CORE_BREAK says (breaks.py)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 
 from breaks import BREAKS
 
-from hmmbench import paths
-from hmmbench.core import library as _library
-from hmmbench.core.device import (
+from hmmbench.base import paths
+from hmmbench.device import library as _library
+from hmmbench.device.core import (
     FULL,
     HW,
     PAGE,
@@ -26,7 +26,7 @@ from hmmbench.core.device import (
     counters,
     map_code,
 )
-from hmmbench.core.library import Edit, ffi, library, sources
+from hmmbench.device.library import Edit, ffi, library, sources
 
 __all__ = [
     "DEVICE", "FULL", "HW", "PAGE", "RAM_BASE", "RAM_SIZE", "ROOT", "SYS", "VRAM", "VRAM_SIZE",

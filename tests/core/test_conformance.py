@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from breaks import BREAKS
 
-from hmmbench import cli, conformance
-from hmmbench.core import library
+from hmmbench import cli
+from hmmbench.build.riscv import Tools
+from hmmbench.device import library
+from hmmbench.suites import conformance
 
 #: In the manner of the project's tests: cases that leave at `fail` with TESTNUM set.
 FRAME = """
@@ -170,6 +172,6 @@ def test_a_device_with_a_bug_fails(
 def test_program_too_large_for_the_memory(checkout: Path) -> None:
     path = checkout / "isa" / "rv64ui" / "large.S"
     path.write_text(FRAME.format(cases=".zero 9 << 20"))
-    (outcome,) = conformance.run(checkout, ["rv64ui/large"], conformance.Tools.find())
+    (outcome,) = conformance.run(checkout, ["rv64ui/large"], Tools.find())
     assert outcome.verdict == "error"
     assert "too large" in outcome.detail

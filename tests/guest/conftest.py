@@ -14,7 +14,7 @@ import pytest
 from gpu_program import DRIVER, INCLUDES, run
 from host_agent import ROOT, HostAgent
 
-from hmmbench.guest.agent import Agent
+from hmmbench.vm.agent import Agent
 
 AGENT_SOURCES = ROOT / "guest-driver" / "agent"
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from hmmbench.guest.agent import Agent
+from hmmbench.vm.agent import Agent
 from hmmbench.vm.channel import Channel
 
 ROOT = Path(__file__).resolve().parents[2]

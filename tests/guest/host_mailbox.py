@@ -15,7 +15,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from hmmbench.guest.agent import Agent
+from hmmbench.vm.agent import Agent
 from hmmbench.vm.channel import protocol
 from hmmbench.vm.errors import AgentTimeout
 from hmmbench.vm.mailbox import Mailbox, MailboxChannel, layout

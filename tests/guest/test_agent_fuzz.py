@@ -11,9 +11,9 @@ import time
 import pytest
 from host_agent import HostAgent
 
-from hmmbench.guest import protocol as p
-from hmmbench.guest.agent import AgentError
-from hmmbench.guest.protocol import Op, OpKind, Program, Result
+from hmmbench.guest import program as p
+from hmmbench.guest.program import Op, OpKind, Program, Result
+from hmmbench.vm.agent import AgentError
 
 #: Not with random arguments on the host: they reach beyond the process.
 UNSAFE = (OpKind.MADVISE, OpKind.KSM, OpKind.EVICT)

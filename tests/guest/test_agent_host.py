@@ -14,9 +14,9 @@ import pytest
 from host_agent import HostAgent
 
 from hmmbench.guest import example
-from hmmbench.guest import protocol as p
-from hmmbench.guest.agent import Agent, AgentError
-from hmmbench.guest.protocol import Acc, Advice, Ast, MapKind, Op, OpKind, Program, Result
+from hmmbench.guest import program as p
+from hmmbench.guest.program import Acc, Advice, Ast, MapKind, Op, OpKind, Program, Result
+from hmmbench.vm.agent import Agent, AgentError
 
 RW = p.PROT_RW
 SKIPPED, KILLED = p.RES_SKIPPED, p.RES_KILLED

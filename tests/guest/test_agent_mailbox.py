@@ -22,10 +22,10 @@ from host_mailbox import HostMailbox
 from test_agent_fuzz import random_program
 
 from hmmbench.guest import example
-from hmmbench.guest import protocol as p
-from hmmbench.guest.agent import AgentError, answered
+from hmmbench.guest import program as p
 from hmmbench.guest.example import Answer, Example
-from hmmbench.guest.protocol import Acc, Access, Op, OpKind, Program, Result
+from hmmbench.guest.program import Acc, Access, Op, OpKind, Program, Result
+from hmmbench.vm.agent import AgentError, answered
 from hmmbench.vm.channel import ProtocolError, protocol
 from hmmbench.vm.mailbox import Mailbox, layout
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import paths
+from hmmbench.base import paths
 
 
 @pytest.fixture

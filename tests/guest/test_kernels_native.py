@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from host_agent import ROOT
 
-from hmmbench.guest.protocol import Acc, Ast
+from hmmbench.guest.program import Acc, Ast
 
 DRIVER = ROOT / "guest-driver"
 

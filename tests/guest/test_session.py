@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from host_agent import HostAgent
 
-from hmmbench import cheader, paths
-from hmmbench.errors import UsageError
+from hmmbench.base import paths
+from hmmbench.base.errors import UsageError
+from hmmbench.device import cheader
 from hmmbench.gpu import build, session
 from hmmbench.gpu import process as gp
 from hmmbench.gpu.errors import CompileError, SessionError
 from hmmbench.gpu.process import Process, numbers
-from hmmbench.guest.agent import Agent, AgentError
+from hmmbench.vm.agent import Agent, AgentError
 from hmmbench.vm.channel import protocol
 
 HOST = r"""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from gpu_program import DRIVER, INCLUDES, PIE, link, run, tool
 
-from hmmbench.core.device import FULL, HW, PAGE, SYS, Ctx, Device, Report, Tables, map_code
+from hmmbench.device.core import FULL, HW, PAGE, SYS, Ctx, Device, Report, Tables, map_code
 
 #: Where a program that is not position independent goes; free in every process.
 BASE = 0x3000_0000_0000

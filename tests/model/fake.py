@@ -16,11 +16,11 @@ from random import Random
 
 import pytest
 
-from hmmbench.event import Event
-from hmmbench.guest import protocol as P
-from hmmbench.guest.protocol import Acc, Advice, MapKind, Op, OpKind, OpResult, Program, Result
-from hmmbench.recipe import Environment
-from hmmbench.target import Execution
+from hmmbench.example.event import Event
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import Execution
+from hmmbench.guest import program as P
+from hmmbench.guest.program import Acc, Advice, MapKind, Op, OpKind, OpResult, Program, Result
 
 SHIFT = 14
 M64 = (1 << 64) - 1
@@ -103,8 +103,8 @@ CLOCK = Clock()
 def own_time() -> Iterator[None]:
     """Campaigns and their shrinking go by CLOCK meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hmmbench.runner.time", CLOCK)
-        patch.setattr("hmmbench.shrink.time", CLOCK)
+        patch.setattr("hmmbench.campaign.runner.time", CLOCK)
+        patch.setattr("hmmbench.campaign.shrink.time", CLOCK)
         yield
 
 

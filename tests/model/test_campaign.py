@@ -14,26 +14,17 @@ import fake
 import pytest
 from fake import FakeTarget
 
-from hmmbench.export_c import export
-from hmmbench.guest.protocol import (
-    F_NOWAIT,
-    PAGE,
-    PROT_RW,
-    TIMEOUT_MS,
-    Acc,
-    Op,
-    OpKind,
-    Program,
-)
-from hmmbench.model.generate import ENDLESS
+from hmmbench.campaign.export_c import export
+from hmmbench.campaign.generate import ENDLESS
+from hmmbench.campaign.replay import replay
+from hmmbench.campaign.runner import Campaign, Tally, repeats
+from hmmbench.campaign.shrink import Shrinker
+from hmmbench.example.recipe import Environment, Recipe
+from hmmbench.example.target import Execution
+from hmmbench.guest.program import F_NOWAIT, PAGE, PROT_RW, TIMEOUT_MS, Acc, Op, OpKind, Program
 from hmmbench.model.space import gp_of
 from hmmbench.oracle.violation import Violation
-from hmmbench.recipe import Environment, Recipe
-from hmmbench.replay import replay
-from hmmbench.report import Report
-from hmmbench.runner import Campaign, Tally, repeats
-from hmmbench.shrink import Shrinker
-from hmmbench.target import Execution
+from hmmbench.report.result import Report
 
 
 @pytest.fixture(autouse=True)
@@ -301,7 +292,7 @@ def test_the_curve_of_speed_is_that_of_all_portions(
     tmp_path: Path, limit_s: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a number of points, one after another, also where time bounds a campaign."""
-    monkeypatch.setattr("hmmbench.runner.PACE", 10)
+    monkeypatch.setattr("hmmbench.campaign.runner.PACE", 10)
     tally = Tally()
     with fake.own_time():
         for first in (0, 1000):

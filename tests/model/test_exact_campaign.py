@@ -20,10 +20,8 @@ import numpy as np
 import pytest
 from fake import FakeTarget
 
-from hmmbench import exact_schedule, holds, runner
-from hmmbench.decisions import ENTRY, Record, What
-from hmmbench.exact_schedule import Points
-from hmmbench.exact_shrink import (
+from hmmbench.campaign import runner
+from hmmbench.campaign.exact_shrink import (
     LIVES,
     SOUGHT,
     ExactShrinker,
@@ -33,16 +31,19 @@ from hmmbench.exact_shrink import (
     plain,
     shorter_chain,
 )
-from hmmbench.guest.protocol import PAGE, PROT_RW, TIMEOUT_MS, Acc, Op, OpKind, Program
-from hmmbench.holds import Hold
+from hmmbench.campaign.repeat import nth
+from hmmbench.campaign.replay import other_schedules, replay
+from hmmbench.campaign.runner import CHAIN, Campaign, Tally
+from hmmbench.example import holds, schedules
+from hmmbench.example.holds import Hold
+from hmmbench.example.recipe import Environment, Link, Recipe
+from hmmbench.example.schedules import Points
+from hmmbench.example.target import Execution
+from hmmbench.guest.program import PAGE, PROT_RW, TIMEOUT_MS, Acc, Op, OpKind, Program
 from hmmbench.oracle.violation import Violation
-from hmmbench.recipe import Environment, Link, Recipe
-from hmmbench.repeat import nth
-from hmmbench.replay import other_schedules, replay
-from hmmbench.runner import CHAIN, Campaign, Tally
 from hmmbench.symbols import Symbol, SymbolTable
-from hmmbench.target import Execution
 from hmmbench.vm.channel import ProtocolError
+from hmmbench.vm.decisions import ENTRY, Record, What
 
 POINTS = Points((0x1000, 0x1010), (0x2000, 0x2010, 0x2020))
 
@@ -431,7 +432,7 @@ class AtAPoint(Exact):
 
     def look(self, done: Execution, state: bytes) -> None:
         adds = any(o.op == OpKind.CPU_ACCESS for o in done.program.ops)
-        if adds and 0x2010 in exact_schedule.addresses(self.since[-1][1].schedule):
+        if adds and 0x2010 in schedules.addresses(self.since[-1][1].schedule):
             done.violations.append(Violation("values", "wrong"))
 
 
@@ -508,7 +509,7 @@ class Listed(Exact):
         if schedule.startswith(BY_CHANCE_WORDS):
             return BY_CHANCE
         if "at=" in schedule:
-            places = set(exact_schedule.addresses(schedule))
+            places = set(schedules.addresses(schedule))
             return tuple(one for one in BY_CHANCE if one.place in places)
         return holds.holds(schedule)
 
@@ -643,7 +644,7 @@ class AtAGap(Listed):
     def held(self, schedule: str) -> tuple[Hold, ...]:
         if "do=" in schedule:
             return holds.holds(schedule)
-        return tuple(Hold(1, at, 1, 300_000) for at in exact_schedule.addresses(schedule))
+        return tuple(Hold(1, at, 1, 300_000) for at in schedules.addresses(schedule))
 
     def look(self, done: Execution, state: bytes) -> None:
         schedule = self.since[-1][1].schedule

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import paths
-from hmmbench.export_c import export
-from hmmbench.guest.protocol import F_NOWAIT, Acc, Op, OpKind, Program
-from hmmbench.model.generate import ENDLESS, FILE_PAGES, program, size_of
-from hmmbench.recipe import Environment, Recipe
+from hmmbench.base import paths
+from hmmbench.campaign.export_c import export
+from hmmbench.campaign.generate import ENDLESS, FILE_PAGES, program, size_of
+from hmmbench.example.recipe import Environment, Recipe
+from hmmbench.guest.program import F_NOWAIT, Acc, Op, OpKind, Program
 
 DRIVER = paths.driver_sources()
 INCLUDES = [f"-I{DRIVER / d}" for d in ("lib", "include/uapi", "kernels", "agent")]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hmmbench.guest.protocol import Acc
+from hmmbench.guest.program import Acc
 from hmmbench.model.page import ANY, new_value
 from hmmbench.oracle import history
 from hmmbench.oracle.history import (

@@ -11,7 +11,8 @@ from collections import Counter
 import fake
 import pytest
 
-from hmmbench.guest.protocol import (
+from hmmbench.campaign.generate import ENDLESS, FILE_PAGES, MAX_STEPS, program, size_of
+from hmmbench.guest.program import (
     F_NOWAIT,
     HUGE,
     PAGE,
@@ -27,7 +28,6 @@ from hmmbench.guest.protocol import (
     Result,
 )
 from hmmbench.model.admit import SPIN_BUDGET, broken_off, normalise
-from hmmbench.model.generate import ENDLESS, FILE_PAGES, MAX_STEPS, program, size_of
 from hmmbench.oracle.values import Checker
 
 

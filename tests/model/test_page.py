@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from hmmbench.guest.protocol import Acc
+from hmmbench.guest.program import Acc
 from hmmbench.model.page import ANY, Page
 
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from hmmbench.guest.protocol import (
+from hmmbench.guest.program import (
     PAGE,
     PROT_RW,
     Q_CPU_DEVICE,

@@ -16,17 +16,17 @@ import pytest
 from fake import FakeTarget
 from rich.console import Console
 
-from hmmbench.exact_schedule import Points, reseeded
-from hmmbench.exact_shrink import Fresh
-from hmmbench.guest.protocol import PAGE, PROT_RW, Acc, Op, OpKind, Program
+from hmmbench.campaign.exact_shrink import Fresh
+from hmmbench.campaign.replay import replay
+from hmmbench.campaign.runner import Finding, Tally
+from hmmbench.campaign.second_look import look
+from hmmbench.example.recipe import Environment, Recipe
+from hmmbench.example.schedules import Points, reseeded
+from hmmbench.example.target import Execution
+from hmmbench.guest.program import PAGE, PROT_RW, Acc, Op, OpKind, Program
 from hmmbench.oracle.violation import Violation
-from hmmbench.page import render
-from hmmbench.recipe import Environment, Recipe
-from hmmbench.replay import replay
-from hmmbench.report import Report
-from hmmbench.runner import Finding, Tally
-from hmmbench.second_look import look
-from hmmbench.target import Execution
+from hmmbench.report.page import render
+from hmmbench.report.result import Report
 
 POINTS = Points((0x1000, 0x1010), (0x2000, 0x2010, 0x2020))
 AROUND = Environment(("a 100 10",), ("irq duplicate",), "access", True, 3)

@@ -13,13 +13,13 @@ sys.path += [str(Path(__file__).parent), str(Path(__file__).parent.parent / "mod
 import fake
 from browser import find
 
-from hmmbench.event import Event
-from hmmbench.guest.protocol import Program, Result
-from hmmbench.page import render
-from hmmbench.recipe import Environment
-from hmmbench.report import Report
-from hmmbench.runner import Campaign, Tally
-from hmmbench.target import Execution
+from hmmbench.campaign.runner import Campaign, Tally
+from hmmbench.example.event import Event
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import Execution
+from hmmbench.guest.program import Program, Result
+from hmmbench.report.page import render
+from hmmbench.report.result import Report
 
 START = 5_000_000_000
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from hmmbench.decisions import ENTRY, What
-from hmmbench.device_events import Happened, Kind
-from hmmbench.evidence import Decided
-from hmmbench.exact_moment import Clock, Moment
-from hmmbench.guest.protocol import Op, OpKind, OpResult
+from hmmbench.device.events import Happened, Kind
+from hmmbench.example.moment import Clock, Moment
+from hmmbench.example.portrait import Decided
+from hmmbench.guest.program import Op, OpKind, OpResult
 from hmmbench.symbols.named import Place
+from hmmbench.vm.decisions import ENTRY, What
 
 ENGINES = ("SM 0", "copy engine 0", "front end")
 KERNEL = 0xFFFFFFFF81000000

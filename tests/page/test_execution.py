@@ -12,14 +12,14 @@ import pytest
 from browser import Browser
 from test_report_page import EVIL, Reader, outside
 
-from hmmbench.decisions import What
-from hmmbench.device_events import Happened, Kind
-from hmmbench.evidence import Decided, PageEntry, Portrait
-from hmmbench.guest.protocol import Program, Result
-from hmmbench.page import render
-from hmmbench.page.execution import LISTED, TOLD, Drawing, execution
-from hmmbench.report import Report
-from hmmbench.runner import Tally
+from hmmbench.campaign.runner import Tally
+from hmmbench.device.events import Happened, Kind
+from hmmbench.example.portrait import Decided, PageEntry, Portrait
+from hmmbench.guest.program import Program, Result
+from hmmbench.report.page import render
+from hmmbench.report.page.execution import LISTED, TOLD, Drawing, execution
+from hmmbench.report.result import Report
+from hmmbench.vm.decisions import What
 
 
 def drawing(one: Decided, hot: int = 3) -> Drawing:

@@ -10,15 +10,15 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hmmbench.coverage import MAPPINGS, ROWS, Residency, impossible
-from hmmbench.evidence import Portrait
-from hmmbench.guest.protocol import Op, OpKind, OpResult
+from hmmbench.campaign.runner import Tally
+from hmmbench.example.portrait import Portrait
+from hmmbench.guest.program import Op, OpKind, OpResult
+from hmmbench.model.cells import MAPPINGS, ROWS, Residency, impossible
 from hmmbench.oracle.violation import Violation
-from hmmbench.page import render
-from hmmbench.page.heat import heat, short
-from hmmbench.page.timeline import timeline
-from hmmbench.report import Report
-from hmmbench.runner import Tally
+from hmmbench.report.page import render
+from hmmbench.report.page.heat import heat, short
+from hmmbench.report.page.timeline import timeline
+from hmmbench.report.result import Report
 
 EVIL = "<script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>'\"&\x1b[31m"
 

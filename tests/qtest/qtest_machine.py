@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from hmmbench import cheader
-from hmmbench.paths import device_sources
-from hmmbench.qtest import FIRMWARE, Qtest
+from hmmbench.base.paths import device_sources
+from hmmbench.device import cheader
+from hmmbench.vm.qtest import FIRMWARE, Qtest
 
 hw = cheader.load(device_sources() / "include" / "hmm_gpu_hw.h")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from glue_mutants import MUTANTS
 
-from hmmbench.paths import device_sources
+from hmmbench.base.paths import device_sources
 
 
 @pytest.mark.parametrize("name", MUTANTS)

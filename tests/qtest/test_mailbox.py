@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from qtest_machine import BAR_REGS, GPU, PCI_COMMAND, PCI_COMMAND_MEMORY, Machine, eventually
 from test_glue_migration import save
 
-from hmmbench import cheader
-from hmmbench.paths import device_sources
+from hmmbench.base.paths import device_sources
+from hmmbench.device import cheader
 from hmmbench.vm.errors import VmDied
 
 hm = cheader.load(device_sources() / "include" / "hmm_mailbox_hw.h")

@@ -19,10 +19,10 @@ from typing import Any
 
 import recording
 
-from hmmbench.guest.protocol import Program, Result
-from hmmbench.model.generate import program as generate
+from hmmbench.campaign.generate import program as generate
+from hmmbench.example.target import Execution, judge
+from hmmbench.guest.program import Program, Result
 from hmmbench.oracle.violation import Violation
-from hmmbench.target import Execution, judge
 
 #: One file for each kernel.
 FILES = {name: recording.HERE / f"answers-{name}.xz" for name in ("lts", "latest")}

@@ -20,13 +20,13 @@ from pathlib import Path
 import answers
 import recording
 
-from hmmbench import mutants
+from hmmbench.base.errors import HmmbenchError
+from hmmbench.base.interrupt import interruptible
+from hmmbench.base.ui import Ui
 from hmmbench.build import BuildRequest, ensure
-from hmmbench.errors import HmmbenchError
-from hmmbench.interrupt import interruptible
-from hmmbench.runner import Campaign
-from hmmbench.target import VmTarget
-from hmmbench.ui import Ui
+from hmmbench.campaign.runner import Campaign
+from hmmbench.example.target import VmTarget
+from hmmbench.mutation import mutants
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.standard import best_spec
 

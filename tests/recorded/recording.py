@@ -12,8 +12,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hmmbench.model.generate import program as generate
-from hmmbench.model.generate import size_of
+from hmmbench.campaign.generate import program as generate
+from hmmbench.campaign.generate import size_of
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs.bin"

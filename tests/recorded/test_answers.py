@@ -11,7 +11,7 @@ import pytest
 import recording
 from answers import SOUND, Answer
 
-from hmmbench import depends
+from hmmbench.build import depends
 from hmmbench.oracle import mapping, values
 
 #: The whole folder, bytes.

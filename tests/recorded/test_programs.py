@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 import recording
 
-from hmmbench import paths, runner
-from hmmbench.guest.protocol import Op, OpKind, Program
-from hmmbench.model import generate
-from hmmbench.recipe import Environment
-from hmmbench.runner import Campaign
-from hmmbench.target import Execution
+from hmmbench.base import paths
+from hmmbench.campaign import generate, runner
+from hmmbench.campaign.runner import Campaign
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import Execution
+from hmmbench.guest.program import Op, OpKind, Program
 
 
 def sources() -> list[Path]:
-    return list((paths.project_root() / "harness/hmmbench/model").glob("*.py"))
+    package = paths.project_root() / "harness/hmmbench"
+    return [*(package / "model").glob("*.py"), package / "campaign/generate.py"]
 
 
 def test_the_generator_makes_the_recorded_programs() -> None:

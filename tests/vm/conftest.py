@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hmmbench.build import Artifacts, ensure
-from hmmbench.oracle import splat
+from hmmbench.guest import splat
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec

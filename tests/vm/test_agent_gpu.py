@@ -14,12 +14,12 @@ import pytest
 import work
 from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, values
 
-from hmmbench import life
 from hmmbench.gpu import build
-from hmmbench.guest import protocol as p
-from hmmbench.guest.agent import AgentError, ExecResult
-from hmmbench.guest.protocol import Acc, Access, Advice, Ast, MapKind, Op, OpKind, Program, Result
-from hmmbench.oracle import splat
+from hmmbench.guest import program as p
+from hmmbench.guest import splat
+from hmmbench.guest.program import Acc, Access, Advice, Ast, MapKind, Op, OpKind, Program, Result
+from hmmbench.suites import driver_life
+from hmmbench.vm.agent import AgentError, ExecResult
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
@@ -357,7 +357,7 @@ def test_simple_programs_are_fast_enough_to_be_many(vm: Machine) -> None:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("lib")
-    life.build_library(out)
+    driver_life.build_library(out)
     return out
 
 
@@ -385,7 +385,7 @@ def gpu_kernels() -> bytes:
 def libhmmgpu_test(vm: Machine, library: Path, kernels: bytes, out: Path) -> ExecResult:
     """Run libhmmgpu_test.c with this build of the library."""
     vm.agent.write_file("/tmp/k.elf", kernels)
-    test = life.compile_c(HERE / "libhmmgpu_test.c", library, out, work.WARNINGS)
+    test = driver_life.compile_c(HERE / "libhmmgpu_test.c", library, out, work.WARNINGS)
     vm.agent.write_file("/tmp/t", test, 0o755)
     return vm.agent.execute("/tmp/t /tmp/k.elf 2>&1", timeout=60)
 
@@ -457,7 +457,7 @@ REPRO_MAIN(actors)
 @pytest.mark.parametrize("wrong", [False, True])
 def test_reproducer(vm: Machine, library: Path, tmp_path: Path, wrong: bool) -> None:
     (tmp_path / "r.c").write_text(REPRODUCER.replace("WRONG", "1 +" if wrong else ""))
-    program = life.compile_c(tmp_path / "r.c", library, tmp_path / "r", work.WARNINGS)
+    program = driver_life.compile_c(tmp_path / "r.c", library, tmp_path / "r", work.WARNINGS)
     vm.agent.write_file("/tmp/r", program, 0o755)
     result = vm.agent.execute("/tmp/r 5", timeout=120)
     assert result.status == (1 if wrong else 0), result.output

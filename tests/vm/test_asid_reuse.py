@@ -12,9 +12,9 @@ import work
 from work import acc, flags, gpu, mmap, query, run_ops, set_delays, statuses, values
 
 from hmmbench.build import Artifacts, BuildRequest, ensure
-from hmmbench.guest import protocol as p
-from hmmbench.guest.protocol import F_NOWAIT, Acc, Op, OpKind
-from hmmbench.oracle import splat
+from hmmbench.guest import program as p
+from hmmbench.guest import splat
+from hmmbench.guest.program import F_NOWAIT, Acc, Op, OpKind
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots

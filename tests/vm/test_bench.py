@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from hmmbench import bench
+from hmmbench.base.errors import EnvironmentFailure
+from hmmbench.base.ui import Ui
 from hmmbench.commands.bench import show
-from hmmbench.errors import EnvironmentFailure
-from hmmbench.ui import Ui
+from hmmbench.suites import bench
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 

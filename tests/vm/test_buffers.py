@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 import work
 
-from hmmbench import gpu, life, paths
+from hmmbench import gpu
+from hmmbench.base import paths
+from hmmbench.base.errors import UsageError
 from hmmbench.build import Artifacts, BuildRequest, ensure
-from hmmbench.errors import UsageError
 from hmmbench.gpu.errors import SessionError
-from hmmbench.guest.agent import ExecResult
-from hmmbench.oracle import mirror, protocol, splat
+from hmmbench.guest import splat
+from hmmbench.oracle import mirror, misuse
+from hmmbench.suites import driver_life
+from hmmbench.vm.agent import ExecResult
 from hmmbench.vm.errors import VmDied
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
@@ -31,8 +34,8 @@ TESTS = ("calls", "full", "threads", "late", "leave", "reset", "unbind")
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     out = tmp_path_factory.mktemp("buffers")
-    life.build_library(out)
-    return life.compile_c(HERE / "buffer_test.c", out, out / "buffer_test", work.WARNINGS)
+    driver_life.build_library(out)
+    return driver_life.compile_c(HERE / "buffer_test.c", out, out / "buffer_test", work.WARNINGS)
 
 
 @pytest.fixture(params=["private", "coherent"])
@@ -173,7 +176,7 @@ def run_broken(
         try:
             result = vm.agent.execute(f"{PROGRAM} {test} {PATIENCE_S} 2>&1", timeout=240)
             seen = mirror.read(vm.violations())
-            said = [v.message for v in protocol.check(seen.protocol)]
+            said = [v.message for v in misuse.check(seen.protocol)]
             wrong = mirror.check(seen)
             said += [wrong.message] if wrong is not None else []
             said += [s.title for s in splat.scan(vm.console.text())]

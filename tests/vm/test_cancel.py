@@ -14,10 +14,10 @@ from pathlib import Path
 from work import acc, gpu, mmap, no_violation, run_ops, set_delays, statuses
 
 from hmmbench.build import Artifacts, BuildRequest, ensure
-from hmmbench.guest.protocol import F_CTX1, PAGE, PROT_READ, PROT_RW, Acc, Op, OpKind, Program
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import VmTarget, judge
+from hmmbench.guest.program import F_CTX1, PAGE, PROT_READ, PROT_RW, Acc, Op, OpKind, Program
 from hmmbench.oracle.violation import Violation
-from hmmbench.recipe import Environment
-from hmmbench.target import VmTarget, judge
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec

@@ -10,11 +10,11 @@ import pytest
 import work
 from work import flags, migrate, mmap, query, run_ops, statuses, values
 
-from hmmbench.guest import protocol as p
-from hmmbench.guest.protocol import Acc, Op, OpKind
-from hmmbench.oracle import splat
-from hmmbench.runner import Campaign
-from hmmbench.target import VmTarget
+from hmmbench.campaign.runner import Campaign
+from hmmbench.example.target import VmTarget
+from hmmbench.guest import program as p
+from hmmbench.guest import splat
+from hmmbench.guest.program import Acc, Op, OpKind
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots

@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 import work
 
-from hmmbench import gpu, life
+from hmmbench import gpu
+from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build import Artifacts, debuginfo
-from hmmbench.errors import EnvironmentFailure
-from hmmbench.guest.protocol import PAGE
-from hmmbench.recipe import Environment
+from hmmbench.debug import session
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import VmTarget
+from hmmbench.guest.program import PAGE
+from hmmbench.suites import driver_life
 from hmmbench.symbols import SymbolTable, of_guest, sections
 from hmmbench.symbols.elf import Elf
 from hmmbench.symbols.source import SourceLines, explainer
-from hmmbench.target import VmTarget
-from hmmbench.vm.gdb import session
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
@@ -158,10 +159,10 @@ def test_mirror_in_gdb(vm: Machine, built: Artifacts) -> None:
 
 def test_a_breakpoint_in_the_kernel(vm: Machine, built: Artifacts, tmp_path: Path) -> None:
     """Stopped in hmm_range_fault(): the driver's frames below it have file and line."""
-    for path, content in life.build(tmp_path, ["driver_life"], work.WARNINGS).items():
+    for path, content in driver_life.build(tmp_path, ["driver_life"], work.WARNINGS).items():
         vm.agent.write_file(path, content, 0o755)
     places = sections(vm.agent)
-    vm.agent.start(f"sleep 2; /tmp/driver_life {life.KERNELS} cow")
+    vm.agent.start(f"sleep 2; /tmp/driver_life {driver_life.KERNELS} cow")
     said = session.batch(
         vm, built, places, ["hbreak hmm_range_fault", "continue", "backtrace 6", "delete"]
     )

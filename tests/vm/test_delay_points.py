@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from work import plain
 
-from hmmbench.errors import EnvironmentFailure
-from hmmbench.guest.protocol import F_NOWAIT, PAGE, PROT_RW, Acc, Op, OpKind, Program
-from hmmbench.model.generate import FILE_PAGES
-from hmmbench.recipe import Environment
-from hmmbench.runner import Campaign
-from hmmbench.schedule import Point
-from hmmbench.target import VmTarget, judge
+from hmmbench.base.errors import EnvironmentFailure
+from hmmbench.campaign.generate import FILE_PAGES
+from hmmbench.campaign.runner import Campaign
+from hmmbench.example.delays import Point
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import VmTarget, judge
+from hmmbench.guest.program import F_NOWAIT, PAGE, PROT_RW, Acc, Op, OpKind, Program
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hmmbench import paths
-from hmmbench.recipe import Recipe
-from hmmbench.replay import replay
-from hmmbench.target import VmTarget
+from hmmbench.base import paths
+from hmmbench.campaign.replay import replay
+from hmmbench.example.recipe import Recipe
+from hmmbench.example.target import VmTarget
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 

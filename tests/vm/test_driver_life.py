@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 import work
 
-from hmmbench import life
-from hmmbench.life import KERNELS
-from hmmbench.oracle import splat
+from hmmbench.guest import splat
+from hmmbench.suites import driver_life
+from hmmbench.suites.driver_life import KERNELS
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
@@ -21,7 +21,7 @@ PROGRAM = "/tmp/driver_life"
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The test program and the GPU kernels it uses."""
-    return life.build(tmp_path_factory.mktemp("life"), ["driver_life"], work.WARNINGS)
+    return driver_life.build(tmp_path_factory.mktemp("life"), ["driver_life"], work.WARNINGS)
 
 
 @pytest.fixture

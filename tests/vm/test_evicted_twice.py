@@ -12,7 +12,7 @@ from pathlib import Path
 from work import acc, cpu, delay_points, driver_counters, migrate, mmap, run_ops, set_delays, values
 
 from hmmbench.build import BuildRequest, ensure
-from hmmbench.guest.protocol import MIGRATE_DEVICE, Acc, Op, OpKind
+from hmmbench.guest.program import MIGRATE_DEVICE, Acc, Op, OpKind
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec

@@ -17,16 +17,19 @@ from pathlib import Path
 import pytest
 from work import mixed
 
-from hmmbench import cli, decisions, exact_schedule, fleet, holds, symbols
+from hmmbench import cli, symbols
 from hmmbench.build import Artifacts, BuildRequest, ensure
-from hmmbench.exact_shrink import Fresh
-from hmmbench.exact_target import ExactTarget
+from hmmbench.campaign import fleet
+from hmmbench.campaign.exact_shrink import Fresh
+from hmmbench.campaign.repeat import difference, exact_specs, repeat
+from hmmbench.campaign.replay import replay
+from hmmbench.campaign.runner import Campaign
+from hmmbench.example import holds, schedules
+from hmmbench.example.exact import ExactTarget
+from hmmbench.example.recipe import Environment, Recipe
 from hmmbench.guest.example import Answer, Example
-from hmmbench.guest.protocol import MIGRATE_DEVICE, PAGE, PROT_RW, Acc, Op, OpKind, Program
-from hmmbench.recipe import Environment, Recipe
-from hmmbench.repeat import difference, exact_specs, repeat
-from hmmbench.replay import replay
-from hmmbench.runner import Campaign
+from hmmbench.guest.program import MIGRATE_DEVICE, PAGE, PROT_RW, Acc, Op, OpKind, Program
+from hmmbench.vm import decisions
 from hmmbench.vm.channel import protocol
 from hmmbench.vm.errors import AgentTimeout, VmError
 from hmmbench.vm.exact import Exact
@@ -51,7 +54,7 @@ def specs(spec: MachineSpec) -> dict[int, MachineSpec]:
 
 
 @pytest.fixture(scope="module")
-def points(artifacts: Artifacts, specs: dict[int, MachineSpec]) -> dict[int, exact_schedule.Points]:
+def points(artifacts: Artifacts, specs: dict[int, MachineSpec]) -> dict[int, schedules.Points]:
     return {n: fleet.exact_points(artifacts, spec) for n, spec in specs.items()}
 
 
@@ -63,7 +66,7 @@ def exact(specs: dict[int, MachineSpec], snapshots: Snapshots) -> Iterator[Machi
 
 @pytest.fixture
 def target(
-    specs: dict[int, MachineSpec], points: dict[int, exact_schedule.Points]
+    specs: dict[int, MachineSpec], points: dict[int, schedules.Points]
 ) -> Iterator[ExactTarget]:
     with (
         Opener(specs[4]) as opener,
@@ -73,7 +76,7 @@ def target(
 
 
 def test_programs_repeat(
-    specs: dict[int, MachineSpec], points: dict[int, exact_schedule.Points]
+    specs: dict[int, MachineSpec], points: dict[int, schedules.Points]
 ) -> None:
     """Decisions, answer, counters, console, and each page of RAM and VRAM."""
     assert all(points[n].favourites for n in CPUS)
@@ -85,7 +88,7 @@ def test_programs_repeat(
 
 
 def test_a_chain_repeats(
-    specs: dict[int, MachineSpec], points: dict[int, exact_schedule.Points]
+    specs: dict[int, MachineSpec], points: dict[int, schedules.Points]
 ) -> None:
     found = repeat(specs, points, seed=12, examples=5, times=3, chain=5, jobs=1)
     assert [str(part) for part in found.parted] == []
@@ -93,7 +96,7 @@ def test_a_chain_repeats(
 
 
 def test_what_differs_in_a_chain_is_seen_where_it_does(
-    specs: dict[int, MachineSpec], points: dict[int, exact_schedule.Points],
+    specs: dict[int, MachineSpec], points: dict[int, schedules.Points],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The second example of the second execution gets another seed, which nobody told."""
@@ -102,7 +105,7 @@ def test_what_differs_in_a_chain_is_seen_where_it_does(
 
     def other(self: Exact, words: str) -> None:
         again = next(numbers) == 4
-        schedule(self, exact_schedule.reseeded(words, 1) if again else words)
+        schedule(self, schedules.reseeded(words, 1) if again else words)
 
     monkeypatch.setattr(Exact, "schedule", other)
     found = repeat(specs, points, seed=12, examples=3, times=2, chain=3, jobs=1)
@@ -121,7 +124,7 @@ def test_the_hosts_clock_makes_no_verdict(
     work = mixed(7, pages=8, lanes=16)
     env = Environment(schedule="seed=1 slice=5:14")
     with monkeypatch.context() as patch:
-        patch.setattr("hmmbench.exact_target.HOST_S", 0.01)
+        patch.setattr("hmmbench.example.exact.HOST_S", 0.01)
         with pytest.raises(VmError, match=r"within 0\.01 s of this host's time \(it is at"):
             target.execute(work.program, env)
     assert target.left is not None
@@ -169,7 +172,7 @@ def test_another_seed_is_another_execution(target: ExactTarget, tmp_path: Path) 
 
 
 def test_cpus_are_held_at_the_points_that_are_named(
-    target: ExactTarget, points: dict[int, exact_schedule.Points], tmp_path: Path,
+    target: ExactTarget, points: dict[int, schedules.Points], tmp_path: Path,
     artifacts: Artifacts, specs: dict[int, MachineSpec],
 ) -> None:  # fmt: skip
     """Addresses from symbols and relocations are where code comes by, and nowhere else."""
@@ -197,7 +200,7 @@ def test_cpus_are_held_at_the_points_that_are_named(
 
 
 def test_a_schedule_may_hold_only_while_operations_race(
-    target: ExactTarget, points: dict[int, exact_schedule.Points]
+    target: ExactTarget, points: dict[int, schedules.Points]
 ) -> None:
     """Neither at a point nor at a time while one is alone, or while too few are under way."""
     at = decisions.names(sorted(set(points[4].favourites)))
@@ -278,7 +281,7 @@ def test_a_schedule_written_wrong_is_refused_with_words(
 
 
 @contextmanager
-def broken(patch: Path) -> Iterator[tuple[ExactTarget, exact_schedule.Points]]:
+def broken(patch: Path) -> Iterator[tuple[ExactTarget, schedules.Points]]:
     """A machine with this driver, and where its schedules may hold."""
     artifacts = ensure(BuildRequest(driver_patches=(patch,)))
     spec = exact_specs(best_spec(artifacts)[0], (4,))[4]

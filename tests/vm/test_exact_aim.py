@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from work import mixed
 
-from hmmbench import aim, symbols
-from hmmbench.aim import Profile
+from hmmbench import symbols
 from hmmbench.build import Artifacts
-from hmmbench.decisions import names
-from hmmbench.exact_target import ExactTarget
-from hmmbench.recipe import Environment
-from hmmbench.repeat import exact_specs
+from hmmbench.campaign import aim
+from hmmbench.campaign.aim import Profile
+from hmmbench.campaign.repeat import exact_specs
+from hmmbench.example.exact import ExactTarget
+from hmmbench.example.recipe import Environment
 from hmmbench.symbols import SymbolTable
 from hmmbench.symbols.operands import Access
+from hmmbench.vm.decisions import names
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.qmp import QmpFailure
 from hmmbench.vm.snapshot import Snapshots

@@ -15,17 +15,20 @@ import numpy as np
 import pytest
 from work import mixed
 
-from hmmbench import cli, decisions, exact_schedule, fleet, holds, symbols
+from hmmbench import cli, symbols
 from hmmbench.build import Artifacts, BuildRequest, ensure
-from hmmbench.decisions import What
-from hmmbench.exact_shrink import ExactShrinker, Fresh
-from hmmbench.exact_target import ExactTarget
-from hmmbench.guest.protocol import Op, OpKind, Program
-from hmmbench.model.generate import FILE_PAGES
-from hmmbench.recipe import Environment, Recipe, op_from_json
-from hmmbench.repeat import exact_specs
+from hmmbench.campaign import fleet
+from hmmbench.campaign.exact_shrink import ExactShrinker, Fresh
+from hmmbench.campaign.generate import FILE_PAGES
+from hmmbench.campaign.repeat import exact_specs
+from hmmbench.example import holds, schedules
+from hmmbench.example.exact import ExactTarget
+from hmmbench.example.recipe import Environment, Recipe, op_from_json
+from hmmbench.example.target import run
+from hmmbench.guest.program import Op, OpKind, Program
 from hmmbench.symbols import SymbolTable
-from hmmbench.target import run
+from hmmbench.vm import decisions
+from hmmbench.vm.decisions import What
 from hmmbench.vm.mailbox import layout
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
@@ -310,7 +313,7 @@ def test_a_race_becomes_a_recipe_of_few_decisions(
         ]  # fmt: skip
         fresh = [Fresh(target) for target in targets]
         for seed in range(200):
-            env = Environment(audit="access", schedule=exact_schedule.reseeded(chance, seed))
+            env = Environment(audit="access", schedule=schedules.reseeded(chance, seed))
             wrong = [v for v in run(fresh[0], RACING, env).violations if v.oracle == "values"]
             if wrong:
                 break

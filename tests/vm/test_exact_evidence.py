@@ -17,19 +17,22 @@ from pathlib import Path
 import pytest
 import work
 
-from hmmbench import decisions, exact_moment, fleet
 from hmmbench.build import Artifacts, BuildRequest, ensure
-from hmmbench.device_events import Kind
-from hmmbench.evidence import Portrait, exact_portrait
-from hmmbench.exact_target import ExactTarget
-from hmmbench.guest.protocol import MIGRATE_DEVICE, REGION_BASE, Acc, Op, OpKind, Program
-from hmmbench.oracle import splat
-from hmmbench.page.execution import execution
-from hmmbench.recipe import Environment
-from hmmbench.repeat import exact_specs
-from hmmbench.target import judge
-from hmmbench.vm.gdb import session
-from hmmbench.vm.gdb.back import Back
+from hmmbench.campaign import fleet
+from hmmbench.campaign.evidence import exact_portrait
+from hmmbench.campaign.repeat import exact_specs
+from hmmbench.debug import session
+from hmmbench.debug.back import Back
+from hmmbench.device.events import Kind
+from hmmbench.example import moment as exact_moment
+from hmmbench.example.exact import ExactTarget
+from hmmbench.example.portrait import Portrait
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import judge
+from hmmbench.guest import splat
+from hmmbench.guest.program import MIGRATE_DEVICE, REGION_BASE, Acc, Op, OpKind, Program
+from hmmbench.report.page.execution import execution
+from hmmbench.vm import decisions
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots

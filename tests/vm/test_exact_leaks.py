@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import pytest
 
-from hmmbench import fleet
 from hmmbench.build import Artifacts
-from hmmbench.repeat import Repeated, exact_specs, load, repeat
+from hmmbench.campaign import fleet
+from hmmbench.campaign.repeat import Repeated, exact_specs, load, repeat
 from hmmbench.vm.errors import QmpFailure
 from hmmbench.vm.exact import Exact
 from hmmbench.vm.snapshot import Snapshots

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from work import counts, delay_points, mixed, mmap, no_violation, run, set_delays, statuses
 
-from hmmbench import schedule
-from hmmbench.guest.agent import AgentError, answered
+from hmmbench.example import delays
+from hmmbench.guest import splat
 from hmmbench.guest.example import Answer, Example
-from hmmbench.guest.protocol import RES_KILLED, TIMEOUT_STILL, Acc, Op, OpKind, Program
-from hmmbench.oracle import splat
+from hmmbench.guest.program import RES_KILLED, TIMEOUT_STILL, Acc, Op, OpKind, Program
+from hmmbench.vm.agent import AgentError, answered
 from hmmbench.vm.channel import ProtocolError, protocol
 from hmmbench.vm.errors import AgentTimeout, VmDied
 from hmmbench.vm.machine import MARK, Machine
@@ -107,7 +107,7 @@ def test_an_example_stands_twice(exact: Machine) -> None:
         seen = counts(answer.counters)
         assert seen["dev_faults"] > 0
         assert [n for n, value in seen.items() if n.startswith("live_") and value] == []
-        assert point in [one.name for one in schedule.parse(answer.points)]
+        assert point in [one.name for one in delays.parse(answer.points)]
         assert answer.mark == 0
     assert driver_file(exact, "vram_limit") == "200\n"
     assert f"{point} 50 1000" in driver_file(exact, "delays")
@@ -162,7 +162,7 @@ def test_an_example_over_a_channel_does_not_stand(vm: Machine) -> None:
     answer = Answer.decode(vm.agent.example(example.encode(), 120), work.program)
     work.check(answer.result)
     assert counts(answer.counters)["dev_faults"] > 0
-    assert schedule.parse(answer.points) == delay_points(vm)
+    assert delays.parse(answer.points) == delay_points(vm)
     assert driver_file(vm, "vram_limit") == "100\n"
 
 

@@ -11,9 +11,9 @@ from itertools import count
 
 import pytest
 
-from hmmbench.exact_schedule import Points
-from hmmbench.exact_target import ExactTarget, Print
-from hmmbench.repeat import difference, nth, surroundings
+from hmmbench.campaign.repeat import difference, nth, surroundings
+from hmmbench.example.exact import ExactTarget, Print
+from hmmbench.example.schedules import Points
 from hmmbench.vm.channel import protocol
 from hmmbench.vm.errors import AgentTimeout, QmpFailure
 from hmmbench.vm.machine import Machine

@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hmmbench import decisions, fleet
 from hmmbench.build import Artifacts
-from hmmbench.decisions import What
-from hmmbench.exact_schedule import Points
-from hmmbench.exact_target import ExactTarget, Print
-from hmmbench.guest.protocol import Program
-from hmmbench.recipe import Environment
-from hmmbench.repeat import difference, exact_specs, nth, surroundings
+from hmmbench.campaign import fleet
+from hmmbench.campaign.repeat import difference, exact_specs, nth, surroundings
+from hmmbench.example.exact import ExactTarget, Print
+from hmmbench.example.recipe import Environment
+from hmmbench.example.schedules import Points
+from hmmbench.guest.program import Program
+from hmmbench.vm import decisions
+from hmmbench.vm.decisions import What
 from hmmbench.vm.errors import VmError
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener

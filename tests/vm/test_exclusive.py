@@ -9,10 +9,11 @@ import pytest
 import work
 from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, values
 
-from hmmbench.guest import protocol as p
-from hmmbench.guest.protocol import Acc, Advice, MapKind, Op, OpKind
+from hmmbench.guest import program as p
+from hmmbench.guest import splat
+from hmmbench.guest.program import Acc, Advice, MapKind, Op, OpKind
 from hmmbench.model.space import Space
-from hmmbench.oracle import mapping, splat
+from hmmbench.oracle import mapping
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec

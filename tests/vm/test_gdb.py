@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from hmmbench import gpu
+from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build import Artifacts
-from hmmbench.errors import EnvironmentFailure
-from hmmbench.guest.protocol import PAGE
+from hmmbench.debug import session
+from hmmbench.guest.program import PAGE
 from hmmbench.symbols import sections
-from hmmbench.vm.gdb import session
 from hmmbench.vm.gdb.server import DebugServer
 from hmmbench.vm.gdb.tables import hardware
 from hmmbench.vm.machine import Machine

@@ -11,16 +11,17 @@ from itertools import pairwise
 import pytest
 import work
 
-from hmmbench import decisions, exact_schedule
+from hmmbench.base.errors import UsageError
 from hmmbench.build import Artifacts
-from hmmbench.errors import UsageError
-from hmmbench.exact_target import ExactTarget
-from hmmbench.guest.protocol import MIGRATE_DEVICE, REGION_BASE, Acc, Program
-from hmmbench.recipe import Environment
-from hmmbench.repeat import exact_specs, nth, surroundings
+from hmmbench.campaign.repeat import exact_specs, nth, surroundings
+from hmmbench.debug import session
+from hmmbench.debug.back import Back, entry_at
+from hmmbench.example import schedules
+from hmmbench.example.exact import ExactTarget
+from hmmbench.example.recipe import Environment
+from hmmbench.guest.program import MIGRATE_DEVICE, REGION_BASE, Acc, Program
+from hmmbench.vm import decisions
 from hmmbench.vm.errors import VmError
-from hmmbench.vm.gdb import session
-from hmmbench.vm.gdb.back import Back, entry_at
 from hmmbench.vm.gdb.server import physical
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
@@ -51,7 +52,7 @@ def exact(spec: MachineSpec) -> MachineSpec:
 @pytest.fixture(scope="module")
 def back(exact: MachineSpec) -> Iterator[Back]:
     """Two programs, of which the second is looked at."""
-    first = nth(5, 0), surroundings(5, 0, exact_schedule.Points(), "random")
+    first = nth(5, 0), surroundings(5, 0, schedules.Points(), "random")
     second = looked_at(), Environment(audit="access", schedule=SCHEDULE)
     with Opener(exact) as opener, ExactTarget(opener) as target:
         yield Back(target, [first, second])

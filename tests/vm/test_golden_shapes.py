@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import work
 
-from hmmbench import life
+from hmmbench.example.tracer import Traced, parse_ftrace
 from hmmbench.gpu import build
-from hmmbench.oracle import splat
-from hmmbench.trace import Traced, parse_ftrace
+from hmmbench.guest import splat
+from hmmbench.suites import driver_life
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
@@ -39,8 +39,8 @@ def machine(
 ) -> Iterator[Machine]:
     """One machine with the program and its kernels."""
     tmp = tmp_path_factory.mktemp("golden")
-    life.build_library(tmp)
-    program = life.compile_c(HERE / "golden_shapes.c", tmp, tmp / "t", work.WARNINGS)
+    driver_life.build_library(tmp)
+    program = driver_life.compile_c(HERE / "golden_shapes.c", tmp, tmp / "t", work.WARNINGS)
     with snapshots.open(spec) as vm:
         vm.agent.write_file("/tmp/k.elf", build.kernels(HERE / "golden_kernels.c"))
         vm.agent.write_file("/tmp/t", program, 0o755)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import selftests
+from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, ensure, hmm_tests
 from hmmbench.build.context import Context
-from hmmbench.selftests import OURS, THEIRS, Run
-from hmmbench.ui import Ui
+from hmmbench.suites import selftests
+from hmmbench.suites.selftests import OURS, THEIRS, Run
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import standard_spec
 

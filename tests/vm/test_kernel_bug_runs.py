@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import kernel_bugs
+from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts
 from hmmbench.build.kernel_patch import files
-from hmmbench.mutation import KILLED, How, run_one
-from hmmbench.ui import Ui
+from hmmbench.mutation import kernel_bugs
+from hmmbench.mutation.trial import KILLED, How, run_one
 
 ALWAYS = "bad-subpage"
 BUGS = [b for b in kernel_bugs.load() if b.kernel == "lts"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import work
 from work import live
 
-from hmmbench.guest.protocol import (
+from hmmbench.guest.program import (
     MIGRATE_DEVICE,
     PAGE,
     PROT_RW,

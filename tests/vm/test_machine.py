@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench.oracle import splat
+from hmmbench.guest import splat
 from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import work
 
-from hmmbench import life
+from hmmbench.suites import driver_life
 from hmmbench.vm.machine import Machine
 
 TIMES = 30000
@@ -19,7 +19,7 @@ TIMES = 30000
 
 def test_cpus_keep_their_interrupts(vm: Machine, tmp_path: Path) -> None:
     vm.agent.check("echo 0000:01:00.0 >/sys/bus/pci/drivers/hmm_gpu/unbind")
-    for path, content in life.build(tmp_path, ["map_change"], work.WARNINGS).items():
+    for path, content in driver_life.build(tmp_path, ["map_change"], work.WARNINGS).items():
         vm.agent.write_file(path, content, 0o755)
     config = "/sys/bus/pci/devices/0000:01:00.0/config"
     vm.agent.check(f"/tmp/map_change {config} {TIMES}", timeout=120)

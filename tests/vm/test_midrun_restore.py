@@ -9,8 +9,8 @@ from pathlib import Path
 
 import work
 
-from hmmbench.guest.protocol import Result
-from hmmbench.oracle import splat
+from hmmbench.guest import splat
+from hmmbench.guest.program import Result
 from hmmbench.vm.channel import protocol
 from hmmbench.vm.machine import Machine
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from hmmbench.build import Artifacts, BuildRequest, ensure
-from hmmbench.model.generate import program, size_of
+from hmmbench.campaign.generate import program, size_of
+from hmmbench.campaign.runner import Campaign
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import VmTarget
 from hmmbench.oracle import mirror
-from hmmbench.recipe import Environment
-from hmmbench.runner import Campaign
-from hmmbench.target import VmTarget
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec

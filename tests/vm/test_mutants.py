@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from hmmbench.build import Artifacts, BuildRequest, ensure
-from hmmbench.recipe import Recipe
-from hmmbench.replay import replay
-from hmmbench.runner import Campaign
-from hmmbench.target import VmTarget
+from hmmbench.campaign.replay import replay
+from hmmbench.campaign.runner import Campaign
+from hmmbench.example.recipe import Recipe
+from hmmbench.example.target import VmTarget
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec

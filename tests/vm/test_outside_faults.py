@@ -14,8 +14,8 @@ import pytest
 import work
 from work import live
 
-from hmmbench.guest.protocol import Result
-from hmmbench.oracle import splat
+from hmmbench.guest import splat
+from hmmbench.guest.program import Result
 from hmmbench.vm.channel import ProtocolError, protocol
 from hmmbench.vm.errors import AgentTimeout, VmDied
 from hmmbench.vm.machine import Machine

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hmmbench import cli, fleet, paths
+from hmmbench import cli
+from hmmbench.base import paths
 from hmmbench.build import BuildRequest, ensure
-from hmmbench.repeat import exact_specs
+from hmmbench.campaign import fleet
+from hmmbench.campaign.repeat import exact_specs
 from hmmbench.vm.standard import best_spec
 
 RECIPE = paths.project_root() / "tests/vm/planted.json"

@@ -10,12 +10,13 @@ import pytest
 import work
 from rich.console import Console
 
-from hmmbench import gpu, life, workload
+from hmmbench import gpu
 from hmmbench.commands.workload import show
 from hmmbench.gpu import build
 from hmmbench.gpu.errors import CompileError, JobFailed
-from hmmbench.guest.agent import ExecResult
-from hmmbench.oracle import splat
+from hmmbench.guest import splat
+from hmmbench.suites import driver_life, workload
+from hmmbench.vm.agent import ExecResult
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
@@ -68,14 +69,14 @@ def kernels() -> bytes:
 def print_test(vm: Machine, library: Path, kernels: bytes, out: Path) -> ExecResult:
     """Run print_test.c with this build of the library."""
     vm.agent.write_file("/tmp/p.elf", kernels)
-    test = life.compile_c(HERE / "print_test.c", library, out, work.WARNINGS)
+    test = driver_life.compile_c(HERE / "print_test.c", library, out, work.WARNINGS)
     vm.agent.write_file("/tmp/p", test, 0o755)
     return vm.agent.execute("/tmp/p /tmp/p.elf 2>&1", timeout=120)
 
 
 def test_print(vm: Machine, kernels: bytes, tmp_path: Path) -> None:
     """Formats, threads, order, a full buffer, endless and failing kernels, fork, contexts."""
-    life.build_library(tmp_path)
+    driver_life.build_library(tmp_path)
     result = print_test(vm, tmp_path, kernels, tmp_path / "t")
     assert (result.status, result.output) == (
         0, "first\nb0 t0 0\nb0 t0 1\nlast\nall passed\n"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import work
 
-from hmmbench import runner
 from hmmbench.build import Artifacts, BuildRequest, ensure
+from hmmbench.campaign import runner
+from hmmbench.campaign.runner import Campaign
+from hmmbench.example.target import VmTarget
 from hmmbench.oracle import mirror
-from hmmbench.runner import Campaign
-from hmmbench.target import VmTarget
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.standard import best_spec

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from work import plain
 
-from hmmbench import paths
+from hmmbench.base import paths
 from hmmbench.build import Artifacts
-from hmmbench.export_c import export
-from hmmbench.recipe import Environment
-from hmmbench.replay import replay
-from hmmbench.runner import Campaign
-from hmmbench.target import VmTarget
-from hmmbench.trace import DEVICE_EVENTS, RESOLUTION, Tracer, align
+from hmmbench.campaign.export_c import export
+from hmmbench.campaign.replay import replay
+from hmmbench.campaign.runner import Campaign
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import VmTarget
+from hmmbench.example.tracer import DEVICE_EVENTS, Tracer
+from hmmbench.report.trace import RESOLUTION, align
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 

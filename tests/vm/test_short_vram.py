@@ -8,9 +8,9 @@ from pathlib import Path
 from work import acc, cpu, gpu, mmap, values
 
 from hmmbench.build import BuildRequest, ensure
-from hmmbench.guest.protocol import POLICY_MIGRATE, Acc, Op, OpKind, Program
-from hmmbench.recipe import Environment
-from hmmbench.target import VmTarget, judge
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import VmTarget, judge
+from hmmbench.guest.program import POLICY_MIGRATE, Acc, Op, OpKind, Program
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec

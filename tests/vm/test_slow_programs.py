@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from work import acc, cpu, gpu, mmap
 
-from hmmbench.guest.protocol import (
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import VmTarget, judge
+from hmmbench.guest.program import (
     BUSY_TIMES,
     MIGRATE_DEVICE,
     MIGRATE_MAP,
@@ -15,8 +17,6 @@ from hmmbench.guest.protocol import (
     OpKind,
     Program,
 )
-from hmmbench.recipe import Environment
-from hmmbench.target import VmTarget, judge
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 

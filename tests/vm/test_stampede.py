@@ -14,10 +14,10 @@ import pytest
 from work import acc, cpu, mmap
 
 from hmmbench.build import BuildRequest, ensure
-from hmmbench.guest.protocol import MAX_ACTORS, MIGRATE_DEVICE, PAGE, Acc, Op, OpKind, Program
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import VmTarget, judge
+from hmmbench.guest.program import MAX_ACTORS, MIGRATE_DEVICE, PAGE, Acc, Op, OpKind, Program
 from hmmbench.oracle.violation import Violation
-from hmmbench.recipe import Environment
-from hmmbench.target import VmTarget, judge
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import cli, second_look
+from hmmbench import cli
+from hmmbench.campaign import second_look
+from hmmbench.campaign.runner import Campaign
+from hmmbench.campaign.second_look import THREADS_RECIPE
 from hmmbench.commands import run
-from hmmbench.recipe import Recipe
-from hmmbench.runner import Campaign
-from hmmbench.second_look import THREADS_RECIPE
+from hmmbench.example.recipe import Recipe
 
 #: The GPU keeps using pages that were unmapped.
 PATCH = Path(__file__).parent.parent / "mutants/ignores-unmap.patch"

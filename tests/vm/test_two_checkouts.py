@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench import cli, paths
+from hmmbench import cli
+from hmmbench.base import paths
 
 LAUNCHER = """#!/bin/sh
 PYTHONPATH={root}/harness exec {python} -m hmmbench "$@"
@@ -41,7 +42,7 @@ def test_a_copy_and_a_changed_generator(other: Path, tmp_path: Path) -> None:
     data = json.loads(result.read_text())
     assert (data["executions"], data["equal"], data["parted"]) == (4, 4, [])
     assert {"program", "answer", "decisions", "memory", "verdict"} <= set(data["compared"])
-    source = other / "harness/hmmbench/model/generate.py"
+    source = other / "harness/hmmbench/campaign/generate.py"
     text = source.read_text()
     assert text.count(LINE) == 1
     source.write_text(text.replace(LINE, CHANGED))

@@ -9,11 +9,11 @@ from pathlib import Path
 from work import acc, cpu, migrate, mmap, plain
 
 from hmmbench.build import Artifacts, BuildRequest, ensure
-from hmmbench.guest.protocol import MIGRATE_DEVICE, Acc, Program
+from hmmbench.campaign.replay import replay
+from hmmbench.example.recipe import Environment, Recipe
+from hmmbench.example.target import VmTarget, judge
+from hmmbench.guest.program import MIGRATE_DEVICE, Acc, Program
 from hmmbench.oracle.unload import left
-from hmmbench.recipe import Environment, Recipe
-from hmmbench.replay import replay
-from hmmbench.target import VmTarget, judge
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from hmmbench import paths
+from hmmbench.base import paths
 from hmmbench.build import Artifacts
 
 ROOT = paths.project_root()

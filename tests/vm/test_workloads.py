@@ -17,12 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hmmbench import gpu, paths, workload
+from hmmbench import gpu
+from hmmbench.base import paths
+from hmmbench.base.errors import UsageError
 from hmmbench.build import Artifacts
 from hmmbench.commands import workload as command
-from hmmbench.errors import UsageError
 from hmmbench.gpu.errors import CompileError, SessionError
-from hmmbench.oracle import mirror, splat
+from hmmbench.guest import splat
+from hmmbench.oracle import mirror
+from hmmbench.suites import workload
 from hmmbench.vm.channel import Channel
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots

@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hmmbench import paths, schedule
-from hmmbench.guest.protocol import (
+from hmmbench.base import paths
+from hmmbench.campaign.generate import FILE_PAGES
+from hmmbench.example import delays
+from hmmbench.example.recipe import Environment, Recipe
+from hmmbench.guest.program import (
     MIGRATE_DEVICE,
     MIGRATE_SYSTEM,
     PAGE,
@@ -29,9 +32,7 @@ from hmmbench.guest.protocol import (
     Program,
     Result,
 )
-from hmmbench.model.generate import FILE_PAGES
 from hmmbench.oracle import mirror
-from hmmbench.recipe import Environment, Recipe
 from hmmbench.vm.machine import Machine
 
 #: For the guest's C programs, which must be clean.
@@ -138,8 +139,8 @@ def set_delays(machine: Machine, *lines: str) -> None:
     machine.agent.write_file(DELAYS, "\n".join(["clear", *lines, ""]).encode(), mode=0)
 
 
-def delay_points(machine: Machine) -> list[schedule.Point]:
-    return schedule.parse(machine.agent.read_file(DELAYS).decode())
+def delay_points(machine: Machine) -> list[delays.Point]:
+    return delays.parse(machine.agent.read_file(DELAYS).decode())
 
 
 def broken_library(folder: Path, file: str, old: str, new: str) -> None:

@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench import __version__
+from hmmbench.base.errors import Cancelled, HmmbenchError, UsageError
+from hmmbench.base.interrupt import interruptible
+from hmmbench.base.ui import Stage, Ui
 from hmmbench.build import (
     agent,
     cache,
@@ -28,9 +31,6 @@ from hmmbench.build import (
     ssh,
 )
 from hmmbench.build.context import Context
-from hmmbench.errors import Cancelled, HmmbenchError, UsageError
-from hmmbench.interrupt import interruptible
-from hmmbench.ui import Stage, Ui
 
 __all__ = ["Artifacts", "BuildRequest", "NotBuilt", "ensure", "peek"]
 

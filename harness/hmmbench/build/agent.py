@@ -6,11 +6,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench.base import paths
+from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build import cache, guest_tree
 from hmmbench.build.context import Context
 from hmmbench.build.kernel import Kernel
-from hmmbench.errors import EnvironmentFailure
 
 PROGRAM = "agent"
 PARTS = (

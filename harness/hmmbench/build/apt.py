@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench.base import paths
+from hmmbench.base.errors import Cancelled, EnvironmentFailure
+from hmmbench.base.ui import Ui
 from hmmbench.build.cache import digest
 from hmmbench.build.proc import Runner, guard_disk
-from hmmbench.errors import Cancelled, EnvironmentFailure
-from hmmbench.ui import Ui
 
 #: An index younger than this (seconds) is not fetched again.
 FRESH = 24 * 3600

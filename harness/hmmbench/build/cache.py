@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hmmbench import paths
+from hmmbench.base import paths
 from hmmbench.build.proc import guard_disk
 
 #: Artefacts of one kind that are kept; older ones go when a new one is published.

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from hmmbench import host, paths
+from hmmbench.base import host, paths
+from hmmbench.base.ui import Ui
 from hmmbench.build import cache
 from hmmbench.build.apt import Mirror, host_mirror
 from hmmbench.build.proc import Runner
-from hmmbench.ui import Ui
 
 
 @dataclass

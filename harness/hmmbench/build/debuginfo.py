@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench.base import paths
+from hmmbench.base.errors import EnvironmentFailure, UsageError
 from hmmbench.build import cache, driver, kernel_patch
 from hmmbench.build.context import Context
 from hmmbench.build.kernel import Kernel, enabled, environment, gcov_words
-from hmmbench.errors import EnvironmentFailure, UsageError
 from hmmbench.symbols import elf
 
 #: For C and for assembly.

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench.base import paths
 from hmmbench.build import cache, guest_tree
 from hmmbench.build.context import Context
 from hmmbench.build.kernel import Kernel, enabled

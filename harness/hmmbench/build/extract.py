@@ -11,9 +11,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench.base import paths
+from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build.proc import Runner, disk_full, guard_disk
-from hmmbench.errors import EnvironmentFailure
 
 #: Half of the kernel's bytes are drivers and architectures that the guest never compiles. Their
 #: Kconfig files and makefiles stay, because the configuration reads all of them.

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench.base import paths
+from hmmbench.base.errors import UsageError
 from hmmbench.build import cache
 from hmmbench.build.cache import Sources
 from hmmbench.build.context import Context
-from hmmbench.errors import UsageError
 
 
 def read(driver: Path | None) -> Sources:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench.base import paths
+from hmmbench.base.errors import EnvironmentFailure, UsageError
 from hmmbench.build import cache
 from hmmbench.build.context import Context
-from hmmbench.errors import EnvironmentFailure, UsageError
 
 PROGRAM = "hmm-tests"
 _FOLDER = Path("tools/testing/selftests/mm")

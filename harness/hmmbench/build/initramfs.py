@@ -8,11 +8,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build import agent, cache, driver, ssh
 from hmmbench.build.context import Context
 from hmmbench.build.cpio import CpioArchive
 from hmmbench.build.kernel import Kernel
-from hmmbench.errors import EnvironmentFailure
 
 INIT = Path(__file__).parent / "guest" / "init"
 NAME = "initramfs.cpio"

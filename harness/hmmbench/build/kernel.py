@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench.base import paths
+from hmmbench.base.errors import EnvironmentFailure, UsageError
 from hmmbench.build import cache, extract
 from hmmbench.build.apt import Apt, Candidate
 from hmmbench.build.context import Context
-from hmmbench.errors import EnvironmentFailure, UsageError
 
 FRAGMENTS = Path(__file__).parent / "kernel"
 

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench.base import paths
+from hmmbench.base.errors import EnvironmentFailure, UsageError
 from hmmbench.build import cache
 from hmmbench.build.context import Context
 from hmmbench.build.kernel import Kernel, enabled, environment
-from hmmbench.errors import EnvironmentFailure, UsageError
 
 #: In the copy: what it was copied from, and the patched files that are in it.
 _STAMP = ".hmmbench-patched.json"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from hmmbench.errors import Cancelled, EnvironmentFailure
+from hmmbench.base.errors import Cancelled, EnvironmentFailure
 
 #: How many lines of a failed program's output are worth showing.
 TAIL_LINES = 12

@@ -15,12 +15,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench.base import paths
+from hmmbench.base.errors import EnvironmentFailure, UsageError
 from hmmbench.build import cache, extract
 from hmmbench.build.apt import Apt
 from hmmbench.build.cache import Sources
 from hmmbench.build.context import Context
-from hmmbench.errors import EnvironmentFailure, UsageError
 
 #: The long-term branch: the release of trixie, and its security updates.
 SERIES = "10.0"

@@ -15,7 +15,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from hmmbench import paths
+from hmmbench.base import paths
 from hmmbench.build import cache
 from hmmbench.build.context import Context
 

@@ -11,12 +11,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hmmbench import against, bench, compare, depends, simt_bench
-from hmmbench.build import BuildRequest, ensure
+from hmmbench.base.errors import UsageError
+from hmmbench.base.ui import Ui
+from hmmbench.build import BuildRequest, depends, ensure
 from hmmbench.commands import options
-from hmmbench.errors import UsageError
-from hmmbench.report import check_writable, write_result
-from hmmbench.ui import Ui
+from hmmbench.compare import checkouts, figures
+from hmmbench.report.result import check_writable, write_result
+from hmmbench.suites import bench, simt_bench
 from hmmbench.vm.standard import best_spec
 
 #: Figures of the bench itself: key, words, unit.
@@ -57,8 +58,8 @@ def main(
         ),
     ] = None,
     pairs: Annotated[
-        int, typer.Option(min=against.LEAST, help="With --against: measurements of each.")
-    ] = against.LEAST,
+        int, typer.Option(min=checkouts.LEAST, help="With --against: measurements of each.")
+    ] = checkouts.LEAST,
     seed: Annotated[
         int, typer.Option(min=0, help="With --against: draws who is first in each pair.")
     ] = 1,
@@ -84,7 +85,7 @@ def main(
     parts = frozenset(only or bench.Part)
     request = BuildRequest(kernel=kernel, kernel_build=kernel_build)
     if other is not None:
-        measured = against.Pairs(against.checkout(other), seed)
+        measured = checkouts.Pairs(checkouts.checkout(other), seed)
         words = _words(request, only, qemu_riscv64)
         _against(measured, pairs, words, request, parts != {bench.Part.simt}, json_file)
         return
@@ -109,13 +110,13 @@ def main(
     if bench.Part.simt in parts:
         show_simt(report, console)
     if older is not None and before is not None:
-        show_compared(older, compare.figures(report), before, console)
+        show_compared(older, figures.figures(report), before, console)
 
 
 def _older(path: Path) -> dict[str, float]:
     """The figures of an earlier measurement.  Raises UsageError."""
     try:
-        found = compare.figures(json.loads(path.read_text()))
+        found = figures.figures(json.loads(path.read_text()))
     except OSError as error:
         raise UsageError(f"--compare {path}: {error.strerror}") from error
     except (ValueError, AttributeError) as error:
@@ -145,7 +146,7 @@ def _place(kernel: str) -> str:
 
 
 def _against(
-    measured: against.Pairs, count: int, words: list[str], request: BuildRequest,
+    measured: checkouts.Pairs, count: int, words: list[str], request: BuildRequest,
     machine: bool, json_file: Path | None,
 ) -> None:  # fmt: skip
     on = depends.of(request)
@@ -164,7 +165,7 @@ def _against(
         write_result(json_file, "bench", measured.to_json(), on)
 
     try:
-        against.measure(measured, count, words, warm, Ui(), keep)
+        checkouts.measure(measured, count, words, warm, Ui(), keep)
     finally:
         keep()
     shared = measured.shared()
@@ -173,13 +174,13 @@ def _against(
     show_pairs(measured, Console())
 
 
-def show_pairs(measured: against.Pairs, console: Console) -> None:
+def show_pairs(measured: checkouts.Pairs, console: Console) -> None:
     """A line for each figure: both, the ratio with its interval, and the word for it."""
     table = Table(title=f"{len(measured.pairs)} pairs with {measured.folder}")
     table.add_column("figure")
     for title in ("this", "other", "times as good", "from", "to", ""):
         table.add_column(title, justify="right")
-    colour = {compare.BETTER: "green", compare.WORSE: "red"}
+    colour = {figures.BETTER: "green", figures.WORSE: "red"}
     for one in measured.compared():
         style = colour.get(one.word, "")
         table.add_row(
@@ -190,7 +191,7 @@ def show_pairs(measured: against.Pairs, console: Console) -> None:
     _unshared(measured.shared(), "the other checkout", console)
     console.print(
         "Geometric means; intervals by Student's t on logarithms, which all hold together with "
-        f"{compare.CONFIDENCE:.0%}.", highlight=False,
+        f"{figures.CONFIDENCE:.0%}.", highlight=False,
     )  # fmt: skip
 
 
@@ -198,20 +199,20 @@ def show_compared(
     path: Path, ours: dict[str, float], theirs: dict[str, float], console: Console
 ) -> None:
     """One measurement beside another: nothing says what of it is noise."""
-    shared = compare.Shared.of(ours, theirs)
+    shared = figures.Shared.of(ours, theirs)
     table = Table(title=f"beside {path}")
     table.add_column("figure")
     for title in ("now", "then", "times as good"):
         table.add_column(title, justify="right")
     for name in shared.both:
-        ratio = compare.ratio(name, ours[name], theirs[name])
+        ratio = figures.ratio(name, ours[name], theirs[name])
         table.add_row(name, _number(ours[name]), _number(theirs[name]), f"{ratio:.3f}")
     console.print(table)
     _unshared(shared, str(path), console)
     console.print("One measurement of each: --against DIR tells better and worse from noise.")
 
 
-def _unshared(shared: compare.Shared, other: str, console: Console) -> None:
+def _unshared(shared: figures.Shared, other: str, console: Console) -> None:
     for names, where in ((shared.only_ours, other), (shared.only_theirs, "this one")):
         if names:
             console.print(

@@ -13,11 +13,11 @@ from typing import Annotated
 
 import typer
 
+from hmmbench.base.errors import UsageError
+from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.commands import options
-from hmmbench.errors import UsageError
-from hmmbench.report import check_writable, write_json
-from hmmbench.ui import Ui
+from hmmbench.report.result import check_writable, write_json
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.ssh import Ssh, keys
 from hmmbench.vm.standard import best_spec

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from hmmbench.base.ui import Ui
 from hmmbench.build import BuildRequest, ensure
 from hmmbench.commands import options
-from hmmbench.report import check_writable, write_json
-from hmmbench.ui import Ui
+from hmmbench.report.result import check_writable, write_json
 
 
 def main(

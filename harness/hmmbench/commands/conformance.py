@@ -9,12 +9,14 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import conformance, depends
+from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION
+from hmmbench.base.ui import Ui
+from hmmbench.build import depends
+from hmmbench.build.riscv import Tools
 from hmmbench.commands import options
-from hmmbench.core.library import library
-from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION
-from hmmbench.report import check_writable, write_result
-from hmmbench.ui import Ui
+from hmmbench.device.library import library
+from hmmbench.report.result import check_writable, write_result
+from hmmbench.suites import conformance
 
 
 def main(
@@ -37,7 +39,7 @@ def main(
     """
     check_writable(json_file, "--json")
     wanted = conformance.choose(riscv_tests, names or ())
-    tools = conformance.Tools.find()
+    tools = Tools.find()
     ui = Ui()
     on = depends.of()
     with ui.stage("device core: compiling"):

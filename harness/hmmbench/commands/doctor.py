@@ -7,10 +7,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from hmmbench import doctor
+from hmmbench.base.errors import EXIT_USAGE
 from hmmbench.commands import options
-from hmmbench.errors import EXIT_USAGE
-from hmmbench.report import write_json
+from hmmbench.report.result import write_json
+from hmmbench.suites import doctor
 
 _STYLE = {"ok": "green", "note": "yellow", "missing": "red"}
 

@@ -11,13 +11,15 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import against, depends, exact_against, fleet, paths
-from hmmbench.build import Artifacts, BuildRequest, ensure, normalise
+from hmmbench.base import paths
+from hmmbench.base.errors import EXIT_OK, EXIT_VIOLATION, UsageError
+from hmmbench.base.ui import Ui
+from hmmbench.build import Artifacts, BuildRequest, depends, ensure, normalise
+from hmmbench.campaign import fleet
+from hmmbench.campaign.repeat import CPUS, exact_specs, load, repeat
 from hmmbench.commands import options
-from hmmbench.errors import EXIT_OK, EXIT_VIOLATION, UsageError
-from hmmbench.repeat import CPUS, exact_specs, load, repeat
-from hmmbench.report import check_writable, write_json, write_result
-from hmmbench.ui import Ui
+from hmmbench.compare import checkouts, exact
+from hmmbench.report.result import check_writable, write_json, write_result
 from hmmbench.vm.standard import standard_spec
 
 
@@ -108,7 +110,7 @@ def main(
             "--cpus", cpus, "--memory" if memory and not verdicts else "--no-memory",
             *([] if jobs is None else ["--jobs", str(jobs)]),
         ]  # fmt: skip
-        return _against(against.checkout(other), request, words, verdicts, ui, json_file)
+        return _against(checkouts.checkout(other), request, words, verdicts, ui, json_file)
     times = times or 3
     artifacts = Artifacts.read(built) if built is not None else ensure(request, ui)
     on = depends.built(request, artifacts)
@@ -171,19 +173,19 @@ def _against(
     folder: Path, request: BuildRequest, words: list[str], verdicts: bool, ui: Ui,
     json_file: Path | None,
 ) -> int:  # fmt: skip
-    exact_against.check(folder, one_guest=not verdicts)
+    exact.check(folder, one_guest=not verdicts)
     begun = time.monotonic()
     with TemporaryDirectory(prefix="hmmbench-against-") as scratch:
         if verdicts:
             words += _asked(request)
-            what: tuple[str, ...] = (exact_against.VERDICT,)
+            what: tuple[str, ...] = (exact.VERDICT,)
         else:
             guest = Path(scratch, "built.json")
             write_json(guest, ensure(request, ui).as_json())
             words += ["--built", str(guest)]
-            what = exact_against.WHAT
-        ours, theirs = exact_against.both(folder, words, ui)
-    parted = exact_against.compare(ours, theirs, what)
+            what = exact.WHAT
+        ours, theirs = exact.both(folder, words, ui)
+    parted = exact.compare(ours, theirs, what)
     # No kind that `sum` adds up: it is about two checkouts.
     write_json(json_file, {
         "command": "exact-against",

@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import depends
-from hmmbench import kernel_bugs as kernel_set
+from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
+from hmmbench.base.ui import Ui
+from hmmbench.build import depends
 from hmmbench.commands import options
-from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
-from hmmbench.mutants import Mutant, choose, table
-from hmmbench.mutation import (
+from hmmbench.mutation import kernel_bugs as kernel_set
+from hmmbench.mutation.jobs import run_many
+from hmmbench.mutation.mutants import Mutant, choose, table
+from hmmbench.mutation.trial import (
     ALIVE,
     ERROR,
     KILLED,
@@ -25,9 +27,7 @@ from hmmbench.mutation import (
     run_one,
     run_sound,
 )
-from hmmbench.mutation_jobs import run_many
-from hmmbench.report import check_writable, write_result
-from hmmbench.ui import Ui
+from hmmbench.report.result import check_writable, write_result
 
 
 def main(

@@ -11,16 +11,13 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import decisions, depends, fleet, holds
-from hmmbench.build import Artifacts, BuildRequest, ensure
-from hmmbench.commands import options
-from hmmbench.errors import EXIT_OK, EXIT_VIOLATION, UsageError
-from hmmbench.exact_schedule import Points
-from hmmbench.exact_shrink import Fresh
-from hmmbench.exact_target import ExactTarget
-from hmmbench.export_c import export
-from hmmbench.recipe import BUILT, Recipe
-from hmmbench.replay import (
+from hmmbench.base.errors import EXIT_OK, EXIT_VIOLATION, UsageError
+from hmmbench.base.ui import Ui
+from hmmbench.build import Artifacts, BuildRequest, depends, ensure
+from hmmbench.campaign import fleet
+from hmmbench.campaign.exact_shrink import Fresh
+from hmmbench.campaign.export_c import export
+from hmmbench.campaign.replay import (
     Replayed,
     built_differs,
     elsewhere,
@@ -29,14 +26,20 @@ from hmmbench.replay import (
     replay,
     sound,
 )
-from hmmbench.report import check_writable, write_result
+from hmmbench.commands import options
+from hmmbench.debug import session as debugger
+from hmmbench.debug.back import Back
+from hmmbench.example import holds
+from hmmbench.example.exact import ExactTarget
+from hmmbench.example.recipe import BUILT, Recipe
+from hmmbench.example.schedules import Points
+from hmmbench.example.target import Execution, VmTarget
+from hmmbench.example.tracer import DEVICE_EVENTS, Tracer
+from hmmbench.report.result import check_writable, write_result
+from hmmbench.report.trace import chrome
+from hmmbench.report.trace import write as write_trace
 from hmmbench.symbols.source import explainer
-from hmmbench.target import Execution, VmTarget
-from hmmbench.trace import DEVICE_EVENTS, Tracer, chrome
-from hmmbench.trace import write as write_trace
-from hmmbench.ui import Ui
-from hmmbench.vm.gdb import session as debugger
-from hmmbench.vm.gdb.back import Back
+from hmmbench.vm import decisions
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec

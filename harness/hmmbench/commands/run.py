@@ -14,11 +14,7 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import depends, exact_schedule, fleet, life, lines, second_look
-from hmmbench.build import Artifacts, BuildRequest, ensure, hmm_tests
-from hmmbench.build.context import Context
-from hmmbench.commands import options
-from hmmbench.errors import (
+from hmmbench.base.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INTERNAL,
     EXIT_INTERRUPTED,
@@ -27,14 +23,20 @@ from hmmbench.errors import (
     HmmbenchError,
     UsageError,
 )
-from hmmbench.page import write as write_page
-from hmmbench.recipe import BUILT
-from hmmbench.report import Report, check_writable
-from hmmbench.runner import INJECTIONS, PROFILES, UNBOUNDED, Campaign, Tally
-from hmmbench.schedule import SCHEDULES
+from hmmbench.base.ui import Stage, Ui
+from hmmbench.build import Artifacts, BuildRequest, depends, ensure, hmm_tests
+from hmmbench.build.context import Context
+from hmmbench.campaign import fleet, lines, second_look
+from hmmbench.campaign.runner import INJECTIONS, PROFILES, UNBOUNDED, Campaign, Tally
+from hmmbench.commands import options
+from hmmbench.example import schedules
+from hmmbench.example.delays import SCHEDULES
+from hmmbench.example.recipe import BUILT
+from hmmbench.example.target import Totals, VmTarget
+from hmmbench.report.page import write as write_page
+from hmmbench.report.result import Report, check_writable
+from hmmbench.suites import driver_life
 from hmmbench.symbols.source import explainer
-from hmmbench.target import Totals, VmTarget
-from hmmbench.ui import Stage, Ui
 from hmmbench.vm.accel import exact_refused
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
@@ -42,7 +44,7 @@ from hmmbench.vm.standard import best_spec, standard_spec
 
 
 class Schedule(StrEnum):
-    """Of exact machines (exact_schedule.py), and of machines with threads (schedule.py)."""
+    """Of exact machines (schedules.py), and of machines with threads (delays.py)."""
 
     mixed = "mixed"
     random = "random"
@@ -307,7 +309,7 @@ def _run(
                     found, points = stack.enter_context(
                         fleet.exact_fleet(
                             artifacts, spec, wanted.jobs, wanted.out, ui.say, leaving,
-                            explain=explain, aimed=report.schedule in exact_schedule.AIMED,
+                            explain=explain, aimed=report.schedule in schedules.AIMED,
                         )
                     )
                     targets += found
@@ -357,13 +359,13 @@ def _run(
     if counted is not None:
         with ui.stage("the driver's other moments"):
             with Opener(spec) as opener:
-                parts = life.parts(opener, leaving)
+                parts = driver_life.parts(opener, leaving)
             try:
                 program = hmm_tests.build(Context(ui), artifacts.kernel_source_dir)
-                parts.append(life.kernels_own(spec, program, leaving))
+                parts.append(driver_life.kernels_own(spec, program, leaving))
             except UsageError as error:
                 # A user's kernel without its source.
-                parts.append(life.Part("hmm-tests", error.message))
+                parts.append(driver_life.Part("hmm-tests", error.message))
         for part in parts:
             if part.what:
                 ui.say(f"not sound, beside the examples: {part.name}: {part.what}")
@@ -443,7 +445,7 @@ def _schedule(wanted: Schedule | None, accel: options.Accel) -> str:
     """Raises UsageError if it is none of these machines."""
     exact = accel == options.Accel.exact
     name = wanted.value if wanted is not None else "mixed" if exact else "delay-random"
-    kinds = exact_schedule.KINDS if exact else SCHEDULES
+    kinds = schedules.KINDS if exact else SCHEDULES
     if name not in kinds:
         raise UsageError(f"--schedule {name} is not for --accel {accel.value}: {', '.join(kinds)}")
     return name

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import depends, selftests
-from hmmbench.build import BuildRequest, ensure, hmm_tests
+from hmmbench.base.errors import EXIT_OK, EXIT_VIOLATION
+from hmmbench.base.ui import Ui
+from hmmbench.build import BuildRequest, depends, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.commands import options
-from hmmbench.errors import EXIT_OK, EXIT_VIOLATION
-from hmmbench.report import check_writable, write_result
-from hmmbench.selftests import OURS, THEIRS, Outcome, Run
-from hmmbench.ui import Ui
+from hmmbench.report.result import check_writable, write_result
+from hmmbench.suites import selftests
+from hmmbench.suites.selftests import OURS, THEIRS, Outcome, Run
 from hmmbench.vm.standard import best_spec
 
 

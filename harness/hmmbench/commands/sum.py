@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import sums
+from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.commands import options
-from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
-from hmmbench.mutation import KILLED
-from hmmbench.report import check_writable, write_json
+from hmmbench.compare import sums
+from hmmbench.mutation.trial import KILLED
+from hmmbench.report.result import check_writable, write_json
 
 
 def main(

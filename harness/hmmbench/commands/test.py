@@ -14,10 +14,10 @@ from typing import Annotated
 
 import typer
 
-from hmmbench import paths
+from hmmbench.base import paths
+from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION
+from hmmbench.base.ui import Ui
 from hmmbench.build import ensure
-from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION
-from hmmbench.ui import Ui
 
 
 def main(

@@ -16,15 +16,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hmmbench import depends, workload
-from hmmbench.build import BuildRequest, ensure
+from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
+from hmmbench.base.ui import Stage, Ui, stdout_is_terminal
+from hmmbench.build import BuildRequest, depends, ensure
 from hmmbench.commands import options
-from hmmbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
-from hmmbench.gpu import sweep as sweeps
 from hmmbench.gpu.errors import SessionError
-from hmmbench.guest.protocol import PAGE
-from hmmbench.report import check_writable, write_result
-from hmmbench.ui import Stage, Ui, stdout_is_terminal
+from hmmbench.guest.program import PAGE
+from hmmbench.report.result import check_writable, write_result
+from hmmbench.suites import sweep as sweeps
+from hmmbench.suites import workload
 from hmmbench.vm.errors import VmError
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.standard import best_spec

@@ -8,10 +8,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench.base import paths
+from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build import cache
-from hmmbench.conformance import Tools
-from hmmbench.errors import EnvironmentFailure
+from hmmbench.build.riscv import Tools
 from hmmbench.gpu.errors import CompileError
 
 _PARTS = ("agent", "lib", "kernels", "session", "include")

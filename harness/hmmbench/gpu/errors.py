@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from hmmbench.errors import EnvironmentFailure, UsageError, ViolationFound
+from hmmbench.base.errors import EnvironmentFailure, UsageError, ViolationFound
 
 
 class SessionError(EnvironmentFailure):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from hmmbench.page.heat import short
+from hmmbench.report.page.heat import short
 
 WIDTH, LEFT, RIGHT = 420.0, 50.0, 16.0
 #: Height of the first panel and of the others.

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
 
-from hmmbench import cheader, paths
+from hmmbench.base import paths
+from hmmbench.device import cheader
 from hmmbench.gpu.errors import SessionError, SessionOver
-from hmmbench.guest.agent import Agent, AgentError
+from hmmbench.vm.agent import Agent, AgentError
 from hmmbench.vm.errors import VmError
 
 #: Bytes of memory in one message.

@@ -23,12 +23,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from hmmbench.base.errors import UsageError
+from hmmbench.base.ui import Ui
 from hmmbench.build import BuildRequest, ensure
-from hmmbench.errors import UsageError
+from hmmbench.example.target import ALL_VRAM
 from hmmbench.gpu import build
 from hmmbench.gpu.errors import JobFailed
 from hmmbench.gpu.process import Process, numbers
-from hmmbench.guest.protocol import (
+from hmmbench.guest.program import (
     MIGRATE_DEVICE,
     PAGE,
     POLICY_EXCLUSIVE,
@@ -36,8 +38,6 @@ from hmmbench.guest.protocol import (
     POLICY_MIGRATE,
     Q_CPU_DEVICE,
 )
-from hmmbench.target import ALL_VRAM
-from hmmbench.ui import Ui
 from hmmbench.vm.errors import VmError
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots

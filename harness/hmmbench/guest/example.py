@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from hmmbench.guest.protocol import Program, Result
+from hmmbench.guest.program import Program, Result
 
 EF_DELAYS = 1
 EF_VRAM = 2

@@ -4,7 +4,6 @@
 `page`      what one page may contain (values, and alternative worlds)
 `space`     processes, VMAs, shared objects; what each mm operation does to them
 `admit`     which operations, and which races, the model can decide soundly
-`generate`  programs out of a few drawn numbers
 
 Nothing here knows of the driver, of HMM or of a VM.
 """

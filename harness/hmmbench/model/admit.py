@@ -30,7 +30,7 @@ import errno
 from collections.abc import Iterable
 from itertools import groupby
 
-from hmmbench.guest.protocol import (
+from hmmbench.guest.program import (
     F_NOWAIT,
     GLOBAL_PAGES,
     HUGE,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hmmbench.guest.protocol import Acc
+from hmmbench.guest.program import Acc
 
 M64: Final = (1 << 64) - 1
 M32: Final = (1 << 32) - 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from hmmbench.guest.protocol import (
+from hmmbench.guest.program import (
     GLOBAL_PAGES,
     HUGE,
     MAX_FILES,

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hmmbench.guest.protocol import Acc
+from hmmbench.guest.program import Acc
 from hmmbench.model.page import ANY, AnyValue, Val, join, new_value
 
 #: States visited before the search gives up and says "undecided".

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from hmmbench.guest.protocol import Result
+from hmmbench.guest.program import Result
 from hmmbench.oracle.violation import Violation
 
 _LIVE = "live_"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from hmmbench.guest.protocol import (
+from hmmbench.guest.program import (
     PAGE,
     Q_CPU_DEVICE,
     Q_CPU_READ,

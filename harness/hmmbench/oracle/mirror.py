@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from hmmbench.oracle.protocol import WORDS
+from hmmbench.oracle.misuse import WORDS
 from hmmbench.oracle.violation import Violation, page_at
 
 #: Modes of `run --audit`, from nothing to everything.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from hmmbench.guest.protocol import F_NOWAIT, Acc, Advice, Op, OpKind, Program
+from hmmbench.guest.program import F_NOWAIT, Acc, Advice, Op, OpKind, Program
 from hmmbench.model.page import ANY, AnyValue, Page, Val, join, new_value, observed
 from hmmbench.model.space import REGION_SHIFT, Space
 from hmmbench.oracle.history import Event, Undecided, final_values, settle

@@ -13,8 +13,7 @@ import errno
 import re
 from itertools import groupby
 
-from hmmbench.coverage import Coverage
-from hmmbench.guest.protocol import (
+from hmmbench.guest.program import (
     ERR_FAULT,
     F_NOWAIT,
     PAGE,
@@ -30,17 +29,9 @@ from hmmbench.guest.protocol import (
     Result,
 )
 from hmmbench.model import admit
+from hmmbench.model.cells import Coverage
 from hmmbench.model.page import ANY, AnyValue, Page, Val, World, show
-from hmmbench.model.space import (
-    ANON,
-    REGION_PAGES,
-    REGION_SHIFT,
-    Process,
-    Space,
-    Vma,
-    gp_of,
-    place,
-)
+from hmmbench.model.space import ANON, REGION_PAGES, REGION_SHIFT, Process, Space, Vma, gp_of, place
 from hmmbench.oracle import mapping
 from hmmbench.oracle.history import (
     FAILED_READ,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hmmbench.guest.protocol import MAX_REGIONS, PAGE, REGION_BASE, REGION_SIZE
+from hmmbench.guest.program import MAX_REGIONS, PAGE, REGION_BASE, REGION_SIZE
 
 _END = REGION_BASE + MAX_REGIONS * REGION_SIZE
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hmmbench.errors import EnvironmentFailure
+from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.symbols import elf
 from hmmbench.symbols.points import (
     CallSite,
@@ -25,7 +25,7 @@ from hmmbench.symbols.table import Symbol, SymbolTable, kernel_symbols, module_s
 
 if TYPE_CHECKING:
     from hmmbench.build import Artifacts
-    from hmmbench.guest.agent import Agent
+    from hmmbench.vm.agent import Agent
 
 #: module -> section -> address
 Sections = Mapping[str, Mapping[str, int]]

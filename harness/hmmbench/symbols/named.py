@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hmmbench.errors import HmmbenchError
+from hmmbench.base.errors import HmmbenchError
 from hmmbench.symbols.guest import Sections, of_guest
 from hmmbench.symbols.source import SourceLines
 from hmmbench.symbols.table import SymbolTable, plain

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hmmbench.errors import HmmbenchError
+from hmmbench.base.errors import HmmbenchError
 from hmmbench.symbols import elf
 from hmmbench.symbols.guest import module_name
 from hmmbench.symbols.table import Symbol, kernel_symbols, plain

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hmmbench.errors import EnvironmentFailure
+from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.symbols import elf
 
 _PLACE = re.compile(r"(?P<name>[^+\s\[\]]+)(?:\+(?P<offset>0x[0-9a-fA-F]+|\d+))?"

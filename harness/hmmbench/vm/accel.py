@@ -16,7 +16,7 @@ import subprocess
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench.base import paths
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.spec import MachineSpec, file_hash

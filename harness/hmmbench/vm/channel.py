@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Protocol
 
-from hmmbench import cheader, paths
+from hmmbench.base import paths
+from hmmbench.device import cheader
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 
 #: struct hb_header

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hmmbench.errors import EnvironmentFailure
+from hmmbench.base.errors import EnvironmentFailure
 
 
 class VmError(EnvironmentFailure):

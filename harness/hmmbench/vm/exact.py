@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hmmbench.decisions import names
+from hmmbench.vm.decisions import names
 from hmmbench.vm.qmp import Qmp
 from hmmbench.vm.spec import EXACT_PATH
 

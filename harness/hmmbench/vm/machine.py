@@ -37,9 +37,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hmmbench.guest.agent import Agent
-from hmmbench.oracle import splat
+from hmmbench.guest import splat
 from hmmbench.vm import process
+from hmmbench.vm.agent import Agent
 from hmmbench.vm.channel import Channel, Requests
 from hmmbench.vm.console import Console
 from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError, disk_full, guard_disk

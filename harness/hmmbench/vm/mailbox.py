@@ -16,7 +16,8 @@ import weakref
 from collections.abc import Callable
 from functools import lru_cache
 
-from hmmbench import cheader, paths
+from hmmbench.base import paths
+from hmmbench.device import cheader
 from hmmbench.vm.channel import HEADER, ProtocolError, protocol
 from hmmbench.vm.errors import AgentTimeout
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hmmbench import paths
+from hmmbench.base import paths
 from hmmbench.build.cache import lock
 from hmmbench.symbols import sections
 from hmmbench.vm.accel import host_id

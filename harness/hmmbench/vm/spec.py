@@ -198,7 +198,7 @@ def arguments(spec: MachineSpec, wiring: Wiring) -> list[str]:
     if spec.trace:
         for pattern in spec.trace:
             argv += ["-trace", f"enable={pattern}"]
-        # Times in front of the lines: trace.py brings them to the guest's clock.
+        # Times in front of the lines: report/trace.py brings them to the guest's clock.
         argv += ["-D", str(wiring.trace), "-msg", "timestamp=on"]
     argv += spec.extra
     if wiring.incoming:

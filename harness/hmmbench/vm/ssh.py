@@ -26,7 +26,7 @@ from typing import BinaryIO, Self
 
 import paramiko
 
-from hmmbench.guest.agent import ExecResult
+from hmmbench.vm.agent import ExecResult
 from hmmbench.vm.errors import VmError, guard_disk
 from hmmbench.vm.machine import Machine
 

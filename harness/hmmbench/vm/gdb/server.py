@@ -31,7 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hmmbench.errors import HmmbenchError
+from hmmbench.base.errors import HmmbenchError
 from hmmbench.vm.errors import VmError
 from hmmbench.vm.gdb.tables import Gpu, hardware
 from hmmbench.vm.machine import Machine

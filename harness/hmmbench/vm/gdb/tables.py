@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from hmmbench import paths
-from hmmbench.cheader import Header, load
+from hmmbench.base import paths
+from hmmbench.device.cheader import Header, load
 
 #: Reads physical memory: (address, bytes).  Raises an exception of its own if it cannot.
 Reader = Callable[[int, int], bytes]

@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Programs on exact machines: snapshot, chain, program and schedule make one execution.
+
+A machine is kept from example to example; what ran in it since it was restored is the chain that
+the next execution depends on.  `renew` begins a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from hmmbench.example.delays import parse as parse_points
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import ALL_VRAM, STILL_S, Execution, VmTarget
+from hmmbench.guest import example, splat
+from hmmbench.guest.program import BUSY_TIMES, Program
+from hmmbench.oracle import leaks, mirror, progress
+from hmmbench.oracle.violation import Violation
+from hmmbench.symbols.named import Names
+from hmmbench.vm import decisions
+from hmmbench.vm.agent import answered
+from hmmbench.vm.channel import protocol
+from hmmbench.vm.decisions import Pages, Record, pages
+from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
+from hmmbench.vm.machine import HOST_S, Machine
+from hmmbench.vm.mailbox import layout
+
+T = TypeVar("T")
+
+#: Virtual milliseconds that a program has: half of what it has on a host that may be busy.  What
+#: repeats a fault for ever executes all of that.
+TIMEOUT_MS = 5000
+
+#: Virtual seconds beyond the program's own limits.
+GRACE_S = 6.0
+
+
+@dataclass
+class Print:
+    """What identifies an execution, to the last bit.
+
+    hash     -- of the decisions and of where the CPUs were at each
+    answer   -- the guest's answer, byte for byte, with its times
+    counters -- the device's
+    console  -- what the kernel printed
+    memory   -- a hash of each page, if it was asked for
+    state    -- of the scheduler: virtual time, instructions, holds
+    wrong    -- what the machine itself said: hangs, reports, death
+    """
+
+    hash: int = 0
+    answer: bytes = b""
+    counters: dict[str, int] = field(default_factory=dict)
+    console: str = ""
+    memory: Pages | None = None
+    state: dict[str, int] = field(default_factory=dict)
+    wrong: tuple[str, ...] = ()
+
+
+class ExactTarget(VmTarget):
+    """As VmTarget, for machines whose MachineSpec.exact is set.
+
+    points -- addresses at which schedules may hold a CPU
+    take   -- take a Print of each execution, with hashes of all pages if memory is set
+    names  -- of places in this guest, for people
+    """
+
+    def __init__(
+        self,
+        opener: Callable[[], Machine],
+        lost: Callable[[Machine, str], None] = lambda vm, summary: None,
+        leaving: Callable[[Machine], None] = lambda vm: None,
+        explain: Callable[[str], str] = lambda text: text,
+        points: tuple[int, ...] = (),
+        take: bool = False,
+        memory: bool = False,
+        names: Names | None = None,
+    ) -> None:
+        super().__init__(opener, lost, leaving, explain)
+        self.points = points
+        self.names = names
+        self._take = take
+        self._memory = memory
+        self._delayed = False
+        #: what this machine ran since it was fresh
+        self._ran: list[tuple[Program, Environment]] = []
+        #: the driver's counters, as the latest example answered them
+        self._driver = ""
+        #: what the kernel printed in the latest execution
+        self._printed = ""
+        #: of the latest execution, if `take`
+        self.print = Print()
+        #: called when the operations of an example have ended and its processes still live
+        self.ended: Callable[[Machine], None] = lambda vm: None
+
+    @property
+    def vm(self) -> Machine:
+        before = self._vm
+        vm = super().vm
+        if vm is not before:
+            self._driver = ""
+            self._ran = []
+            self._delayed = bool(vm.hello.get("delays", True))
+            if self.points:
+                vm.exact.points(self.points)
+        return vm
+
+    def close(self) -> None:
+        # Who does not stand (given up, or ended) cannot be asked for anything.
+        self._busy |= self._vm is not None and not self._vm.standing
+        super().close()
+
+    @property
+    def excused(self) -> bool:
+        """Whether the latest execution printed reports that are none."""
+        return splat.excused(self._printed) > 0
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        """As VmTarget.execute(); in a fresh machine after a lost one, its chain runs first."""
+        chain = [] if self._vm is None or self._last_tainted else list(self._ran)
+        wanted = [(program, environment)]
+        while True:
+            try:
+                for one in wanted:
+                    done = self._execute(*one)
+                    self._ran.append(one)
+                return done
+            except VmDied as error:
+                self._qemu_ended(error)
+                wanted = [*chain, (program, environment)]
+
+    def _surround_device(self, vm: Machine, wanted: Environment) -> None:
+        # For each execution anew: rules that count have counted, and random ones have moved on.
+        vm.inject(wanted.inject)
+        if wanted.audit != self._set.audit:
+            vm.set_audit(wanted.audit)
+        vm.clear_violations()
+        self._audited = mirror.Audit()
+        self._set = wanted
+        vm.exact.schedule(wanted.schedule)
+
+    def _execute(self, program: Program, environment: Environment) -> Execution:
+        vm = self.vm
+        program = _limited(program)
+        done = Execution(program)
+        self._busy = True
+        # Not that of the example before, if no answer comes.
+        self.print = Print()
+        splats, text = [], ""
+        try:
+            self._surround_device(vm, environment)
+            self._post(vm, program, environment)
+            answer = self.answer(vm, program, environment)
+            result = done.result = answer.result
+            self._driver = answer.counters
+            if result.live_nonzero and not result.counters_after:
+                result.counters_after = answer.counters
+            done.tainted = bool(progress.check(program, result) or leaks.check(result))
+            done.violations += self._checked(vm)
+            if environment.delays:
+                done.points = parse_points(answer.points)
+            if "count=" in environment.schedule:
+                done.met = frozenset(vm.exact.met())
+            text = vm.printed_to(answer.mark)
+            splats = splat.scan(text)
+            if self._take:
+                self._taken(vm, text)
+            if environment.rebind and not done.tainted:
+                self._rebind(vm, done, program.settle_ms / 1000)
+                splats += splat.scan(vm.printed())
+        except AgentTimeout as error:
+            if not vm.standing:
+                raise _no_progress(vm) from error
+            done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
+            done.tainted = True
+            text = vm.console.take()
+            splats = splat.scan(text)
+            if self._take and vm.standing:
+                # At a limit of virtual time, which repeats as an answer does.
+                self._taken(vm, text)
+        except VmDied as error:
+            text = vm.console.text()
+            splats = splat.scan(text)
+            if not splats and error.exit_status is not None and not error.panicked:
+                raise
+            if not splats:
+                done.violations.append(Violation("kernel", error.summary, details=error.message))
+            done.tainted = True
+        finally:
+            self._busy = False
+        self._printed = text
+        for s in splats:
+            done.violations.insert(0, Violation("kernel", s.title, details=self._explain(s.text)))
+            done.tainted = True
+        self.print.wrong = tuple(v.message for v in done.violations)
+        self._last_tainted = done.tainted
+        return done
+
+    def answer(self, vm: Machine, program: Program, environment: Environment) -> example.Answer:
+        """From where the machine stands in the example to its end; the device's own look at
+        everything when its operations have ended.
+
+        Also of one that was saved within the example and restored (Machine.save).
+        """
+        program = _limited(program)
+        limit = _limit_s(program)
+        if self._go(vm, limit) == layout().HM_STAND_ENDED:
+            self._at_end(vm, environment)
+            self.ended(vm)
+            self._go(vm, limit)
+        answer, _, body = vm.take()
+        body = answered(protocol().HB_MSG_EXAMPLE, answer, body)
+        self.print.answer = body
+        return example.Answer.decode(body, program)
+
+    @classmethod
+    def _go(cls, vm: Machine, limit: float) -> int:
+        """To the next stand: why."""
+        return cls._within(vm, limit, lambda step: vm.go(HOST_S, step))
+
+    @staticmethod
+    def _within(vm: Machine, limit: float, go: Callable[[float], T]) -> T:
+        """What `go` answers within these virtual seconds and some; while the device works, which
+        it does not where something hangs, within as many times that as the agent gives it."""
+        spent, step, before = 0.0, limit + GRACE_S, {"": 0}
+        while True:
+            try:
+                return go(step)
+            except AgentTimeout:
+                spent += step
+                if not vm.standing or spent > BUSY_TIMES * limit + GRACE_S:
+                    raise
+                now = vm.counters()
+                if now == before:
+                    raise
+                step, before = STILL_S, now
+
+    def _post(self, vm: Machine, program: Program, environment: Environment) -> None:
+        program = _limited(program)
+        delays = "\n".join(["clear", *environment.delays]) + "\n" if self._delayed else None
+        vram = ALL_VRAM if environment.vram is None else environment.vram
+        vm.post(
+            protocol().HB_MSG_EXAMPLE,
+            example.Example(
+                program, delays, vram, points=bool(environment.delays), stand=True
+            ).encode(),
+        )
+
+    @staticmethod
+    def _at_end(vm: Machine, environment: Environment) -> None:
+        if environment.audit != "off":
+            vm.audit_full()
+
+    def stop_at(
+        self, program: Program, environment: Environment, instructions: Iterable[int]
+    ) -> Iterator[Machine]:
+        """Execute again, standing at each of these instructions (rising, of this example).
+
+        Fewer than asked for if the example ends before.  The machine is of no use for another
+        example afterwards: renew() is due.
+        """
+        vm = self.vm
+        # It is ended without being asked anything.
+        self._busy = True
+        self._surround_device(vm, environment)
+        self._post(vm, program, environment)
+        for instruction in instructions:
+            while not vm.go_to(instruction, HOST_S):
+                if vm.mailbox.why != layout().HM_STAND_ENDED:
+                    return
+                self._at_end(vm, environment)
+            yield vm
+
+    def stop_where(
+        self, program: Program, environment: Environment, tell: Callable[[Machine], None],
+        at_rest: Callable[[Machine], bool] = lambda vm: False,
+        here: Callable[[Machine], bool] = lambda vm: True, timed: bool = False,
+    ) -> Machine | None:  # fmt: skip
+        """Execute again until it stands where `tell` tells the machine to, or where `at_rest`
+        says so of one whose operations have ended; None if it never does, within the limits of
+        virtual time that a program has.  As stop_at().
+
+        here  -- whether it is that place, or goes on to where `tell` tells it to again
+        timed -- the place is a time
+        """
+        vm = self.vm
+        self._busy = True
+        self._surround_device(vm, environment)
+        self._post(vm, program, environment)
+        limit = _limit_s(_limited(program))
+        tell(vm)
+        while True:
+            try:
+                by_us = (
+                    vm.go_until(HOST_S) if timed
+                    else self._within(vm, limit, lambda step: vm.go_until(HOST_S, step))
+                )  # fmt: skip
+            except AgentTimeout as error:
+                if not vm.standing:
+                    raise _no_progress(vm) from error
+                return None
+            if by_us:
+                if here(vm):
+                    return vm
+                tell(vm)
+                continue
+            if vm.mailbox.why != layout().HM_STAND_ENDED:
+                return None
+            self._at_end(vm, environment)
+            if at_rest(vm):
+                return vm
+
+    def _taken(self, vm: Machine, console: str) -> None:
+        out = self.print
+        out.state = vm.exact.state()
+        out.hash = out.state["hash"]
+        out.counters = vm.counters()
+        out.console = console
+        if self._memory:
+            path = vm.folder / "memory"
+            vm.exact.write_memory(path)
+            out.memory = pages(path)
+            path.unlink()
+
+    def _driver_text(self, vm: Machine) -> str:
+        # Asking the guest would be one more request of the chain, at a time of the host's.
+        return self._driver
+
+    def _rebind(self, vm: Machine, done: Execution, settle_s: float) -> None:
+        super()._rebind(vm, done, settle_s)
+        self._driver = ""
+
+    def record(self) -> Record | None:
+        """Of the latest execution; None if its machine did not survive it."""
+        vm = self.left
+        if vm is None:
+            return None
+        path = vm.folder / "decisions"
+        try:
+            vm.exact.write_log(path)
+            return Record(vm.exact.state()["hash"], decisions.read(path))
+        except (VmError, QmpFailure):
+            return None
+        finally:
+            path.unlink(missing_ok=True)
+
+    def write_log(self, path: Path) -> None:
+        """The decisions of the latest execution, for decisions.read()."""
+        if self._vm is not None:
+            self._vm.exact.write_log(path)
+
+
+def _limited(program: Program) -> Program:
+    return replace(program, timeout_ms=min(program.timeout_ms, TIMEOUT_MS))
+
+
+def _limit_s(program: Program) -> float:
+    return (program.timeout_ms + program.settle_ms) / 1000
+
+
+def _no_progress(vm: Machine) -> VmError:
+    """The error for a machine that the host's clock gave up; it stands then, if QEMU still can."""
+    where = ""
+    with suppress(VmError):
+        vm.pause()
+        state = vm.exact.state()
+        where = f" (it is at {state['ns'] / 1e9:.6f} s and {state['icount']} instructions)"
+    return VmError(
+        f"an exact machine did not stand within {HOST_S:g} s of this host's time{where}",
+        "This says nothing about the driver, whose hangs end at a limit of virtual time: hmmbench"
+        " or QEMU stands still, or this host gives the machine no time.",
+    )

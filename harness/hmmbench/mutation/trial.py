@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Running mutants: does the bench see the fault in each of these drivers?
+
+A mutant is killed when an oracle finds a violation; that QEMU dies is no kill (target.py), it is
+an error of the row.  The unpatched driver is run as a control: an oracle that cries wolf would
+kill everything.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hmmbench.base.errors import HmmbenchError
+from hmmbench.base.ui import Ui
+from hmmbench.build import Artifacts, BuildRequest, cache, depends, ensure, hmm_tests
+from hmmbench.build.context import Context
+from hmmbench.campaign import fleet
+from hmmbench.campaign.runner import EXACT, THREADS, UNBOUNDED, Campaign, Tally
+from hmmbench.example.schedules import Points
+from hmmbench.example.target import VmTarget
+from hmmbench.mutation.mutants import Mutant
+from hmmbench.suites import selftests
+from hmmbench.vm.errors import VmDied
+from hmmbench.vm.spec import MachineSpec
+from hmmbench.vm.standard import best_spec
+
+KILLED, EQUIVALENT, ALIVE, ERROR = "killed", "equivalent", "alive", "error"
+
+#: What the controls' rows are called, with the machine's words after it.
+SOUND = "sound"
+
+#: What the kernel's hmm-tests said of a mutant.
+NOT_RUN = "not run"
+#: Seconds for them: a test that waits for what never comes ends after 30.
+HMM_TESTS_S = 400.0
+
+#: A mutant with a proof is run for so long (seconds), to see that the proof does not lie.
+EQUIVALENT_S = 30.0
+
+#: Examples of the control at least.
+CONTROL_MIN = 200
+#: The same in the sanitised kernel, which takes many times as long.
+CONTROL_MIN_DEBUG = 40
+
+#: And so many times as long it may take there to make a recipe small.
+DEBUG_SHRINK = 3
+
+
+@dataclass
+class Row:
+    """What became of one mutant, as in the JSON.
+
+    seconds   -- from the first example to the first violation, or to the end if there was none
+    cpu_s     -- of bench and machine in that time, CPU seconds
+    machines  -- exact or threads
+    shrink_s  -- spent on making the recipe small
+    rate      -- failures an execution of the recipe (0: not seen again)
+    declared  -- its patch carries a proof that it is equivalent
+    hmm_tests -- whether the kernel's own tests kill it: killed, alive, error or not run
+    patch     -- hash of its patch, and `kernel` what it ran in (depends.py): a row is as old as
+                 these
+    """
+
+    name: str
+    bug_class: str
+    declared: bool = False
+    status: str = ERROR
+    oracle: str = ""
+    message: str = ""
+    examples: int = 0
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    machines: str = THREADS
+    shrink_s: float = 0.0
+    operations: int = 0
+    rate: float = 0.0
+    recipe: str = ""
+    hmm_tests: str = NOT_RUN
+    patch: str = ""
+    kernel: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> bool:
+        """The bench's failure: not seen, or a proof that does not hold."""
+        return self.status == ALIVE or (self.declared and self.status == KILLED)
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        data["class"] = data.pop("bug_class")
+        return data
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Row:
+        values = dict(data)
+        values["bug_class"] = values.pop("class")
+        return Row(**values)
+
+
+@dataclass(frozen=True)
+class How:
+    """How the drivers are run.
+
+    shrink_s -- for making a recipe small
+    delays   -- the driver's own delay points are used (widened races)
+    exact    -- in exact machines, else in machines with threads
+    """
+
+    seed: int
+    limit_s: float
+    shrink_s: float
+    delays: bool = True
+    exact: bool = False
+
+
+@dataclass
+class Result:
+    """A whole run.  `controls`: the sound driver's rows, one a machine; none if not asked for."""
+
+    seed: int
+    limit_s: float
+    #: depends.of(); the kernels are added from the rows
+    depends: dict[str, Any] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    controls: list[Row] = field(default_factory=list)
+
+    def having(self, status: str) -> list[Row]:
+        return [r for r in self.rows if r.status == status]
+
+    @property
+    def false_alarm(self) -> bool:
+        return any(r.status == KILLED for r in self.controls)
+
+    def depending(self) -> dict[str, Any]:
+        """What the rows depend on together."""
+        kernels = {n: k for r in [*self.rows, *self.controls] for n, k in r.kernel.items()}
+        return self.depends | {"kernel": kernels}
+
+    @property
+    def verdict(self) -> str:
+        rows = [*self.rows, *self.controls]
+        if any(r.wrong for r in self.rows) or self.false_alarm:
+            return "fail"
+        return ERROR if any(r.status == ERROR for r in rows) else "pass"
+
+    def to_json(self) -> dict[str, Any]:
+        killed = self.having(KILLED)
+        return {
+            "verdict": self.verdict,
+            "seed": self.seed,
+            "limit_s": self.limit_s,
+            "mutants": [r.to_json() for r in self.rows],
+            "sound": [r.to_json() for r in self.controls],
+            "summary": {
+                **{s: len(self.having(s)) for s in (KILLED, EQUIVALENT, ALIVE, ERROR)},
+                "median_s": _median([r.seconds for r in killed]),
+                "median_cpu_s": _median([r.cpu_s for r in killed]),
+                "cpu_s": round(sum(r.cpu_s for r in self.rows), 1),
+                "slowest_s": max((r.seconds for r in killed), default=None),
+                "median_examples": _median([r.examples for r in killed]),
+                "recipes_of_10_or_less": sum(0 < r.operations <= 10 for r in killed),
+                "hmm_tests_killed": sum(r.hmm_tests == KILLED for r in self.rows),
+                "hmm_tests_alive": sum(r.hmm_tests == ALIVE for r in self.rows),
+            },
+        }
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return round(statistics.median(values), 3) if values else None
+
+
+#: Called now and then with examples so far, seconds since the first and a text.
+Note = Callable[[Tally, str], None]
+
+
+def run_one(mutant: Mutant, ui: Ui, out: Path, how: How) -> Row:
+    """Build, run and judge one mutant.  An environment that fails becomes the row's error."""
+    row = Row(
+        mutant.name, mutant.bug_class, declared=bool(mutant.proof),
+        patch=cache.file_digest(mutant.path),
+    )  # fmt: skip
+    seconds = min(how.limit_s, EQUIVALENT_S) if mutant.proof else how.limit_s
+    silent = EQUIVALENT if mutant.proof else ALIVE
+    if mutant.debug:
+        how = replace(how, shrink_s=DEBUG_SHRINK * how.shrink_s)
+    _fill(row, mutant.request(), mutant.coherent, ui, out, how, UNBOUNDED, seconds, silent)
+    return row
+
+
+def run_hmm_tests(row: Row, mutant: Mutant, ui: Ui) -> None:
+    """The kernel's own tests on a mutant.
+
+    Judged by what they and the kernel's log say: what the devices see is this bench's, and is
+    left out.  For coherent memory they have nodes of their own.
+    """
+    row.hmm_tests = ERROR
+    try:
+        artifacts = ensure(mutant.request(), Ui(quiet=True))
+        program = hmm_tests.build(Context(Ui(quiet=True)), artifacts.kernel_source_dir)
+        spec, _ = best_spec(artifacts)
+        with ui.stage(f"{row.name}: hmm-tests"):
+            found = selftests.run(
+                spec, selftests.OURS, program, timeout=HMM_TESTS_S, audit="off", ask=False
+            )
+    except VmDied as error:
+        row.hmm_tests = KILLED if error.panicked else ERROR
+    except HmmbenchError as error:
+        row.message = row.message or error.message
+    else:
+        row.hmm_tests = KILLED if found.bad else ALIVE
+
+
+def run_sound(
+    ui: Ui, out: Path, how: How, *, examples: int, kernel: str = "lts", debug: bool = False,
+    coherent: bool = False,
+) -> Row:  # fmt: skip
+    """The control: the driver without a patch, for so many examples."""
+    name = SOUND + "-latest" * (kernel == "latest") + "-coherent" * coherent + "-debug" * debug
+    row = Row(name, "no fault")
+    least = CONTROL_MIN_DEBUG if debug else CONTROL_MIN
+    request = BuildRequest(kernel=kernel, kernel_debug=debug)
+    _fill(row, request, coherent, ui, out, how, max(examples, least), None, SOUND)
+    return row
+
+
+def _fill(
+    row: Row, request: BuildRequest, coherent: bool, ui: Ui, out: Path, how: How, examples: int,
+    limit_s: float | None, silent: str,
+) -> None:  # fmt: skip
+    folder = out / row.name
+    # The sanitised kernel runs with threads, as in `run`.
+    how = replace(how, exact=how.exact and not request.kernel_debug)
+    row.machines = EXACT if how.exact else THREADS
+    try:
+        artifacts = ensure(request, Ui(quiet=True))
+        row.kernel = depends.kernel(replace(request, kernel_patches=()), artifacts)
+        spec, _ = best_spec(artifacts)
+        if coherent:
+            spec = spec.with_gpu(coherent=True)
+        with ui.stage(row.name) as stage, _machine(artifacts, spec, how, folder, ui) as (
+            target, points,
+        ):  # fmt: skip
+            shown = examples if limit_s is None else 0
+
+            def note(tally: Tally, text: str) -> None:
+                if text or tally.examples % 10 == 0:
+                    stage.progress(tally.examples, shown, text or f"{tally.examples} examples")
+
+            campaign = Campaign(
+                target, folder, seed=how.seed, examples=examples, limit_s=limit_s,
+                kernel=artifacts.kernel_release,
+                delays=target.delay_points() if how.delays else (),
+                shrink_s=how.shrink_s, note=note, audit="access", coherent=coherent, exact=points,
+                cpus=fleet.EXACT_CPUS if how.exact else 0,
+            )  # fmt: skip
+            tally = campaign.run()
+    except VmDied as error:
+        # A driver that brings the kernel down while the machine boots was seen, too.
+        row.message = error.message
+        if error.panicked:
+            row.status, row.oracle, row.message = KILLED, "kernel", error.summary
+        return
+    except HmmbenchError as error:
+        row.message = error.message
+        return
+    row.examples = tally.found_examples or tally.examples
+    row.seconds = round(tally.found_s or tally.run_s, 3)
+    row.cpu_s = round(tally.found_cpu_s or tally.cpu_s, 3)
+    row.status = silent
+    finding = tally.finding
+    if finding is not None:
+        row.status = KILLED
+        row.oracle, row.message = finding.violation.oracle, finding.violation.message
+        row.shrink_s, row.rate = round(tally.shrunk_s, 3), round(finding.rate, 3)
+        row.operations, row.recipe = finding.operations, str(finding.recipe)
+
+
+@contextmanager
+def _machine(
+    artifacts: Artifacts, spec: MachineSpec, how: How, out: Path, ui: Ui
+) -> Iterator[tuple[VmTarget, Points | None]]:
+    if how.exact:
+        with fleet.exact_fleet(artifacts, spec, 1, out, ui.say) as (targets, points):
+            yield targets[0], points
+    else:
+        with fleet.fleet(spec, 1, out, ui.say) as targets:
+            yield targets[0], None

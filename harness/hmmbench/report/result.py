@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a run says at its end: JSON for programs, JUnit for CI, a table for people."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from rich.console import Console
+from rich.table import Table
+
+from hmmbench.base.errors import UsageError
+from hmmbench.model.cells import ORACLES
+from hmmbench.report.words import seen_with
+
+
+@dataclass
+class Report:
+    """Keys are stable: other tools read them.  `wall_s` and `stages` are seconds."""
+
+    verdict: str = "error"
+    seed: int = 0
+    profile: str = ""
+    #: of --minutes; 0: so many examples as the profile has, or were asked for
+    minutes: float = 0.0
+    kernel: str = ""
+    qemu: str = ""
+    accel: str = ""
+    examples: int = 0
+    operations: int = 0
+    gpu_accesses: int = 0
+    gpu_faults: int = 0
+    replays: int = 0
+    pages_to_device: int = 0
+    pages_to_system: int = 0
+    undecided: int = 0
+    audit: str = "off"
+    schedule: str = "random"
+    #: machines at the same time, and how many were started in all
+    jobs: int = 1
+    machines: int = 0
+    #: ordered pairs of delay points: how many there are, were tried, were met (schedule pairs)
+    interleavings: dict[str, int] = field(default_factory=dict)
+    audit_checks: int = 0
+    audit_undecided: int = 0
+    ops_per_s: float = 0.0
+    wall_s: float = 0.0
+    violations: list[dict[str, Any]] = field(default_factory=list)
+    error: str = ""
+    coverage: dict[str, Any] = field(default_factory=dict)
+    #: `run --coverage`: source -> lines, hit, percent, missed (first and last line of stretches)
+    line_coverage: dict[str, Any] = field(default_factory=dict)
+    #: the same for the driver as a whole and each file of the kernel
+    line_coverage_total: dict[str, Any] = field(default_factory=dict)
+    #: what was run for it, and how that ended
+    line_coverage_ran: list[str] = field(default_factory=list)
+    html: str = ""
+    #: options of `replay` that give the same kernel and driver
+    options: list[str] = field(default_factory=list)
+    stages: dict[str, float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    #: see build/depends.py
+    depends: dict[str, Any] = field(default_factory=dict)
+
+    def write_json(self, path: Path) -> None:
+        write_result(path, "run", asdict(self), self.depends)
+
+    def write_junit(self, path: Path) -> None:
+        """One test case for the run; each violation is a failure of it."""
+        suite = ElementTree.Element(
+            "testsuite", name="hmmbench", tests="1", skipped="0",
+            failures="1" if self.verdict == "fail" else "0",
+            errors="1" if self.verdict == "error" else "0", time=f"{self.wall_s:.3f}",
+        )  # fmt: skip
+        properties = ElementTree.SubElement(suite, "properties")
+        for name, value in asdict(self).items():
+            if isinstance(value, (str, int, float)):
+                ElementTree.SubElement(properties, "property", name=name, value=str(value))
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="hmmbench.run", name=f"{self.profile} seed {self.seed}",
+            time=f"{self.wall_s:.3f}",
+        )  # fmt: skip
+        for v in self.violations:
+            failure = ElementTree.SubElement(
+                case, "failure", type=str(v["oracle"]), message=_clean(_message(v))
+            )
+            failure.text = _clean(f"recipe: {v['recipe']}\n{v.get('details', '')}")
+        if self.verdict == "error":
+            ElementTree.SubElement(case, "error", message=_clean(self.error))
+        root = ElementTree.Element("testsuites")
+        root.append(suite)
+        ElementTree.indent(root)
+        _write(path, ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n")
+
+    def write_ktap(self, path: Path) -> None:
+        """KTAP version 1 (kernel, Documentation/dev-tools/ktap.rst): a test for each oracle.
+
+        An oracle passes when it judged the whole run and found nothing.  After a violation the
+        run stops, so the others passed as far as it came.  A run without a verdict is one
+        failed test "run": KTAP 1 has no "Bail out!", and nothing was judged to its end.
+        """
+        # What `status` and `mapping` find is reported by the values oracle, of which they are part.
+        named = set(ORACLES) - {"status", "mapping"}
+        tests = sorted(named | {str(v["oracle"]) for v in self.violations})
+        done = self.verdict in ("pass", "fail")
+        lines = ["KTAP version 1", f"1..{len(tests) if done else 1}"]
+        lines.append(_one_line(f"# hmmbench {self.profile} seed {self.seed} on {self.kernel}"))
+        if not done:
+            lines += ["# " + _one_line(self.error or "no verdict"), "not ok 1 run"]
+            tests = []
+        for number, oracle in enumerate(tests, 1):
+            mine = [v for v in self.violations if v["oracle"] == oracle]
+            for v in mine:
+                lines.append("# " + _one_line(_message(v)))
+                lines.append("# " + _one_line(f"recipe: {v['recipe']}"))
+            # "#" would begin a directive.
+            name = _one_line(oracle).replace("#", "?")
+            lines.append(f"{'not ok' if mine else 'ok'} {number} {name}")
+        _write(path, "\n".join(lines) + "\n")
+
+    def show(self, console: Console) -> None:
+        """The summary table."""
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+        colour = {"pass": "green", "fail": "red"}.get(self.verdict, "yellow")
+        table.add_row("verdict", f"[bold {colour}]{self.verdict}[/]")
+        table.add_row("machine", f"Linux {self.kernel}, QEMU {self.qemu}, {self.accel}")
+        table.add_row("seed", f"{self.seed} ({self.profile})")
+        table.add_row(
+            "examples",
+            f"{self.examples}, {self.operations} operations ({self.ops_per_s:.0f}/s)",
+        )
+        table.add_row("GPU", f"{self.gpu_accesses} accesses, {self.gpu_faults} faults, "
+                             f"{self.replays} replays")  # fmt: skip
+        table.add_row(
+            "migrated", f"{self.pages_to_device} pages to the device, {self.pages_to_system} back"
+        )
+        table.add_row("audit", f"{self.audit}: {self.audit_checks} translations compared")
+        if self.interleavings:
+            table.add_row(
+                "interleavings", "{pairs_met} of {pairs} ordered pairs of points met, "
+                "{pairs_tried} tried".format(**self.interleavings),
+            )  # fmt: skip
+        if self.line_coverage_total:
+            table.add_row("lines", ", ".join(
+                f"{name} {found['percent']} %" for name, found in self.line_coverage_total.items()
+            ))  # fmt: skip
+        table.add_row("time", f"{self.wall_s:.1f} s")
+        console.print(table)
+        if self.html:
+            # Not in the table, which would break a long path.
+            console.print(f"report    {self.html}", markup=False, highlight=False, soft_wrap=True)
+        for v in self.violations:
+            console.print(f"\n[bold red]{v['oracle']}[/]: ", end="")
+            console.print(str(v["message"]), markup=False, highlight=False, soft_wrap=True)
+            console.print(
+                f"  {v['operations']} operations: ./hmmbench replay {v['recipe']}",
+                markup=False, highlight=False, soft_wrap=True,
+            )  # fmt: skip
+            if not v.get("rate"):
+                console.print("  not seen again when repeated; the recipe is the whole example")
+            if said := _where_seen(v):
+                console.print(f"  ({said})", markup=False, highlight=False, soft_wrap=True)
+
+
+def _where_seen(violation: dict[str, Any]) -> str:
+    return seen_with(violation.get("shown_by", ()), violation.get("looked_for", 0))
+
+
+def _message(violation: dict[str, Any]) -> str:
+    """With what a reader of that alone should know."""
+    seen = _where_seen(violation)
+    return f"{violation['message']} ({seen})" if seen else str(violation["message"])
+
+
+def _clean(text: str) -> str:
+    """XML 1.0 has no control characters."""
+    return "".join(c if c in "\n\t" or ord(c) >= 32 else "?" for c in text)
+
+
+def _one_line(text: str) -> str:
+    """A KTAP line cannot be continued."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def write_json(path: Path | None, data: Any) -> None:
+    """What `--json FILE` writes, if it was given.  Raises UsageError."""
+    if path is not None:
+        _write(path, json.dumps(data, indent=1) + "\n")
+
+
+def write_result(
+    path: Path | None, command: str, data: dict[str, Any], depends: dict[str, Any]
+) -> None:
+    """The same of a command that tests or measures: with what the result depends on (depends.py),
+    so that `hmmbench sum` can add it to others."""
+    write_json(path, {"command": command, **data, "depends": depends})
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def check_writable(path: Path | None, option: str) -> None:
+    """Say before the work that a result will have no place.  Raises UsageError."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"{option} {path} is a folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a"):
+            pass
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}") from error

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a driver goes through besides memory operations: for `run --coverage`.
+
+The examples of a campaign open files, run jobs and move pages.  A driver's life has more: it is
+unbound, reset, unplugged and unloaded, its debugfs files are read and written, it is called
+wrongly, and its device fails.  Each part runs in a fresh machine; the same parts, with more to
+check, are tests/vm/test_driver_life.py, test_driver_odd.py and test_buffers.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hmmbench.base import paths
+from hmmbench.base.errors import EnvironmentFailure
+from hmmbench.guest import splat
+from hmmbench.suites import selftests
+from hmmbench.vm.errors import VmError
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.opener import Opener
+from hmmbench.vm.spec import MachineSpec
+
+#: In tests/vm, each a C source, and where they go in the guest.
+PROGRAMS = ("driver_life", "driver_odd", "buffer_test")
+KERNELS = "/tmp/kernels.elf"
+
+#: Seconds for one part.
+LIMIT_S = 240
+
+#: Parts that are a mode of tests/vm/driver_life.c, and the rule for the device.
+_MODES = {
+    "unbind": "", "reset": "", "lazyfree": "", "cow": "", "tight": "", "starve": "",
+    "copyerr": "copy prob=0.05 error", "silent": "tlb_invalidate delay=60s",
+}  # fmt: skip
+
+_BUFFERS = "for t in calls full late reset unbind leave; do /tmp/buffer_test $t || exit 1; done"
+
+_DEBUGFS = """
+cd /sys/kernel/debug/dri/0 || exit 1
+for f in *; do [ -f $f ] && cat $f >/dev/null 2>&1; done
+for f in *; do [ -f $f ] && echo hmmbench-nonsense >$f; done 2>/dev/null
+p=/sys/module/hmm_gpu/parameters
+for f in $p/*; do v=$(cat $f) && [ -w $f ] && echo $v >$f; done 2>/dev/null
+true
+"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """`what`: empty, or what went wrong."""
+
+    name: str
+    what: str = ""
+
+
+def parts(opener: Opener, leaving: Callable[[Machine], None]) -> list[Part]:
+    """Go through all; `leaving` is called with each machine before it ends."""
+    with tempfile.TemporaryDirectory(prefix="hmmbench-life-") as folder:
+        files = build(Path(folder))
+    runs: dict[str, Callable[[Machine], None]] = {
+        **{name: _mode(name, rule) for name, rule in _MODES.items()},
+        "unplug": _unplug,
+        "odd": lambda vm: _ignore(vm.agent.check(f"/tmp/driver_odd {KERNELS}", LIMIT_S)),
+        "buffers": lambda vm: _ignore(vm.agent.check(_BUFFERS, LIMIT_S)),
+        "debugfs": lambda vm: _ignore(vm.agent.execute(_DEBUGFS, 60)),
+    }
+    return [_run(name, act, opener, leaving, files) for name, act in runs.items()]
+
+
+def kernels_own(
+    spec: MachineSpec, program: Path, leaving: Callable[[Machine], None]
+) -> Part:
+    """The kernel's hmm-tests: device-exclusive and device-coherent memory, several GPUs."""
+    found = selftests.run(spec, selftests.OURS, program, leaving=leaving)
+    failed = [outcome.name for outcome in found.outcomes if outcome.status == "fail"]
+    return Part("hmm-tests", found.trouble or ", ".join(failed))
+
+
+def _ignore(_: object) -> None:
+    """For what is run for its traces alone."""
+
+
+def build(
+    out: Path, names: Sequence[str] = PROGRAMS, flags: Sequence[str] = ()
+) -> dict[str, bytes]:
+    """The test programs and the GPU kernels they use, by their place in the guest.
+
+    out   -- a folder for what is built
+    names -- of PROGRAMS
+    flags -- more of the compiler's
+
+    Raises EnvironmentFailure with the compiler's words.
+    """
+    sources = paths.project_root() / "tests/vm"
+    build_library(out)
+    return {
+        **{
+            f"/tmp/{name}": compile_c(sources / f"{name}.c", out, out / name, flags)
+            for name in names
+        },
+        KERNELS: (out / "kernels.elf").read_bytes(),
+    }
+
+
+def build_library(out: Path) -> None:
+    """libhmmgpu.a and kernels.elf, and the agent beside them."""
+    _call(["make", "-s", "-C", str(paths.driver_sources() / "agent"), f"OUT={out}"])
+
+
+def compile_c(source: Path, library: Path, out: Path, flags: Sequence[str] = ()) -> bytes:
+    """The guest's program `out` of one C file and libhmmgpu.a of the folder `library`."""
+    driver = paths.driver_sources()
+    includes = [f"-I{driver / d}" for d in ("lib", "include/uapi", "kernels", "agent")]
+    _call(
+        ["gcc", "-static", "-std=gnu11", "-O2", *flags, *includes,
+         f"-I{paths.device_sources() / 'include'}", str(source),
+         str(library / "libhmmgpu.a"), "-lpthread", "-o", str(out)]
+    )  # fmt: skip
+    return out.read_bytes()
+
+
+def _call(argv: list[str]) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise EnvironmentFailure(f"building {argv[-1]}: {done.stderr.strip()[-400:]}")
+
+
+def _run(
+    name: str, act: Callable[[Machine], None], opener: Opener,
+    leaving: Callable[[Machine], None], files: dict[str, bytes],
+) -> Part:  # fmt: skip
+    vm = opener()
+    try:
+        for path, content in files.items():
+            vm.agent.write_file(path, content, 0o755)
+        act(vm)
+        # gcov keeps the counts of a module that is gone.
+        vm.agent.check("rmmod hmm_gpu")
+        vm.catch_up()
+        splats = splat.scan(vm.console.text())
+        what = splats[0].title if splats else ""
+    except VmError as error:
+        what = error.message
+    with contextlib.suppress(VmError):
+        leaving(vm)
+    return Part(name, what)
+
+
+def _mode(name: str, rule: str) -> Callable[[Machine], None]:
+    def act(vm: Machine) -> None:
+        if rule:
+            vm.inject(rule)
+        vm.agent.check(f"/tmp/driver_life {KERNELS} {name}", LIMIT_S)
+        vm.inject()
+
+    return act
+
+
+def _unplug(vm: Machine) -> None:
+    """The port takes the device away from the driver while jobs run and pages are in VRAM."""
+    log = "/tmp/unplug.log"
+    vm.agent.check(f"/tmp/driver_life {KERNELS} unplug >{log} 2>&1 & echo started")
+    vm.agent.check(_until(log, "unplug now"))
+    vm.unplug_gpu()
+    vm.agent.check(_until(log, "unplug passed"))
+
+
+def _until(path: str, text: str) -> str:
+    return f"for i in $(seq 250); do grep -q '{text}' {path} && exit; sleep 0.1; done; false"
