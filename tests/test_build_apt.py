@@ -14,7 +14,7 @@ from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.base.ui import Ui
 from hmmbench.build import apt, kernel
 from hmmbench.build.apt import Apt, Candidate, Mirror
-from hmmbench.build.proc import Runner
+from hmmbench.build.programs import Programs
 
 MADISON = """\
 linux-source-6.12 | 6.12.107-1 | http://mirror.example/debian trixie/main amd64 Packages
@@ -149,7 +149,7 @@ class FakeIndex(Apt):
 
     def __init__(self, ui: Ui, available: set[str]) -> None:
         mirror = Mirror("http://mirror.example/debian/", None, "bookworm", None)
-        super().__init__(Runner(), ui, ("trixie",), sources=False, mirror=mirror)
+        super().__init__(Programs(), ui, ("trixie",), sources=False, mirror=mirror)
         self.available = available
         self.asked: list[str] = []
 
@@ -187,7 +187,7 @@ def test_no_candidate_left(tmp_path: Path) -> None:
 def test_bad_network_is_a_sentence(tmp_path: Path) -> None:
     # A port nothing listens on: refused at once, and no name is looked up.
     mirror = Mirror("http://127.0.0.1:9/debian/", None, "bookworm", None)
-    index = Apt(Runner(), Ui(quiet=True), ("trixie",), sources=False, mirror=mirror)
+    index = Apt(Programs(), Ui(quiet=True), ("trixie",), sources=False, mirror=mirror)
     with pytest.raises(EnvironmentFailure, match="package indexes") as caught:
         index.update(tmp_path / "log")
     assert "network" in caught.value.hint

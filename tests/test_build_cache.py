@@ -13,7 +13,7 @@ import pytest
 
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build import cache
-from hmmbench.build.proc import guard_disk
+from hmmbench.build.programs import guard_disk
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The device core (hmmbench.device) for the tests here, broken as HG_CORE_BREAK says (breaks.py)."""
+"""The device core (hmmbench.device) for the tests here, broken as HG_CORE_BREAK says (breaks.py).
+"""
 
 from __future__ import annotations
 

@@ -251,10 +251,10 @@ def test_the_bench_is_killed(
 
 
 def test_folder_of_a_living_owner_stays(plain: Machine) -> None:
-    from hmmbench.vm import process
+    from hmmbench.vm import workdir
 
     os.utime(plain.folder, (time.time() - 600, time.time() - 600))
-    process.sweep()
+    workdir.sweep()
     assert plain.folder.is_dir()
 
 

@@ -147,7 +147,7 @@ def ensure(request: BuildRequest | None = None, ui: Ui | None = None) -> Artifac
             _wait([qemu_future, guest_future])
         except BaseException:
             # From the first thread on: to leave the pool is to wait for what it runs.
-            ctx.runner.cancel()
+            ctx.programs.end()
             raise
         qemu, (built, module_dir, agent_dir, archive, keys) = (
             qemu_future.result(),

@@ -53,7 +53,7 @@ def build(ctx: Context, kernel: Kernel) -> Path:
             ]
             if uapi is not None and uapi.is_file():
                 command.append(f"KERNEL_SOURCE={kernel.source_dir}")
-            ctx.runner.run(command, what="building the agent", log=log)
+            ctx.programs.run(command, what="building the agent", log=log)
         if not (out / PROGRAM).is_file():
             raise EnvironmentFailure(f"the agent's build made no {out / PROGRAM}", f"Log: {log}")
 

@@ -20,7 +20,7 @@ from hmmbench.base import paths
 from hmmbench.base.errors import Cancelled, EnvironmentFailure
 from hmmbench.base.ui import Ui
 from hmmbench.build.cache import digest
-from hmmbench.build.proc import Runner, guard_disk
+from hmmbench.build.programs import Programs, guard_disk
 
 #: An index younger than this (seconds) is not fetched again.
 FRESH = 24 * 3600
@@ -160,9 +160,9 @@ class Apt:
     """A private apt state for some suites."""
 
     def __init__(
-        self, runner: Runner, ui: Ui, suites: Sequence[str], *, sources: bool, mirror: Mirror
+        self, programs: Programs, ui: Ui, suites: Sequence[str], *, sources: bool, mirror: Mirror
     ) -> None:
-        self.runner = runner
+        self.programs = programs
         self.ui = ui
         lines = source_lines(mirror, suites, sources)
         self.dir = paths.cache_dir("apt", digest(*lines))
@@ -209,7 +209,7 @@ class Apt:
         if not force and age < FRESH:
             return
         try:
-            self.runner.run(
+            self.programs.run(
                 self._command("apt-get", "update"), what="reading the package indexes", log=log
             )
         except Cancelled:
@@ -227,20 +227,20 @@ class Apt:
         self._updated.touch()
 
     def packages(self, prefix: str) -> list[str]:
-        text = self.runner.output(
+        text = self.programs.output(
             self._command("apt-cache", "pkgnames", prefix), what="apt-cache pkgnames"
         )
         return sorted(text.split())
 
     def candidates(self, package: str) -> list[Candidate]:
         """Versions the indexes name, newest first."""
-        text = self.runner.output(
+        text = self.programs.output(
             self._command("apt-cache", "madison", package), what="apt-cache madison"
         )
         return sort_candidates(parse_madison(text, package, "Packages"))
 
     def source_candidates(self, package: str) -> list[Candidate]:
-        text = self.runner.output(
+        text = self.programs.output(
             self._command("apt-cache", "madison", package), what="apt-cache madison"
         )
         return sort_candidates(parse_madison(text, package, "Sources"))
@@ -282,7 +282,7 @@ class Apt:
         found = _deb(folder, candidate)
         if found is None:
             word = f"{candidate.package}={candidate.version}"
-            self.runner.run(
+            self.programs.run(
                 self._command("apt-get", "download", word),
                 what=f"downloading {candidate}",
                 log=log,
@@ -297,7 +297,7 @@ class Apt:
         folder = paths.cache_dir("downloads", f"{candidate.package}-{_plain(candidate.version)}")
         if not (folder / ".complete").exists():
             word = f"{candidate.package}={candidate.version}"
-            self.runner.run(
+            self.programs.run(
                 self._command("apt-get", "source", "--download-only", word),
                 what=f"downloading the source {candidate}",
                 log=log,

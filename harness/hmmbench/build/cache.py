@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench.base import paths
-from hmmbench.build.proc import guard_disk
+from hmmbench.build.programs import guard_disk
 
 #: Artefacts of one kind that are kept; older ones go when a new one is published.
 KEEP = 24

@@ -12,13 +12,13 @@ from hmmbench.base import host, paths
 from hmmbench.base.ui import Ui
 from hmmbench.build import cache
 from hmmbench.build.apt import Mirror, host_mirror
-from hmmbench.build.proc import Runner
+from hmmbench.build.programs import Programs
 
 
 @dataclass
 class Context:
     ui: Ui
-    runner: Runner = field(default_factory=Runner)
+    programs: Programs = field(default_factory=Programs)
     #: ask the archive for newer versions, and build those
     update: bool = False
     jobs: int = field(default_factory=host.cpus)
@@ -34,7 +34,7 @@ class Context:
         return cache.lock(
             name,
             waiting=lambda: self.ui.say(f"another process builds {what}; waiting for it"),
-            check=self.runner.check,
+            check=self.programs.check,
         )
 
     @cached_property

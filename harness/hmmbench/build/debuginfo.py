@@ -126,7 +126,7 @@ def _kernel(ctx: Context, kernel: Kernel) -> Path:
                     done += 1
                     stage.progress(min(done, _EXPECTED_LINES - 1), _EXPECTED_LINES, match[1])
 
-            ctx.runner.run(
+            ctx.programs.run(
                 ["make", f"-j{ctx.jobs}", *_where(kernel, source, work), *FLAGS, "vmlinux"],
                 what="building the kernel's debug information",
                 log=log, env=_same_build(kernel), watch=watch,
@@ -149,7 +149,7 @@ def _where(kernel: Kernel, source: Path, work: Path) -> list[str | Path]:
 def _prepare(ctx: Context, kernel: Kernel, source: Path, work: Path, log: Path) -> None:
     if source == kernel.build_dir:
         shutil.rmtree(work, ignore_errors=True)
-        ctx.runner.run(
+        ctx.programs.run(
             ["cp", "-a", "--reflink=auto", source, work],
             what="copying the kernel's build folder", log=log,
         )  # fmt: skip
@@ -158,7 +158,7 @@ def _prepare(ctx: Context, kernel: Kernel, source: Path, work: Path, log: Path) 
     work.mkdir(parents=True, exist_ok=True)
     config = (kernel.build_dir / ".config").read_bytes()
     cache.write_changed(config, work / ".config")
-    ctx.runner.run(
+    ctx.programs.run(
         ["make", "-s", *_where(kernel, source, work), "olddefconfig"],
         what="configuring the kernel", log=log, env=_same_build(kernel),
     )  # fmt: skip

@@ -43,7 +43,7 @@ def build(
         with ctx.ui.stage(f"driver for {kernel.release}: compiling", log):
             guest_tree.lay_out(ctx, files, work, patches)
             clang = enabled(kernel, "CONFIG_CC_IS_CLANG")
-            ctx.runner.run(
+            ctx.programs.run(
                 [
                     "make",
                     f"-j{ctx.jobs}",

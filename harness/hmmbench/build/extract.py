@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hmmbench.base import paths
 from hmmbench.base.errors import EnvironmentFailure
-from hmmbench.build.proc import Runner, disk_full, guard_disk
+from hmmbench.build.programs import Programs, disk_full, guard_disk
 
 #: Half of the kernel's bytes are drivers and architectures that the guest never compiles. Their
 #: Kconfig files and makefiles stay, because the configuration reads all of them.
@@ -50,7 +50,7 @@ def into_cache(name: str, fill: Callable[[Path], None]) -> Path:
     return final
 
 
-def pipeline(runner: Runner, commands: Sequence[Sequence[str | Path]], what: str) -> bytes:
+def pipeline(programs: Programs, commands: Sequence[Sequence[str | Path]], what: str) -> bytes:
     """Run commands connected by pipes; the last one's output. Every one must succeed."""
     with contextlib.ExitStack() as stack:
         children: list[subprocess.Popen[bytes]] = []
@@ -62,7 +62,9 @@ def pipeline(runner: Runner, commands: Sequence[Sequence[str | Path]], what: str
                 source = children[-1].stdout if children else None
                 stdin = source.fileno() if source else subprocess.DEVNULL
                 children.append(
-                    stack.enter_context(runner.popen(command, stdin=stdin, stderr=write_end))
+                    stack.enter_context(programs.start(
+                            command, stdin=stdin, stdout=subprocess.PIPE, stderr=write_end
+                        ))
                 )
                 if source:
                     source.close()  # so that the writer sees a reader that went away
@@ -71,7 +73,7 @@ def pipeline(runner: Runner, commands: Sequence[Sequence[str | Path]], what: str
         assert children[-1].stdout is not None
         out = children[-1].stdout.read()
         codes = [child.wait() for child in children]
-        runner.check()
+        programs.check()
         if any(codes):
             said = os.read(read_end, 65536).decode(errors="replace").strip()
             if "No space left" in said:
@@ -80,22 +82,22 @@ def pipeline(runner: Runner, commands: Sequence[Sequence[str | Path]], what: str
         return out
 
 
-def deb_tree(runner: Runner, deb: Path, target: Path) -> None:
+def deb_tree(programs: Programs, deb: Path, target: Path) -> None:
     """The files of a binary package."""
     target.mkdir(parents=True, exist_ok=True)
     pipeline(
-        runner,
+        programs,
         [["dpkg-deb", "--fsys-tarfile", deb], ["tar", "-x", "--no-same-owner", "-C", target]],
         f"unpacking {deb.name}",
     )
 
 
-def kernel_source(runner: Runner, deb: Path, target: Path) -> None:
+def kernel_source(programs: Programs, deb: Path, target: Path) -> None:
     """The tree of a linux-source package: a tarball within the package, never stored on disk."""
     member = f"./usr/src/{deb.name.partition('_')[0]}.tar.xz"
     excludes = [f"--exclude={pattern}" for pattern in KERNEL_EXCLUDES]
     pipeline(
-        runner,
+        programs,
         [
             ["dpkg-deb", "--fsys-tarfile", deb],
             ["tar", "-xO", member],
@@ -106,9 +108,9 @@ def kernel_source(runner: Runner, deb: Path, target: Path) -> None:
     )
 
 
-def tarball(runner: Runner, archive: Path, target: Path, strip: int) -> None:
+def tarball(programs: Programs, archive: Path, target: Path, strip: int) -> None:
     pipeline(
-        runner,
+        programs,
         [
             ["xz", "-dc", "-T0", archive],
             ["tar", "-x", "--no-same-owner", f"--strip-components={strip}", "-C", target],

@@ -42,7 +42,7 @@ def lay_out(ctx: Context, files: Sources, tree: Path, patches: Sequence[Path]) -
     cache.sync_sources(files, tree)
     for patch in patches:
         log = ctx.log(f"patch-{patch.stem}")
-        ctx.runner.run(
+        ctx.programs.run(
             ["patch", "-p1", "--no-backup-if-mismatch", "-i", patch.resolve()],
             what=f"applying {patch.name} to the driver",
             log=log,

@@ -44,7 +44,7 @@ def build(ctx: Context, source: Path | None) -> Path:
     key = cache.digest(
         *(part for path in read for part in (str(path.relative_to(source)), path.read_bytes())),
         *_FLAGS,
-        ctx.runner.output(["gcc", "--version"], what="gcc --version").splitlines()[0],
+        ctx.programs.output(["gcc", "--version"], what="gcc --version").splitlines()[0],
     )
     found = cache.find(PROGRAM, key)
     if found is not None:
@@ -57,7 +57,7 @@ def build(ctx: Context, source: Path | None) -> Path:
         for option, folder in _INCLUDES:
             command += [option, folder]
         command += [_SOURCE, *helpers, "-lrt", "-lm", "-o", work / PROGRAM]
-        ctx.runner.run(command, what=f"compiling {_SOURCE}", log=log, cwd=source)
+        ctx.programs.run(command, what=f"compiling {_SOURCE}", log=log, cwd=source)
         if not (work / PROGRAM).is_file():
             raise EnvironmentFailure(f"the compiler made no {work / PROGRAM}", f"Log: {log}")
 

@@ -101,7 +101,7 @@ def build(ctx: Context, which: str, debug: bool, coverage: bool = False) -> Kern
             raise EnvironmentFailure(f"the source of {origin} is gone from the cache")
         with ctx.ui.stage(f"kernel {which}: unpacking the source"):
             source = extract.into_cache(
-                name, lambda target: extract.kernel_source(ctx.runner, deb, target)
+                name, lambda target: extract.kernel_source(ctx.programs, deb, target)
             )
         deb.unlink(missing_ok=True)  # 150 MB that nothing reads again
     return from_source(
@@ -122,7 +122,7 @@ def resolve(ctx: Context, which: str) -> tuple[str, str, Path | None]:
     log = ctx.log(f"kernel-{which}-download")
     with ctx.ui.stage(f"kernel {which}: downloading", log) as stage:
         suites = LTS_SUITES if which == "lts" else LATEST_SUITES
-        apt = Apt(ctx.runner, ctx.ui, suites, sources=False, mirror=ctx.mirror)
+        apt = Apt(ctx.programs, ctx.ui, suites, sources=False, mirror=ctx.mirror)
         stage.note("package indexes")
         apt.update(log, force=ctx.update)
         stage.note("linux-source")
@@ -181,7 +181,7 @@ def _place(
     fragments = "".join(
         (FRAGMENTS / f"{name}.config").read_text() for name in ["base", *merged]
     )
-    compiler = ctx.runner.output(["gcc", "--version"], what="gcc --version").splitlines()[0]
+    compiler = ctx.programs.output(["gcc", "--version"], what="gcc --version").splitlines()[0]
     # Not by configuration: a changed option then compiles what it touches, and no more.
     name = f"linux-{label}-{variant}-{cache.digest(str(source), compiler)}"
     return paths.cache_dir("work") / name, fragments
@@ -224,7 +224,7 @@ def _configure(ctx: Context, source: Path, build_dir: Path, fragments: str, labe
         return  # an interrupted build goes on where it was
     with ctx.ui.stage(f"kernel {label}: configuring", log):
         wanted.write_text(fragments)
-        ctx.runner.run(
+        ctx.programs.run(
             [
                 "make",
                 "-s",
@@ -256,7 +256,7 @@ def _make(ctx: Context, build_dir: Path, label: str, words: Sequence[str]) -> No
                 done += 1
                 stage.progress(min(done, _EXPECTED_LINES - 1), _EXPECTED_LINES, match[2])
 
-        ctx.runner.run(
+        ctx.programs.run(
             ["make", f"-j{ctx.jobs}", "-C", build_dir, *words, "bzImage", "modules"],
             what="building the kernel",
             log=log,

@@ -86,7 +86,7 @@ def _make(
             shutil.rmtree(work, ignore_errors=True)
             # Not while another process builds in it.
             with ctx.lock(base.build_dir.name, f"the kernel {base.release}"):
-                ctx.runner.run(
+                ctx.programs.run(
                     ["cp", "-a", "--reflink=auto", base.build_dir, work],
                     what="copying the kernel's build folder", log=log,
                 )  # fmt: skip
@@ -106,13 +106,13 @@ def _make(
             (work / name).unlink(missing_ok=True)
             shutil.copyfile(source / name, work / name)
         for patch in patches:
-            ctx.runner.run(
+            ctx.programs.run(
                 ["patch", "-p1", "--no-backup-if-mismatch", "-i", patch.resolve()],
                 what=f"applying {patch.name} to the kernel", log=log, cwd=work,
             )  # fmt: skip
         # The folder by name: the Makefile in a copy may lead back to what it was copied from.
         where: list[str | Path] = ["-C", work] if in_place else ["-C", source, f"O={work}"]
-        ctx.runner.run(
+        ctx.programs.run(
             ["make", f"-j{ctx.jobs}", *where, *(["LLVM=1"] if clang else []),
              "bzImage", "modules"],
             what="building the patched kernel", log=log, env=environment(),

@@ -85,7 +85,7 @@ def build(ctx: Context, source: Path | None) -> Qemu:
         folder = None
     else:
         name, origin, folder = resolve(ctx)
-    compiler = ctx.runner.output(["gcc", "--version"], what="gcc --version").splitlines()[0]
+    compiler = ctx.programs.output(["gcc", "--version"], what="gcc --version").splitlines()[0]
     patches = [patch.read_text() for patch in PATCHED]
     work_key = cache.digest(name, DEVICES.read_text(), *patches, *CONFIGURE, compiler)
     overlay = read_overlay(paths.device_sources())
@@ -113,7 +113,7 @@ def resolve(ctx: Context) -> tuple[str, str, Path | None]:
         return known["name"], known["origin"], Path(known["folder"])
     log = ctx.log("qemu-download")
     with ctx.ui.stage("qemu: downloading the source", log) as stage:
-        apt = Apt(ctx.runner, ctx.ui, SUITES, sources=True, mirror=ctx.mirror)
+        apt = Apt(ctx.programs, ctx.ui, SUITES, sources=True, mirror=ctx.mirror)
         stage.note("package indexes")
         apt.update(log, force=ctx.update)
         stage.note("source package")
@@ -166,14 +166,14 @@ def _unpack(ctx: Context, folder: Path, tree: Path) -> None:
         raise EnvironmentFailure(
             f"the source package in {folder} is not whole", "Remove the folder."
         )
-    extract.tarball(ctx.runner, orig, tree, strip=1)
-    extract.tarball(ctx.runner, debian, tree, strip=0)
+    extract.tarball(ctx.programs, orig, tree, strip=1)
+    extract.tarball(ctx.programs, debian, tree, strip=0)
     series = (tree / "debian/patches/series").read_text().split()
     log = ctx.log("qemu-patch")
     for patch in PATCHES:
         # A later revision of the package may have dropped one because it is not needed there.
         if patch in series:
-            ctx.runner.run(
+            ctx.programs.run(
                 ["patch", "-p1", "-i", tree / "debian/patches" / patch],
                 what=f"applying Debian's {patch}",
                 log=log,
@@ -274,7 +274,7 @@ def _build(ctx: Context, work: Path, tree: Path, overlay: Sources, key: str, kee
             if match:
                 stage.progress(int(match[1]), int(match[2]), match[3].rpartition(" ")[2][-48:])
 
-        ctx.runner.run(
+        ctx.programs.run(
             [_ninja(), f"-j{ctx.jobs}", "-C", build_dir, BINARY],
             what="building QEMU",
             log=log,
@@ -306,7 +306,7 @@ def _configure(ctx: Context, tree: Path, build_dir: Path) -> None:
         build_dir.mkdir(parents=True)
         stage.note("configure")
         try:
-            ctx.runner.run(
+            ctx.programs.run(
                 [tree / "configure", f"--python={python}", *CONFIGURE],
                 what="configuring QEMU",
                 log=log,
@@ -327,8 +327,8 @@ def _tools(ctx: Context, log: Path) -> Path:
         if not (home / ".complete").exists():
             shutil.rmtree(home, ignore_errors=True)
             base = getattr(sys, "_base_executable", sys.executable)
-            ctx.runner.run([base, "-m", "venv", home], what="making an environment", log=log)
-            ctx.runner.run(
+            ctx.programs.run([base, "-m", "venv", home], what="making an environment", log=log)
+            ctx.programs.run(
                 [
                     home / "bin/python",
                     "-m",
@@ -358,11 +358,11 @@ def find_firmware(ctx: Context, source: Path | None) -> tuple[Path, ...]:
     if firmware_missing(folders):
         log = ctx.log("firmware")
         with ctx.ui.stage("qemu: firmware", log):
-            apt = Apt(ctx.runner, ctx.ui, (ctx.mirror.suite,), sources=False, mirror=ctx.mirror)
+            apt = Apt(ctx.programs, ctx.ui, (ctx.mirror.suite,), sources=False, mirror=ctx.mirror)
             apt.update(log)
             for package in FIRMWARE_PACKAGES:
                 _, deb = apt.download(apt.candidates(package), log)
-                extract.deb_tree(ctx.runner, deb, unpacked)
+                extract.deb_tree(ctx.programs, deb, unpacked)
     missing = firmware_missing(folders)
     if missing:
         raise EnvironmentFailure(

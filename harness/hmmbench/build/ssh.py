@@ -67,7 +67,7 @@ def keys(ctx: Context) -> Keys | None:
         if not host.is_file():
             fresh = folder / "host_key.new"
             fresh.unlink(missing_ok=True)
-            ctx.runner.output(
+            ctx.programs.output(
                 [maker, "-t", "ed25519", "-f", fresh], what="making the guest's host key"
             )
             fresh.rename(host)
@@ -76,5 +76,5 @@ def keys(ctx: Context) -> Keys | None:
 
 def libraries(ctx: Context, program: Path) -> list[Path]:
     """The shared libraries of a program, its loader among them, as this host has them."""
-    text = ctx.runner.output(["ldd", program], what=f"ldd {program}")
+    text = ctx.programs.output(["ldd", program], what=f"ldd {program}")
     return [Path(found) for found in re.findall(r"(/\S+) \(0x", text)]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hmmbench.base.processes import Children
 from hmmbench.campaign.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.campaign.runner import INJECTED, INJECTIONS, VRAM_PAGES, VRAM_SHORT
 from hmmbench.example import schedules
@@ -244,10 +244,9 @@ def load(on: bool = True) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="hmmbench-load-") as folder, ExitStack() as stack:
         commands = [[sys.executable, "-c", "while True: pass"]] * (os.cpu_count() or 2)
         commands.append([sys.executable, "-c", _WRITER, str(Path(folder, "waste"))])
+        children = Children()
         for command in commands:
-            child = subprocess.Popen(command)
-            stack.callback(child.wait)
-            stack.callback(child.kill)
+            stack.enter_context(children.start(command))
         yield
 
 

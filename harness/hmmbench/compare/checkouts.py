@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import tomllib
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from typing import Any
 
 from hmmbench.base import paths
 from hmmbench.base.errors import EXIT_OK, EXIT_VIOLATION, EnvironmentFailure, UsageError
+from hmmbench.base.processes import Children
 from hmmbench.base.ui import Ui
 from hmmbench.build import depends
 from hmmbench.compare import figures as compare
@@ -137,23 +137,14 @@ def hmmbench(
     # Wide enough for the names of options.
     env["COLUMNS"] = "200"
     log = scratch / "log"
-    with log.open("w") as stream:
-        # A session of its own: Ctrl-C at the terminal reaches it once, through us.
-        child = subprocess.Popen(
-            [str(root / "hmmbench"), *words], cwd=scratch, env=env, stdin=subprocess.DEVNULL,
-            stdout=stream, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-        try:
-            status = child.wait()
-        except BaseException:
-            # Not SIGINT, which a background job of a shell ignores and children inherit.
-            child.send_signal(signal.SIGTERM)
-            try:
-                child.wait(timeout=END_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-            raise
+    with (
+        log.open("w") as stream,
+        Children(END_S).start(
+            [root / "hmmbench", *words], cwd=scratch, env=env, stdout=stream.fileno(),
+            stderr=subprocess.STDOUT,
+        ) as child,
+    ):  # fmt: skip
+        status = child.wait()
     said = log.read_text(errors="replace").strip()
     if status not in good:
         last = "\n".join(said.splitlines()[-6:])

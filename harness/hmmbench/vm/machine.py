@@ -37,8 +37,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from hmmbench.base import processes
 from hmmbench.guest import splat
-from hmmbench.vm import process
 from hmmbench.vm.agent import Agent
 from hmmbench.vm.channel import Channel, Requests
 from hmmbench.vm.console import Console
@@ -55,6 +55,7 @@ from hmmbench.vm.spec import (
     arguments,
     gpu_properties,
 )
+from hmmbench.vm.workdir import WorkDir
 
 #: Seconds of the host after which an exact machine is given up: far more than any request takes,
 #: since hangs are seen in virtual time.
@@ -177,7 +178,7 @@ class Machine:
 
     def _start(self) -> None:
         self._started = time.monotonic()
-        work = process.WorkDir()
+        work = WorkDir()
         self._stack.callback(work.remove)
         self.folder = work.path
         ours = ExitStack()  # the ends that only QEMU keeps
@@ -209,8 +210,11 @@ class Machine:
             with guard_disk(self.folder):
                 self.console = Console(wiring.console, self._before)
             self._log = self.folder / "qemu.log"
-            self._process: subprocess.Popen[bytes] = process.start(self.argv, fds, self._log)
-            self._stack.callback(process.stop, self._process)
+            with guard_disk(self._log):
+                self._process: subprocess.Popen[bytes] = processes.start_bound(
+                    self.argv, fds, self._log
+                )
+            self._stack.callback(processes.stop, self._process)
         self.agent = Agent(self._requests)
         self._qmp = Qmp(qmp, self._on_event, self._on_closed, self._death)
         #: the schedule of an exact machine

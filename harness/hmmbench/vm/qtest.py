@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hmmbench.vm import process
+from hmmbench.base import processes
 from hmmbench.vm.errors import VmDied, VmError, guard_disk
 from hmmbench.vm.qmp import Event, Qmp
 
@@ -72,9 +72,9 @@ class Qtest:
         try:
             with guard_disk(image):
                 image.write_bytes(firmware)
-            with theirs, qmp_theirs:
+            with theirs, qmp_theirs, guard_disk(self._log):
                 fds = [theirs.fileno(), qmp_theirs.fileno()]
-                self._process = process.start(command, fds, self._log)
+                self._process = processes.start_bound(command, fds, self._log)
             try:
                 self._qmp.connect(timeout)
             except AssertionError as error:

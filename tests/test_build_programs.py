@@ -15,7 +15,7 @@ import pytest
 
 from hmmbench.base import paths
 from hmmbench.base.errors import Cancelled, EnvironmentFailure
-from hmmbench.build.proc import Runner
+from hmmbench.build.programs import Programs
 
 
 def gone(pid: int, within: float = 5.0) -> bool:
@@ -41,7 +41,7 @@ def read_pid(path: Path) -> int:
 
 def test_output_goes_to_the_log_and_to_the_watcher(tmp_path: Path) -> None:
     seen: list[str] = []
-    Runner().run(
+    Programs().run(
         ["sh", "-c", "echo one; echo two >&2"],
         what="talking",
         log=tmp_path / "log",
@@ -56,7 +56,7 @@ def test_failure_shows_the_lines_that_matter(tmp_path: Path) -> None:
         "echo 'a.c:1: error: no such thing'; for i in $(seq 100); do echo line $i; done; exit 3"
     )
     with pytest.raises(EnvironmentFailure, match="no such thing") as caught:
-        Runner().run(["sh", "-c", script], what="building", log=tmp_path / "log")
+        Programs().run(["sh", "-c", script], what="building", log=tmp_path / "log")
     assert "exit code 3" in caught.value.message
     assert "line 5\n" not in caught.value.message
     assert str(tmp_path / "log") in caught.value.hint
@@ -65,16 +65,16 @@ def test_failure_shows_the_lines_that_matter(tmp_path: Path) -> None:
 def test_full_disk_of_a_child_is_a_sentence(tmp_path: Path) -> None:
     script = "echo 'cc1: fatal error: a.o: No space left on device'; exit 1"
     with pytest.raises(EnvironmentFailure, match="disk is full"):
-        Runner().run(["sh", "-c", script], what="building", log=tmp_path / "log")
+        Programs().run(["sh", "-c", script], what="building", log=tmp_path / "log")
 
 
 def test_missing_program_is_named(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match="no-such-program"):
-        Runner().run(["no-such-program"], what="building", log=tmp_path / "log")
+        Programs().run(["no-such-program"], what="building", log=tmp_path / "log")
 
 
 def test_cancel_kills_grandchildren(tmp_path: Path) -> None:
-    runner = Runner()
+    programs = Programs()
     pid_file = tmp_path / "pid"
     # The grandchild ignores SIGTERM, as a compiler's wrapper might.
     script = f"(trap '' TERM; sh -c 'echo $PPID' > {pid_file}; sleep 60) & wait"
@@ -82,20 +82,20 @@ def test_cancel_kills_grandchildren(tmp_path: Path) -> None:
 
     def work() -> None:
         try:
-            runner.run(["sh", "-c", script], what="building", log=tmp_path / "log")
+            programs.run(["sh", "-c", script], what="building", log=tmp_path / "log")
         except BaseException as error:
             failure.append(error)
 
     thread = threading.Thread(target=work)
     thread.start()
     pid = read_pid(pid_file)
-    runner.cancel()
+    programs.end()
     thread.join(10)
     assert not thread.is_alive()
     assert isinstance(failure[0], Cancelled)
     assert gone(pid)
     with pytest.raises(Cancelled):
-        runner.run(["true"], what="more", log=tmp_path / "log")
+        programs.run(["true"], what="more", log=tmp_path / "log")
 
 
 INTERRUPTED = """
@@ -109,7 +109,7 @@ from hmmbench.base.errors import Cancelled
 def slow(ctx, source):
     def fill(folder):
         (folder / "half").touch()
-        ctx.runner.run(["sh", "-c", f"echo $$ > {sys.argv[1]}; sleep 60"], what="x",
+        ctx.programs.run(["sh", "-c", f"echo $$ > {sys.argv[1]}; sleep 60"], what="x",
                        log=Path(sys.argv[1] + ".log"))
     with ctx.ui.stage("slow"):
         return cache.publish("thing", "key", fill)

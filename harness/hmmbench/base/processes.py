@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Child processes that never outlive us.
+
+Each leads a session of its own: a Ctrl-C of the terminal is for the bench, which ends what it has
+started in order, and a child is ended with what it started itself.
+
+Who may touch what: `Children` may be used by any thread; its set and its end are under its lock,
+so that a child either is in the set that `end` goes through, or is not started.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from hmmbench.base.errors import Cancelled, EnvironmentFailure
+
+#: Seconds that a child has between being told to end and being killed.
+END_S = 3.0
+
+
+class Children:
+    """Some children that are ended together.
+
+    end_s -- what each has to end by itself (seconds): a bench of its own ends its machines
+    """
+
+    def __init__(self, end_s: float = END_S) -> None:
+        self._end_s = end_s
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._over = threading.Event()
+
+    @property
+    def over(self) -> bool:
+        """Whether `end` was called: no more are started."""
+        return self._over.is_set()
+
+    @contextmanager
+    def start(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: int | None = subprocess.DEVNULL,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """One that runs within the block, and has ended after it.
+
+        Raises Cancelled after `end`, and EnvironmentFailure if there is no such program.
+        """
+        words = [str(word) for word in argv]
+        with self._lock:
+            if self.over:
+                raise Cancelled("the work was stopped")
+            try:
+                child = subprocess.Popen(
+                    words,
+                    cwd=cwd,
+                    env=dict(env) if env is not None else None,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+            except FileNotFoundError as error:
+                raise EnvironmentFailure(
+                    f"the program {words[0]} is missing",
+                    "./hmmbench doctor names the package to install.",
+                ) from error
+            self._running.add(child)
+        try:
+            yield child
+        finally:
+            self._end([child])
+            for stream in (child.stdout, child.stderr, child.stdin):
+                if stream is not None:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+            with self._lock:
+                self._running.discard(child)
+
+    def end(self) -> None:
+        """End all of them and what they started, and start no more.  From any thread."""
+        with self._lock:
+            self._over.set()
+            running = list(self._running)
+        self._end(running)
+
+    def _end(self, children: Iterable[subprocess.Popen[bytes]]) -> None:
+        running = [child for child in children if child.poll() is None]
+        for child in running:
+            # Not SIGINT, which a background job of a shell ignores and children inherit.
+            _signal_group(child, signal.SIGTERM)
+        deadline = time.monotonic() + self._end_s
+        for child in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=max(0.0, deadline - time.monotonic()))
+            # The leader may be gone and a compiler of its group not.
+            _signal_group(child, signal.SIGKILL)
+            child.wait()
+
+
+def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, number)
+
+
+# -- machines
+
+# Runs in the child before QEMU. The parent may have died before prctl: then nobody would be
+# left to send the signal, hence the check afterwards. 1 is PR_SET_PDEATHSIG.
+# SCHED_BATCH: a virtual CPU that is woken must not push aside the one that woke it, which often
+# holds the lock that the other wants next and then spins for (a twentieth of the time on 2 CPUs).
+_SHIM = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+os.getppid() == int(sys.argv[1]) or os._exit(125)
+try:
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+except OSError:
+    pass  # some sandboxes refuse; it is slower then
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+_starter: concurrent.futures.ThreadPoolExecutor | None = None
+_starter_lock = threading.Lock()
+
+
+def _starter_thread() -> concurrent.futures.ThreadPoolExecutor:
+    global _starter
+    with _starter_lock:
+        if _starter is None:
+            _starter = concurrent.futures.ThreadPoolExecutor(1, "vm-starter")
+        return _starter
+
+
+def start_bound(argv: Sequence[str], fds: Sequence[int], log: Path) -> subprocess.Popen[bytes]:
+    """Start QEMU, its output in `log`; it inherits only `fds`.
+
+    However this process ends -- return, exception, Ctrl-C, SIGKILL -- it ends with it: the kernel
+    sends it SIGKILL when the thread that started it ends (PR_SET_PDEATHSIG).  So all are started
+    by one thread that lives as long as the process; a thread of somebody's pool would take its
+    machine with it when it ends.
+
+    Raises EnvironmentFailure if the program cannot be started, and OSError.
+    """
+    program = shutil.which(argv[0])
+    if program is None:
+        raise EnvironmentFailure(f"{argv[0]} is no program that can be run")
+    command = [sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()), program, *argv[1:]]
+
+    def popen() -> subprocess.Popen[bytes]:
+        with log.open("wb") as out:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                pass_fds=list(fds),
+                start_new_session=True,
+                # A working folder somebody removes must not matter.
+                cwd="/",
+            )
+
+    return _starter_thread().submit(popen).result()
+
+
+def stop(process: subprocess.Popen[bytes], grace: float = 0.0) -> int:
+    """End one of start_bound() and reap it; its exit status.
+
+    It is given `grace` seconds to end by itself. QEMU has nothing to lose: it writes no disk.
+    """
+    try:
+        return process.wait(timeout=grace)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Children end with what they started, and with us."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from hmmbench.base.errors import Cancelled, EnvironmentFailure
+from hmmbench.base.processes import Children
+
+STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True)"
+
+
+def test_a_block_that_fails_ends_its_child() -> None:
+    with pytest.raises(ValueError, match="of the block"), Children().start(["sleep", "60"]) as child:
+        raise ValueError("of the block")
+    assert child.returncode == -15
+
+
+def test_who_does_not_end_is_killed() -> None:
+    children = Children(0.2)
+    words = [sys.executable, "-c", STUBBORN + "; time.sleep(60)"]
+    with children.start(words, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline()
+        before = time.monotonic()
+        children.end()
+        assert time.monotonic() - before < 30
+    assert child.returncode == -9
+
+
+def test_none_is_started_after_the_end() -> None:
+    children = Children()
+    with children.start(["sleep", "60"]) as child:
+        thread = threading.Thread(target=children.end)
+        thread.start()
+        assert child.wait() == -15
+        thread.join()
+    assert children.over
+    with pytest.raises(Cancelled), children.start(["true"]):
+        pass
+
+
+def test_no_such_program() -> None:
+    with pytest.raises(EnvironmentFailure, match="no-such-program is missing"):
+        Children().start(["no-such-program"]).__enter__()
