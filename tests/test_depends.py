@@ -17,8 +17,8 @@ from hmmbench.build import BuildRequest, depends
 #: What the oracles' modules import that decides no verdict: how a machine is run and looked at.
 #: (splat, mirror, misuse and unload, which read what it says, are oracles.)
 NO_VERDICT = {
-    "base/errors.py", "example/delays.py", "example/event.py", "example/tracer.py",
-    "vm/errors.py", "vm/machine.py", "vm/spec.py",
+    "base/errors.py", "example/delays.py", "example/event.py", "example/totals.py",
+    "example/tracer.py", "vm/errors.py", "vm/machine.py", "vm/spec.py",
 }  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("guest-driver/kernels/spin.c", {"agent"}),
         ("harness/hmmbench/oracle/values.py", {"oracles"}),
         ("harness/hmmbench/campaign/generate.py", {"campaign"}),
-        ("harness/hmmbench/example/target.py", {"oracles"}),
+        ("harness/hmmbench/example/judge.py", {"oracles"}),
         ("harness/hmmbench/campaign/runner.py", {"campaign"}),
         ("harness/hmmbench/report/result.py", set()),
     ],

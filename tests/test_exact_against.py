@@ -18,7 +18,7 @@ from hmmbench.campaign.repeat import Digest, nth
 from hmmbench.commands import exact as command
 from hmmbench.compare import exact
 from hmmbench.compare.exact import VERDICT, WHAT, compare
-from hmmbench.example.exact import Print
+from hmmbench.example.exact_target import Print
 from hmmbench.example.recipe import Environment
 from hmmbench.oracle.violation import Violation
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from hmmbench.example.exact import ExactTarget
+from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.moment import reported, stand_at
 from hmmbench.example.recipe import Environment
 from hmmbench.guest import splat

@@ -14,7 +14,7 @@ import pytest
 from hmmbench.campaign import evidence
 from hmmbench.campaign.evidence import exact_portrait
 from hmmbench.example import moment
-from hmmbench.example.exact import ExactTarget
+from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.moment import Moment
 from hmmbench.example.portrait import PageEntry, Portrait
 from hmmbench.example.recipe import Environment

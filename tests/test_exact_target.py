@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from hmmbench.example.exact import ExactTarget
+from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.recipe import Environment
-from hmmbench.example.target import LOST_MACHINES, Execution
+from hmmbench.example.target import Execution
+from hmmbench.example.vm_target import LOST_MACHINES
 from hmmbench.guest.program import Op, OpKind, Program
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine

@@ -17,7 +17,8 @@ STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flu
 
 
 def test_a_block_that_fails_ends_its_child() -> None:
-    with pytest.raises(ValueError, match="of the block"), Children().start(["sleep", "60"]) as child:
+    children = Children()
+    with pytest.raises(ValueError, match="of the block"), children.start(["sleep", "60"]) as child:
         raise ValueError("of the block")
     assert child.returncode == -15
 

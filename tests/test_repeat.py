@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hmmbench.campaign import repeat
-from hmmbench.example.exact import Print
+from hmmbench.example.exact_target import Print
 from hmmbench.example.schedules import Points
 
 SEEN = Print(

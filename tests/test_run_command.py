@@ -21,7 +21,7 @@ from hmmbench.build import Artifacts, NotBuilt
 from hmmbench.campaign.runner import UNBOUNDED, Finding, Tally
 from hmmbench.commands import run
 from hmmbench.commands.options import Accel
-from hmmbench.example.target import Totals
+from hmmbench.example.totals import Totals
 from hmmbench.oracle.violation import Violation
 from hmmbench.report.result import Report
 from hmmbench.suites import doctor

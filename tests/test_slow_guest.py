@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from hmmbench.example import target
+from hmmbench.example import vm_target
 from hmmbench.vm.machine import Machine
 
 
@@ -26,6 +26,6 @@ class Counting:
 def test_a_device_that_counts_moves(
     monkeypatch: pytest.MonkeyPatch, seen: tuple[int, int], left_s: float, moving: bool
 ) -> None:
-    monkeypatch.setattr(target, "STILL_S", 0)
+    monkeypatch.setattr(vm_target, "STILL_S", 0)
     machine = cast(Machine, cast(Any, Counting(*seen)))
-    assert target._moving(machine, time.monotonic() + left_s) == moving
+    assert vm_target._moving(machine, time.monotonic() + left_s) == moving

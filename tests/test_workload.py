@@ -17,7 +17,7 @@ from hmmbench.cli import make_app
 from hmmbench.commands.workload import vram_amount, vram_amounts
 from hmmbench.gpu import build, plot
 from hmmbench.suites import sweep, workload
-from hmmbench.suites.workload import Outcome, WrongResult, close, same, story
+from hmmbench.suites.workload import WorkloadOutcome, WrongResult, close, same, story
 
 ALL = workload.find()
 
@@ -146,10 +146,10 @@ def test_what_a_sweep_runs() -> None:
     assert [t.words for t in sweep.by_vram(one, [0.5])] == [""]
 
 
-def runs(batches: list[int], vram: int = 1000) -> list[Outcome]:
+def runs(batches: list[int], vram: int = 1000) -> list[WorkloadOutcome]:
     """As of a workload that needs a page for each image, and slows down where VRAM ends."""
     return [
-        Outcome(
+        WorkloadOutcome(
             "net", "small", movable=b, vram_pages=vram, seconds=b / 10, arguments={"batch": b},
             figures={"images/s": 100.0 if b <= vram else 10.0},
             story=story({"faults": b, "fault_batches": b // 8, "pages_to_device": b,
@@ -199,7 +199,7 @@ def test_the_plot_of_amounts_of_vram() -> None:
     outcomes = [runs([1000], vram)[0] for vram in (500, 1000, 1500)]
     for o in outcomes:
         o.figures = {}
-    outcomes.append(Outcome("net", "small", "fail", vram_pages=9, movable=1000))
+    outcomes.append(WorkloadOutcome("net", "small", "fail", vram_pages=9, movable=1000))
     drawn = sweep.plot(outcomes, None, "here")
     assert drawn is not None
     root, words = parts(drawn)

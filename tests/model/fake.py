@@ -16,7 +16,7 @@ from random import Random
 
 import pytest
 
-from hmmbench.example.event import Event
+from hmmbench.example.event import TimedEvent
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
 from hmmbench.guest import program as P
@@ -501,7 +501,7 @@ class FakeTarget:
     def watch(self) -> None:
         pass
 
-    def watched(self) -> list[Event]:
+    def watched(self) -> list[TimedEvent]:
         return []
 
     def keep(self, folder: Path) -> None:

@@ -19,14 +19,14 @@ from hmmbench.oracle.history import (
     PERM_END,
     ZERO_BEGIN,
     ZERO_END,
-    Event,
+    HistoryEvent,
     Undecided,
     final_values,
     precedes,
 )
 
 
-def brute(initial: set[int], events: list[Event], perms: tuple[int, ...]) -> frozenset[int]:
+def brute(initial: set[int], events: list[HistoryEvent], perms: tuple[int, ...]) -> frozenset[int]:
     """Every order of every choice of optional events."""
     finals = set()
     optional = [i for i, e in enumerate(events) if e.optional]
@@ -43,7 +43,7 @@ def brute(initial: set[int], events: list[Event], perms: tuple[int, ...]) -> fro
     return frozenset(finals)
 
 
-def follow(value: int, order: tuple[Event, ...], perms: tuple[int, ...]) -> set[int]:
+def follow(value: int, order: tuple[HistoryEvent, ...], perms: tuple[int, ...]) -> set[int]:
     """The values at the end; a CPU's access may meet the old page while there is one."""
     changing: dict[int, int] = {}
     prot = list(perms)
@@ -68,7 +68,7 @@ def follow(value: int, order: tuple[Event, ...], perms: tuple[int, ...]) -> set[
     return {v for v, _ in memories}
 
 
-def accessed(e: Event, value: int, old: int | None) -> set[tuple[int, int | None]]:
+def accessed(e: HistoryEvent, value: int, old: int | None) -> set[tuple[int, int | None]]:
     """The memories that an access leaves; none if what it reported cannot be."""
     out: set[tuple[int, int | None]] = set()
     if e.kind == Acc.WRITE or e.result in (None, value):
@@ -79,7 +79,7 @@ def accessed(e: Event, value: int, old: int | None) -> set[tuple[int, int | None
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[set[int], list[Event], tuple[int, ...]]:
+def histories(draw: st.DrawFn) -> tuple[set[int], list[HistoryEvent], tuple[int, ...]]:
     small = st.integers(0, 3)
     with_perms = draw(st.booleans())
     kinds = [Acc.READ, Acc.WRITE, Acc.ADD, Acc.XCHG, Acc.CAS]
@@ -90,12 +90,12 @@ def histories(draw: st.DrawFn) -> tuple[set[int], list[Event], tuple[int, ...]]:
         view = 0 if with_perms and draw(st.booleans()) else -1
         if with_perms and draw(st.integers(0, 4)) == 0:
             kind_ = draw(st.sampled_from([FAILED_READ, FAILED_WRITE]))
-            events.append(Event(kind_, 0, 0, None, actor, step, 0, step, False, 0))
+            events.append(HistoryEvent(kind_, 0, 0, None, actor, step, 0, step, False, 0))
             continue
         result = None if kind == Acc.WRITE else draw(st.one_of(st.none(), small))
         optional = draw(st.integers(0, 4)) == 0
         events.append(
-            Event(
+            HistoryEvent(
                 kind, draw(st.integers(1, 3)), draw(small), result, actor,
                 draw(st.integers(0, 1)), draw(st.integers(0, 1)), step,
                 optional and kind != Acc.READ, view, draw(st.booleans()),
@@ -108,20 +108,20 @@ def histories(draw: st.DrawFn) -> tuple[set[int], list[Event], tuple[int, ...]]:
         if not with_perms or draw(st.booleans()):
             pair = (ZERO_BEGIN, ZERO_END)
         for half, kind_ in enumerate(pair):
-            events.append(Event(kind_, prot, 0, None, 9, op, 0, half, False, 0))
+            events.append(HistoryEvent(kind_, prot, 0, None, 9, op, 0, half, False, 0))
     initial = draw(st.sets(small, min_size=1, max_size=2))
     return initial, events, (3,) if with_perms else ()
 
 
 @settings(max_examples=600, deadline=None)
 @given(histories())
-def test_agrees_with_brute_force(h: tuple[set[int], list[Event], tuple[int, ...]]) -> None:
+def test_agrees_with_brute_force(h: tuple[set[int], list[HistoryEvent], tuple[int, ...]]) -> None:
     initial, events, perms = h
     assert final_values(frozenset(initial), events, perms) == brute(initial, events, perms)
 
 
-def rmw(kind: int, value: int, old: int, lane: int, step: int = 0) -> Event:
-    return Event(kind, value, 0, old, 0, 0, lane, step)
+def rmw(kind: int, value: int, old: int, lane: int, step: int = 0) -> HistoryEvent:
+    return HistoryEvent(kind, value, 0, old, 0, 0, lane, step)
 
 
 def test_a_chain_of_many_atomics_needs_no_search() -> None:
@@ -140,18 +140,18 @@ def test_a_chain_against_program_order_is_seen() -> None:
 
 
 def test_reading_an_unknown_value_fixes_it() -> None:
-    first = Event(Acc.READ, 0, 0, 7, 0, 0, 0, 0)
-    again = Event(Acc.READ, 0, 0, 8, 1, 0, 0, 0)
+    first = HistoryEvent(Acc.READ, 0, 0, 7, 0, 0, 0, 0)
+    again = HistoryEvent(Acc.READ, 0, 0, 8, 1, 0, 0, 0)
     assert final_values(ANY, [first]) == {7}
     assert final_values(ANY, [first, again]) == frozenset()
 
 
 def test_hopeless_histories_are_given_up() -> None:
-    many = [Event(Acc.WRITE, k + 1, 0, None, k, 0, 0, 0) for k in range(40)]
+    many = [HistoryEvent(Acc.WRITE, k + 1, 0, None, k, 0, 0, 0) for k in range(40)]
     with pytest.raises(Undecided):
         final_values(0, many)
     unsure = [
-        Event(Acc.ADD, 1, 0, None, k, 0, 0, 0, True) for k in range(history.MAX_OPTIONAL + 1)
+        HistoryEvent(Acc.ADD, 1, 0, None, k, 0, 0, 0, True) for k in range(history.MAX_OPTIONAL + 1)
     ]
     with pytest.raises(Undecided):
         final_values(0, unsure)
@@ -160,35 +160,38 @@ def test_hopeless_histories_are_given_up() -> None:
 def test_munmap_is_no_single_step() -> None:
     """Refused at one time and through a translation that is still there at the next."""
     change = [
-        Event(PERM_BEGIN, 0, 0, None, 2, 0, 0, 0, False, 0),
-        Event(PERM_END, 0, 0, None, 2, 0, 0, 1, False, 0),
+        HistoryEvent(PERM_BEGIN, 0, 0, None, 2, 0, 0, 0, False, 0),
+        HistoryEvent(PERM_END, 0, 0, None, 2, 0, 0, 1, False, 0),
     ]
     both = [
-        Event(FAILED_READ, 0, 0, None, 3, 0, 0, 0, False, 0),
-        Event(Acc.ADD, 1, 0, 5, 3, 1, 0, 0, False, 0),
+        HistoryEvent(FAILED_READ, 0, 0, None, 3, 0, 0, 0, False, 0),
+        HistoryEvent(Acc.ADD, 1, 0, 5, 3, 1, 0, 0, False, 0),
     ]
     assert final_values(5, [*change, *both], (3,)) == {6}
     # But not once it is over, which a later operation of the same thread shows ...
     after = [
-        Event(Acc.WRITE, 7, 0, None, 2, 1, 0, 0),
-        Event(Acc.ADD, 1, 0, 7, 3, 1, 0, 0, False, 0),
+        HistoryEvent(Acc.WRITE, 7, 0, None, 2, 1, 0, 0),
+        HistoryEvent(Acc.ADD, 1, 0, 7, 3, 1, 0, 0, False, 0),
     ]
     assert final_values(5, [*change, *after], (3,)) == frozenset()
     # ... and not before it has begun.
     before = [
-        Event(FAILED_READ, 0, 0, None, 3, 0, 0, 0, False, 0),
-        Event(Acc.WRITE, 7, 0, None, 3, 1, 0, 0),
-        Event(Acc.READ, 0, 0, 7, 2, -1, 0, 0),
+        HistoryEvent(FAILED_READ, 0, 0, None, 3, 0, 0, 0, False, 0),
+        HistoryEvent(Acc.WRITE, 7, 0, None, 3, 1, 0, 0),
+        HistoryEvent(Acc.READ, 0, 0, 7, 2, -1, 0, 0),
     ]
     assert final_values(5, [*change, *before], (3,)) == frozenset()
 
 
 def test_a_cpu_may_see_the_replaced_page_until_dontneed_returns() -> None:
-    zero = [Event(ZERO_BEGIN, 0, 0, None, 2, 0, 0, 0), Event(ZERO_END, 0, 0, None, 2, 0, 0, 1)]
-    gpu = Event(Acc.READ, 0, 0, 0, 3, 0, 0, 0)
-    late = Event(Acc.READ, 0, 0, 5, 3, 1, 0, 0)
+    zero = [
+        HistoryEvent(ZERO_BEGIN, 0, 0, None, 2, 0, 0, 0),
+        HistoryEvent(ZERO_END, 0, 0, None, 2, 0, 0, 1),
+    ]
+    gpu = HistoryEvent(Acc.READ, 0, 0, 0, 3, 0, 0, 0)
+    late = HistoryEvent(Acc.READ, 0, 0, 5, 3, 1, 0, 0)
     assert final_values(5, [*zero, gpu, late]) == frozenset()
     late.cpu = True
     assert final_values(5, [*zero, gpu, late]) == {0}
-    over = Event(Acc.READ, 0, 0, 5, 2, 1, 0, 0, cpu=True)
+    over = HistoryEvent(Acc.READ, 0, 0, 5, 2, 1, 0, 0, cpu=True)
     assert final_values(5, [*zero, gpu, over]) == frozenset()

@@ -14,7 +14,7 @@ import fake
 from browser import find
 
 from hmmbench.campaign.runner import Campaign, Tally
-from hmmbench.example.event import Event
+from hmmbench.example.event import TimedEvent
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
 from hmmbench.guest.program import Program, Result
@@ -45,8 +45,8 @@ class TimedTarget:
     def watch(self) -> None:
         pass
 
-    def watched(self) -> list[Event]:
-        return [Event(START + 30_000, "driver", "map asid=1 addr=0x1000")]
+    def watched(self) -> list[TimedEvent]:
+        return [TimedEvent(START + 30_000, "driver", "map asid=1 addr=0x1000")]
 
 
 def campaign(bug: str, out: Path, examples: int = 60) -> tuple[Report, Tally]:

@@ -20,7 +20,8 @@ from typing import Any
 import recording
 
 from hmmbench.campaign.generate import program as generate
-from hmmbench.example.target import Execution, judge
+from hmmbench.example.judge import judge
+from hmmbench.example.target import Execution
 from hmmbench.guest.program import Program, Result
 from hmmbench.oracle.violation import Violation
 

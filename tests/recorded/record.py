@@ -25,7 +25,7 @@ from hmmbench.base.interrupt import interruptible
 from hmmbench.base.ui import Ui
 from hmmbench.build import BuildRequest, ensure
 from hmmbench.campaign.runner import Campaign
-from hmmbench.example.target import VmTarget
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.mutation import mutants
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.standard import best_spec

@@ -14,8 +14,9 @@ from pathlib import Path
 from work import acc, gpu, mmap, no_violation, run_ops, set_delays, statuses
 
 from hmmbench.build import Artifacts, BuildRequest, ensure
+from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment
-from hmmbench.example.target import VmTarget, judge
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.guest.program import F_CTX1, PAGE, PROT_READ, PROT_RW, Acc, Op, OpKind, Program
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.machine import Machine

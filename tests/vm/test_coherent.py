@@ -11,7 +11,7 @@ import work
 from work import flags, migrate, mmap, query, run_ops, statuses, values
 
 from hmmbench.campaign.runner import Campaign
-from hmmbench.example.target import VmTarget
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.guest import program as p
 from hmmbench.guest import splat
 from hmmbench.guest.program import Acc, Op, OpKind

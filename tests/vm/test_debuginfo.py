@@ -18,7 +18,7 @@ from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build import Artifacts, debuginfo
 from hmmbench.debug import session
 from hmmbench.example.recipe import Environment
-from hmmbench.example.target import VmTarget
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.guest.program import PAGE
 from hmmbench.suites import driver_life
 from hmmbench.symbols import SymbolTable, of_guest, sections

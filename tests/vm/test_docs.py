@@ -12,7 +12,7 @@ from pathlib import Path
 from hmmbench.base import paths
 from hmmbench.campaign.replay import replay
 from hmmbench.example.recipe import Recipe
-from hmmbench.example.target import VmTarget
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 

@@ -25,7 +25,7 @@ from hmmbench.campaign.repeat import difference, exact_specs, repeat
 from hmmbench.campaign.replay import replay
 from hmmbench.campaign.runner import Campaign
 from hmmbench.example import holds, schedules
-from hmmbench.example.exact import ExactTarget
+from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.recipe import Environment, Recipe
 from hmmbench.guest.example import Answer, Example
 from hmmbench.guest.program import MIGRATE_DEVICE, PAGE, PROT_RW, Acc, Op, OpKind, Program
@@ -124,7 +124,7 @@ def test_the_hosts_clock_makes_no_verdict(
     work = mixed(7, pages=8, lanes=16)
     env = Environment(schedule="seed=1 slice=5:14")
     with monkeypatch.context() as patch:
-        patch.setattr("hmmbench.example.exact.HOST_S", 0.01)
+        patch.setattr("hmmbench.example.exact_target.HOST_S", 0.01)
         with pytest.raises(VmError, match=r"within 0\.01 s of this host's time \(it is at"):
             target.execute(work.program, env)
     assert target.left is not None

@@ -15,7 +15,7 @@ from hmmbench.build import Artifacts
 from hmmbench.campaign import aim
 from hmmbench.campaign.aim import Profile
 from hmmbench.campaign.repeat import exact_specs
-from hmmbench.example.exact import ExactTarget
+from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.recipe import Environment
 from hmmbench.symbols import SymbolTable
 from hmmbench.symbols.operands import Access

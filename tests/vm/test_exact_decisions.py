@@ -22,9 +22,9 @@ from hmmbench.campaign.exact_shrink import ExactShrinker, Fresh
 from hmmbench.campaign.generate import FILE_PAGES
 from hmmbench.campaign.repeat import exact_specs
 from hmmbench.example import holds, schedules
-from hmmbench.example.exact import ExactTarget
+from hmmbench.example.exact_target import ExactTarget
+from hmmbench.example.judge import run
 from hmmbench.example.recipe import Environment, Recipe, op_from_json
-from hmmbench.example.target import run
 from hmmbench.guest.program import Op, OpKind, Program
 from hmmbench.symbols import SymbolTable
 from hmmbench.vm import decisions

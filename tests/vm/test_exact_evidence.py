@@ -25,10 +25,10 @@ from hmmbench.debug import session
 from hmmbench.debug.back import Back
 from hmmbench.device.events import Kind
 from hmmbench.example import moment as exact_moment
-from hmmbench.example.exact import ExactTarget
+from hmmbench.example.exact_target import ExactTarget
+from hmmbench.example.judge import judge
 from hmmbench.example.portrait import Portrait
 from hmmbench.example.recipe import Environment
-from hmmbench.example.target import judge
 from hmmbench.guest import splat
 from hmmbench.guest.program import MIGRATE_DEVICE, REGION_BASE, Acc, Op, OpKind, Program
 from hmmbench.report.page.execution import execution

@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 
 from hmmbench.campaign.repeat import difference, nth, surroundings
-from hmmbench.example.exact import ExactTarget, Print
+from hmmbench.example.exact_target import ExactTarget, Print
 from hmmbench.example.schedules import Points
 from hmmbench.vm.channel import protocol
 from hmmbench.vm.errors import AgentTimeout, QmpFailure

@@ -13,7 +13,7 @@ import pytest
 from hmmbench.build import Artifacts
 from hmmbench.campaign import fleet
 from hmmbench.campaign.repeat import difference, exact_specs, nth, surroundings
-from hmmbench.example.exact import ExactTarget, Print
+from hmmbench.example.exact_target import ExactTarget, Print
 from hmmbench.example.recipe import Environment
 from hmmbench.example.schedules import Points
 from hmmbench.guest.program import Program

@@ -17,7 +17,7 @@ from hmmbench.campaign.repeat import exact_specs, nth, surroundings
 from hmmbench.debug import session
 from hmmbench.debug.back import Back, entry_at
 from hmmbench.example import schedules
-from hmmbench.example.exact import ExactTarget
+from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.recipe import Environment
 from hmmbench.guest.program import MIGRATE_DEVICE, REGION_BASE, Acc, Program
 from hmmbench.vm import decisions

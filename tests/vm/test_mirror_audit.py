@@ -12,7 +12,7 @@ from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.campaign.generate import program, size_of
 from hmmbench.campaign.runner import Campaign
 from hmmbench.example.recipe import Environment
-from hmmbench.example.target import VmTarget
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.oracle import mirror
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec

@@ -17,7 +17,7 @@ from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.campaign.replay import replay
 from hmmbench.campaign.runner import Campaign
 from hmmbench.example.recipe import Recipe
-from hmmbench.example.target import VmTarget
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec

@@ -11,7 +11,7 @@ import work
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.campaign import runner
 from hmmbench.campaign.runner import Campaign
-from hmmbench.example.target import VmTarget
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.oracle import mirror
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener

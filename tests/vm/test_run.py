@@ -15,8 +15,8 @@ from hmmbench.campaign.export_c import export
 from hmmbench.campaign.replay import replay
 from hmmbench.campaign.runner import Campaign
 from hmmbench.example.recipe import Environment
-from hmmbench.example.target import VmTarget
 from hmmbench.example.tracer import DEVICE_EVENTS, Tracer
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.report.trace import RESOLUTION, align
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec

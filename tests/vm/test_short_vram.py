@@ -8,8 +8,9 @@ from pathlib import Path
 from work import acc, cpu, gpu, mmap, values
 
 from hmmbench.build import BuildRequest, ensure
+from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment
-from hmmbench.example.target import VmTarget, judge
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.guest.program import POLICY_MIGRATE, Acc, Op, OpKind, Program
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec

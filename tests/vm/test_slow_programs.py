@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from work import acc, cpu, gpu, mmap
 
+from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment
-from hmmbench.example.target import VmTarget, judge
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.guest.program import (
     BUSY_TIMES,
     MIGRATE_DEVICE,

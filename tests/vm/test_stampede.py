@@ -14,8 +14,9 @@ import pytest
 from work import acc, cpu, mmap
 
 from hmmbench.build import BuildRequest, ensure
+from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment
-from hmmbench.example.target import VmTarget, judge
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.guest.program import MAX_ACTORS, MIGRATE_DEVICE, PAGE, Acc, Op, OpKind, Program
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.opener import Opener

@@ -10,8 +10,9 @@ from work import acc, cpu, migrate, mmap, plain
 
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.campaign.replay import replay
+from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment, Recipe
-from hmmbench.example.target import VmTarget, judge
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.guest.program import MIGRATE_DEVICE, Acc, Program
 from hmmbench.oracle.unload import left
 from hmmbench.vm.opener import Opener

@@ -83,7 +83,7 @@ def test_passes_with_half_the_vram(machine: Machine, name: str) -> None:
 
 def test_stories(machine: Machine) -> None:
     """What some of them are said to show is what the counters say."""
-    def run(name: str, vram: float | None = None) -> workload.Outcome:
+    def run(name: str, vram: float | None = None) -> workload.WorkloadOutcome:
         return workload.run_one(machine, workload.choose([name])[0], "tiny", vram)
 
     nodes = 20
@@ -157,7 +157,7 @@ def run(gpu):
 """
 
 
-def in_trouble(vm: Machine, tmp_path: Path, command: str) -> workload.Outcome:
+def in_trouble(vm: Machine, tmp_path: Path, command: str) -> workload.WorkloadOutcome:
     (tmp_path / "trouble.py").write_text(TROUBLE % command)
     return workload.run_one(vm, workload.choose([str(tmp_path / "trouble.py")])[0], "tiny")
 
@@ -186,7 +186,7 @@ def test_what_the_oracles_say(
 
 
 def test_exceptions_of_the_workload(machine: Machine, tmp_path: Path) -> None:
-    def run(body: str) -> workload.Outcome:
+    def run(body: str) -> workload.WorkloadOutcome:
         text = f'"""D."""\nSIZES = {{"tiny": {{}}, "small": {{}}, "large": {{}}}}\n{body}\n'
         (tmp_path / "mine.py").write_text(text)
         (one,) = workload.choose([str(tmp_path / "mine.py")])

@@ -26,7 +26,7 @@ import numpy as np
 
 from hmmbench.build import cache
 from hmmbench.campaign.repeat import nth
-from hmmbench.example.exact import ExactTarget
+from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.recipe import Environment
 from hmmbench.example.schedules import Aims, Spot
 from hmmbench.symbols import Sections, Symbol, SymbolTable, guest, operands

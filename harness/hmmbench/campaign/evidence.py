@@ -22,11 +22,12 @@ from tempfile import TemporaryDirectory
 from hmmbench.campaign.exact_shrink import Fresh
 from hmmbench.device import events as device_events
 from hmmbench.example import moment as exact_moment
-from hmmbench.example.exact import ExactTarget
+from hmmbench.example.exact_target import ExactTarget
+from hmmbench.example.judge import judge
 from hmmbench.example.moment import Clock
 from hmmbench.example.portrait import Decided, PageEntry, Portrait
 from hmmbench.example.recipe import Environment, Link
-from hmmbench.example.target import Target, judge
+from hmmbench.example.target import Target
 from hmmbench.guest.program import PAGE, REGION_BASE, RES_SKIPPED, Acc, Op, OpKind, Program, Result
 from hmmbench.model.space import REGION_SHIFT, Space, gp_of, place
 from hmmbench.oracle.violation import Violation

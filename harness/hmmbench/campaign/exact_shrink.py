@@ -44,10 +44,11 @@ from hmmbench.campaign.shrink import (
 )
 from hmmbench.example import holds
 from hmmbench.example import schedules as exact_schedule
-from hmmbench.example.event import Event
+from hmmbench.example.event import TimedEvent
+from hmmbench.example.judge import judge, run
 from hmmbench.example.recipe import Environment, Link
 from hmmbench.example.schedules import Points
-from hmmbench.example.target import Execution, Target, judge, run
+from hmmbench.example.target import Execution, Target
 from hmmbench.guest.program import TIMEOUT_MS, Access, Op, OpKind, Program
 from hmmbench.model.admit import normalise
 from hmmbench.model.space import HUGE_PAGES
@@ -130,7 +131,7 @@ class Fresh:
     def watch(self) -> None:
         """An exact machine is not traced by asking it: that would be another execution."""
 
-    def watched(self) -> list[Event]:
+    def watched(self) -> list[TimedEvent]:
         return []
 
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from hmmbench import symbols
 from hmmbench.base import host
 from hmmbench.campaign import aim
-from hmmbench.example.exact import ExactTarget
+from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.schedules import Points
-from hmmbench.example.target import Totals, VmTarget
+from hmmbench.example.totals import Totals
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.symbols.named import Names
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener

@@ -23,9 +23,9 @@ from hmmbench.base.processes import Children
 from hmmbench.campaign.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.campaign.runner import INJECTED, INJECTIONS, VRAM_PAGES, VRAM_SHORT
 from hmmbench.example import schedules
-from hmmbench.example.exact import ExactTarget, Print
+from hmmbench.example.exact_target import ExactTarget, Print
+from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment
-from hmmbench.example.target import judge
 from hmmbench.guest.program import Program
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm import decisions

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hmmbench.example import holds, schedules
+from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment, Recipe
-from hmmbench.example.target import Execution, Target, judge
+from hmmbench.example.target import Execution, Target
 from hmmbench.guest.program import Program
 from hmmbench.model.admit import normalise
 from hmmbench.oracle.violation import Violation

@@ -41,9 +41,10 @@ from hmmbench.campaign.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.campaign.shrink import SMALL, Shrinker, Shrunk
 from hmmbench.example import holds, schedules
 from hmmbench.example.delays import FAVOURITES, SCHEDULES
+from hmmbench.example.judge import judge, run
 from hmmbench.example.portrait import Portrait
 from hmmbench.example.recipe import Environment, Link, Recipe
-from hmmbench.example.target import Execution, Target, judge, run
+from hmmbench.example.target import Execution, Target
 from hmmbench.guest.program import POLICY_MIGRATE, OpKind, Program
 from hmmbench.model.cells import Coverage
 from hmmbench.oracle.violation import Violation

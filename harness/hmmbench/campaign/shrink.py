@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hmmbench.example.delays import wait
+from hmmbench.example.delays import line
+from hmmbench.example.judge import Verdict, run
 from hmmbench.example.recipe import Environment
-from hmmbench.example.target import Outcome, Target, run
+from hmmbench.example.target import Target
 from hmmbench.guest.program import F_NOWAIT, TIMEOUT_MS, Acc, Op, OpKind, Program
 from hmmbench.model.admit import normalise
 from hmmbench.model.space import HUGE_PAGES, gp_of
@@ -183,13 +184,13 @@ class Shrinker:
         here = self.environment
         names = [d.split()[0] for d in here.delays]
         if names:
-            yield replace(here, delays=tuple(wait(n, WIDE_US, 1000, 1) for n in names))
+            yield replace(here, delays=tuple(line(n, WIDE_US, 1000, 1) for n in names))
         for n in names if len(names) > 1 else []:
-            yield replace(here, delays=(wait(n, WIDE_US, 1000, 1),))
+            yield replace(here, delays=(line(n, WIDE_US, 1000, 1),))
         others = [n for n in self.delays if n not in names]
         # What was chosen for a reason by the caller comes first.
         for n in others:
-            yield replace(here, delays=(wait(n, WIDE_US, 1000, 1),))
+            yield replace(here, delays=(line(n, WIDE_US, 1000, 1),))
 
     def _best(self, first_rate: float) -> Shrunk:
         """The smallest accepted program that fails often enough to be repeated."""
@@ -275,11 +276,11 @@ class Shrinker:
     def _late(self) -> bool:
         return time.monotonic() > self.deadline
 
-    def _execute(self, program: Program, environment: Environment) -> Outcome:
+    def _execute(self, program: Program, environment: Environment) -> Verdict:
         self.executions += 1
         return run(self.target, program, environment)
 
-    def _same(self, outcome: Outcome) -> Violation | None:
+    def _same(self, outcome: Verdict) -> Violation | None:
         """A violation of the same oracle, else none (another bug is another story)."""
         return next((v for v in outcome.violations if v.oracle == self.violation.oracle), None)
 

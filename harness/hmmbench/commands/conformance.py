@@ -44,7 +44,7 @@ def main(
     on = depends.of()
     with ui.stage("device core: compiling"):
         library()
-    done: list[conformance.Outcome] = []
+    done: list[conformance.ConformanceOutcome] = []
     try:
         with ui.stage("riscv-tests") as stage:
             for outcome in conformance.run(riscv_tests, wanted, tools):

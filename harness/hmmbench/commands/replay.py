@@ -30,11 +30,12 @@ from hmmbench.commands import options
 from hmmbench.debug import session as debugger
 from hmmbench.debug.back import Back
 from hmmbench.example import holds
-from hmmbench.example.exact import ExactTarget
+from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.recipe import BUILT, Recipe
 from hmmbench.example.schedules import Points
-from hmmbench.example.target import Execution, VmTarget
+from hmmbench.example.target import Execution
 from hmmbench.example.tracer import DEVICE_EVENTS, Tracer
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.report.result import check_writable, write_result
 from hmmbench.report.trace import chrome
 from hmmbench.report.trace import write as write_trace

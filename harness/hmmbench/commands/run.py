@@ -26,13 +26,14 @@ from hmmbench.base.errors import (
 from hmmbench.base.ui import Stage, Ui
 from hmmbench.build import Artifacts, BuildRequest, depends, ensure, hmm_tests
 from hmmbench.build.context import Context
-from hmmbench.campaign import fleet, lines, second_look
+from hmmbench.campaign import fleet, line_coverage, second_look
 from hmmbench.campaign.runner import INJECTIONS, PROFILES, UNBOUNDED, Campaign, Tally
 from hmmbench.commands import options
 from hmmbench.example import schedules
 from hmmbench.example.delays import SCHEDULES
 from hmmbench.example.recipe import BUILT
-from hmmbench.example.target import Totals, VmTarget
+from hmmbench.example.totals import Totals
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.report.page import write as write_page
 from hmmbench.report.result import Report, check_writable
 from hmmbench.suites import driver_life
@@ -293,7 +294,7 @@ def _run(
     accel = _accel(wanted.accel, artifacts, ui)
     report.schedule = _schedule(wanted.schedule, accel)
     spec = describe(artifacts, report, accel)
-    counted = lines.Collector.of(artifacts) if request.coverage else None
+    counted = line_coverage.Collector.of(artifacts) if request.coverage else None
     leaving = counted.take if counted is not None else lambda vm: None
     explain = explainer(artifacts, report.options)
     tally = Tally()

@@ -121,7 +121,7 @@ def main(
     artifacts = ensure(request, ui)
     on = depends.built(request, artifacts)
     spec, accel = best_spec(artifacts)
-    done: list[workload.Outcome] = []
+    done: list[workload.WorkloadOutcome] = []
     try:
         with Opener(spec) as opener, ui.stage("workloads") as stage:
             _run(opener, plan, size.value, limit, audit.value, sweep is not None, stage, done)
@@ -164,14 +164,14 @@ def _plan(
 
 def _run(
     opener: Callable[[], Any], plan: list[sweeps.Trial], size: str, limit: float, audit: str,
-    keep: bool, stage: Stage, done: list[workload.Outcome],
+    keep: bool, stage: Stage, done: list[workload.WorkloadOutcome],
 ) -> None:  # fmt: skip
     """Fill `done` in the plan's order.
 
     keep -- a workload's first run sets the VRAM of its others, which need that it passed
     """
     vm = opener()
-    first: workload.Outcome | None = None
+    first: workload.WorkloadOutcome | None = None
     for n, trial in enumerate(plan):
         name = _name(trial.workload.name, trial.words)
         stage.progress(n, len(plan), name)
@@ -185,7 +185,7 @@ def _run(
         elif keep and first is not None:
             amount = first.vram_pages
             if first.verdict != "pass":
-                done.append(workload.Outcome(
+                done.append(workload.WorkloadOutcome(
                     trial.workload.name, size, "error", "not run: the first run did not pass",
                     words=trial.words,
                 ))  # fmt: skip
@@ -196,7 +196,7 @@ def _run(
                 progress=told,
             )  # fmt: skip
         except (VmError, SessionError) as error:
-            outcome = workload.Outcome(trial.workload.name, size, "error", error.message)
+            outcome = workload.WorkloadOutcome(trial.workload.name, size, "error", error.message)
         outcome.words = trial.words
         done.append(outcome)
         first = first or outcome
@@ -210,8 +210,9 @@ def _name(name: str, words: str) -> str:
 
 
 def _draw(
-    done: list[workload.Outcome], sweep: str | None, folder: Path, where: str, console: Console
-) -> None:
+    done: list[workload.WorkloadOutcome], sweep: str | None, folder: Path, where: str,
+    console: Console,
+) -> None:  # fmt: skip
     argument = sweeps.Sweep.parse(sweep).argument if sweep is not None else None
     for name, group in groupby(done, key=lambda o: o.name):
         drawn = sweeps.plot(list(group), argument, where)
@@ -245,7 +246,7 @@ def vram_amount(text: str) -> int | float | None:
     return value
 
 
-def show(done: list[workload.Outcome], console: Console) -> None:
+def show(done: list[workload.WorkloadOutcome], console: Console) -> None:
     """The table, and what is wrong below it."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("workload")

@@ -19,7 +19,7 @@ import numpy as np
 
 from hmmbench.base.errors import UsageError
 from hmmbench.example import moment as exact_moment
-from hmmbench.example.exact import ExactTarget
+from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.moment import Clock, Moment
 from hmmbench.example.recipe import Environment
 from hmmbench.guest.program import Program

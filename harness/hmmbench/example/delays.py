@@ -157,7 +157,7 @@ def races(program: Program) -> set[str]:
     return found
 
 
-def wait(name: str, us: int, permille: int, seed: int) -> str:
+def line(name: str, us: int, permille: int, seed: int) -> str:
     """A line for the driver's file.
 
     One operation may pass a point of IDLE a thousand times: were it to wait each time, a program
@@ -216,7 +216,7 @@ class Random(Schedule):
             apt = [n for n in aim.points if n in self.points and n not in names]
             if apt and rng.random() < aim.share:
                 us, permille = rng.choice(aim.waits)
-                lines += tuple(wait(n, us, permille, rng.randrange(1, 1 << 16)) for n in apt)
+                lines += tuple(line(n, us, permille, rng.randrange(1, 1 << 16)) for n in apt)
         return lines
 
     def choose(self, rng: random.Random, exclusive: bool = False) -> tuple[str, ...]:
@@ -226,7 +226,7 @@ class Random(Schedule):
         if favourites and rng.random() < FAVOURED:
             names = [rng.choice(favourites)]
         return tuple(
-            wait(name, us, permille, rng.randrange(1, 1 << 16))
+            line(name, us, permille, rng.randrange(1, 1 << 16))
             for name in names
             for us, permille in (rng.choice(RARE_DELAYS if name in RARE else DELAYS),)
         )
@@ -274,7 +274,7 @@ class Pairs(Schedule):
         )
         self._tried[first, second] += 1
         return (
-            wait(
+            line(
                 f"{first} until {second}", PAIR_US, PAIR_PERMILLE, rng.randrange(1, 1 << 16)
             ),
         )

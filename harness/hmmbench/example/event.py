@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Event:
+class TimedEvent:
     """Something that driver or device traced.  `time_ns`: the guest's CLOCK_MONOTONIC."""
 
     time_ns: int

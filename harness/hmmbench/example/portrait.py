@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hmmbench.device.events import Happened
-from hmmbench.example.event import Event
+from hmmbench.example.event import TimedEvent
 from hmmbench.example.moment import Clock, Moment
 from hmmbench.example.recipe import Environment
 from hmmbench.guest.program import Program, Result
@@ -68,7 +68,7 @@ class Portrait:
     pages: list[PageEntry] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
     #: what the driver traced meanwhile
-    events: list[Event] = field(default_factory=list)
+    events: list[TimedEvent] = field(default_factory=list)
     when: str = "once the failing execution had come to its end"
     #: of an exact machine
     decided: Decided | None = None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hmmbench.base.errors import EnvironmentFailure
-from hmmbench.example.event import Event
+from hmmbench.example.event import TimedEvent
 from hmmbench.vm.machine import Machine
 
 #: Device events of a trace: not the registers, of which there are thousands.
@@ -104,8 +104,9 @@ class Tracer:
             return parse_qemu(file.read().decode("utf-8", "replace"))
 
 
-def page_events(driver: Sequence[Traced]) -> list[Event]:
+def page_events(driver: Sequence[Traced]) -> list[TimedEvent]:
     """For the page's timeline."""
     return [
-        Event(e.time_ns, "driver", f"{e.name.removeprefix('hmm_gpu_')} {e.args}") for e in driver
+        TimedEvent(e.time_ns, "driver", f"{e.name.removeprefix('hmm_gpu_')} {e.args}")
+        for e in driver
     ]

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from hmmbench.base.errors import UsageError
 from hmmbench.base.ui import Ui
 from hmmbench.build import BuildRequest, ensure
-from hmmbench.example.target import ALL_VRAM
+from hmmbench.example.vm_target import ALL_VRAM
 from hmmbench.gpu import build
 from hmmbench.gpu.errors import JobFailed
 from hmmbench.gpu.process import Process, numbers

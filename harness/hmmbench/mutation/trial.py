@@ -22,7 +22,7 @@ from hmmbench.build.context import Context
 from hmmbench.campaign import fleet
 from hmmbench.campaign.runner import EXACT, THREADS, UNBOUNDED, Campaign, Tally
 from hmmbench.example.schedules import Points
-from hmmbench.example.target import VmTarget
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.mutation.mutants import Mutant
 from hmmbench.suites import selftests
 from hmmbench.vm.errors import VmDied

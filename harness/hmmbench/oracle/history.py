@@ -44,7 +44,7 @@ ZERO_END = 105  # and no CPU sees the old one any more
 
 
 @dataclass(slots=True)
-class Event:
+class HistoryEvent:
     """One thing that happened to the word.
 
     `thread` and `step` give the order: (actor, operation number) is the thread's place; see
@@ -68,7 +68,7 @@ class Event:
     source: tuple[int, int, int] = (-1, -1, -1)
 
 
-def precedes(a: Event, b: Event) -> bool:
+def precedes(a: HistoryEvent, b: HistoryEvent) -> bool:
     """Program order: same actor, earlier operation, or same lane of the same one."""
     if a.actor != b.actor:
         return False
@@ -82,7 +82,7 @@ class Undecided(Exception):
 
 
 def final_values(
-    initial: Val, events: Sequence[Event], perms: tuple[int, ...] = ()
+    initial: Val, events: Sequence[HistoryEvent], perms: tuple[int, ...] = ()
 ) -> frozenset[int] | AnyValue:
     """All values the word may hold after `events`; an empty set if no order explains them.
 
@@ -98,12 +98,12 @@ def final_values(
     return _search(initial, events, perms)
 
 
-def _chain(initial: Val, events: Sequence[Event]) -> frozenset[int] | None:
+def _chain(initial: Val, events: Sequence[HistoryEvent]) -> frozenset[int] | None:
     """Only atomics that report and change the value, all old values distinct: follow them.
 
     None if the history is of another kind (the search decides).
     """
-    by_old: dict[int, Event] = {}
+    by_old: dict[int, HistoryEvent] = {}
     for e in events:
         if e.result is None or e.optional or e.kind not in (Acc.ADD, Acc.XCHG, Acc.CAS):
             return None
@@ -117,7 +117,7 @@ def _chain(initial: Val, events: Sequence[Event]) -> frozenset[int] | None:
     starts = {initial} if isinstance(initial, int) else set(initial)  # type: ignore[arg-type]
     finals = set()
     for value in starts:
-        order: list[Event] = []
+        order: list[HistoryEvent] = []
         seen: set[int] = set()
         while value in by_old and value not in seen:
             seen.add(value)
@@ -129,7 +129,7 @@ def _chain(initial: Val, events: Sequence[Event]) -> frozenset[int] | None:
     return frozenset(finals)
 
 
-def _in_program_order(order: Sequence[Event]) -> bool:
+def _in_program_order(order: Sequence[HistoryEvent]) -> bool:
     """Does no event come after one that it precedes?"""
     last_op: dict[int, int] = {}
     last_step: dict[tuple[int, int, int], int] = {}
@@ -156,7 +156,7 @@ def _refused(perm: int, kind: int) -> bool:
     return not perm // _MUST & (1 if kind == FAILED_READ else 2)
 
 
-def _changed(perm: int, e: Event) -> int:
+def _changed(perm: int, e: HistoryEvent) -> int:
     if e.kind == PERM_END:
         return e.value * (1 + _MUST)
     return (perm % _MUST | e.value) + (perm // _MUST & e.value) * _MUST
@@ -168,7 +168,7 @@ _State = tuple[int, "int | AnyValue", tuple[int, ...], "int | AnyValue | None"]
 
 
 def _search(
-    initial: Val, events: Sequence[Event], perms: tuple[int, ...]
+    initial: Val, events: Sequence[HistoryEvent], perms: tuple[int, ...]
 ) -> frozenset[int] | AnyValue:
     n = len(events)
     if sum(e.optional for e in events) > MAX_OPTIONAL:
@@ -213,7 +213,7 @@ def _search(
 
 
 def _take_passive(
-    events: Sequence[Event],
+    events: Sequence[HistoryEvent],
     before: Sequence[int],
     done: int,
     value: int | AnyValue,
@@ -246,7 +246,7 @@ def _take_passive(
 
 
 def _successors(
-    e: Event, value: int | AnyValue, perm: tuple[int, ...], old: int | AnyValue | None
+    e: HistoryEvent, value: int | AnyValue, perm: tuple[int, ...], old: int | AnyValue | None
 ) -> list[_Memory]:
     """The states after `e` happens (or, if optional, is skipped)."""
     out: list[_Memory] = []
@@ -269,7 +269,7 @@ def _successors(
     return out
 
 
-def _access(e: Event, value: int | AnyValue) -> list[int | AnyValue]:
+def _access(e: HistoryEvent, value: int | AnyValue) -> list[int | AnyValue]:
     """What the word holds after `e` met `value`; nothing if it cannot have."""
     if e.kind == Acc.WRITE:
         return [e.value]

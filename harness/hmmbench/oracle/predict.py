@@ -12,7 +12,7 @@ from itertools import groupby
 from hmmbench.guest.program import F_NOWAIT, Acc, Advice, Op, OpKind, Program
 from hmmbench.model.page import ANY, AnyValue, Page, Val, join, new_value, observed
 from hmmbench.model.space import REGION_SHIFT, Space
-from hmmbench.oracle.history import Event, Undecided, final_values, settle
+from hmmbench.oracle.history import HistoryEvent, Undecided, final_values, settle
 from hmmbench.oracle.values import READS, bad_pages, copy_range, gpu_ended
 
 #: More values than a reproducer can list are as good as any.
@@ -51,7 +51,7 @@ class Predictor:
             or (o.op == OpKind.MADVISE and o.a == Advice.DONTNEED)
             for _, o in items
         )
-        words: dict[tuple[int, int], list[tuple[int, int, Event]]] = {}
+        words: dict[tuple[int, int], list[tuple[int, int, HistoryEvent]]] = {}
         pages: dict[int, Page] = {}
         for seq, (i, o) in enumerate(items):
             if o.op in (OpKind.CPU_ACCESS, OpKind.GPU_ACCESS):
@@ -69,14 +69,14 @@ class Predictor:
         seq: int,
         i: int,
         o: Op,
-        words: dict[tuple[int, int], list[tuple[int, int, Event]]],
+        words: dict[tuple[int, int], list[tuple[int, int, HistoryEvent]]],
         pages: dict[int, Page],
         moving: bool,
     ) -> None:
         proc = self.space.procs[o.proc]
         gpu = o.op == OpKind.GPU_ACCESS
         bad = False
-        listed: list[tuple[int, Page, int, Event]] = []
+        listed: list[tuple[int, Page, int, HistoryEvent]] = []
         for step, (kind, region, lane, off, value, expect) in enumerate(o.acc):
             if kind == Acc.DELAY:
                 continue
@@ -87,7 +87,7 @@ class Predictor:
                 bad = True
                 continue
             page = proc.page(gp, vma)
-            event = Event(
+            event = HistoryEvent(
                 kind, value, expect, None, o.proc << 4 | o.actor, seq, lane if gpu else 0, step
             )
             event.view = off & 4
@@ -103,7 +103,7 @@ class Predictor:
             words.setdefault((id(page), word), []).append((i, step, event))
 
     def _word(
-        self, page: Page, word: int, events: list[tuple[int, int, Event]], moving: bool
+        self, page: Page, word: int, events: list[tuple[int, int, HistoryEvent]], moving: bool
     ) -> None:
         first = events[0][2]
         single = all(
@@ -160,7 +160,7 @@ def _smash(page: Page, word: int) -> None:
     page.put(word, ANY)
 
 
-def _options(value: Val, e: Event) -> Prediction:
+def _options(value: Val, e: HistoryEvent) -> Prediction:
     if isinstance(value, AnyValue) or e.kind in (Acc.WRITE, Acc.WRITE32):
         return None
     olds = {value} if isinstance(value, int) else value
@@ -168,7 +168,7 @@ def _options(value: Val, e: Event) -> Prediction:
     return seen if len(seen) <= LIMIT else None
 
 
-def _after(value: Val, e: Event) -> Val:
+def _after(value: Val, e: HistoryEvent) -> Val:
     if e.kind in READS:
         return value
     if e.kind in (Acc.WRITE, Acc.XCHG):

@@ -40,7 +40,7 @@ from hmmbench.oracle.history import (
     PERM_END,
     ZERO_BEGIN,
     ZERO_END,
-    Event,
+    HistoryEvent,
     Undecided,
     final_values,
     settle,
@@ -251,7 +251,7 @@ class Meeting:
         self.space = checker.space
         self.first_op = first_op
         # (id of page, word) -> accesses; pages are kept alive by `pages`
-        self.words: dict[tuple[int, int], list[Event]] = {}
+        self.words: dict[tuple[int, int], list[HistoryEvent]] = {}
         self.pages: dict[int, Page] = {}
         self.where: dict[int, tuple[int, int]] = {}
         self.certain_write: set[int] = set()
@@ -441,7 +441,7 @@ class Meeting:
             else:
                 self.certain_write.add(key)
         # `view` carries gp and the half-word until the word is judged.
-        event = Event(kind, value, expect, result, actor, seq, lane, step, optional, off & 4)
+        event = HistoryEvent(kind, value, expect, result, actor, seq, lane, step, optional, off & 4)
         event.cpu = o.op == OpKind.CPU_ACCESS
         event.source = (i, o.proc, gp)
         where = (key, off >> 3 & 511)
@@ -455,7 +455,7 @@ class Meeting:
         """Judge every word, and leave behind what it may hold now."""
         kept = self._own_pages()
         touched: dict[int, set[int]] = {}
-        whole: dict[int, list[tuple[int, Event]]] = {}
+        whole: dict[int, list[tuple[int, HistoryEvent]]] = {}
         for (key, word), events in self.words.items():
             page = self.pages[key]
             if self.zeroed:
@@ -511,7 +511,7 @@ class Meeting:
         page.worlds[0].vals.update(keep)
         process.unsettled.discard(gp)
 
-    def _word(self, page: Page, key: int, word: int, events: list[Event]) -> None:
+    def _word(self, page: Page, key: int, word: int, events: list[HistoryEvent]) -> None:
         proc, gp = self.where[key]
         if not (self.perm_changes or self.zeroed):
             first = events[0]
@@ -532,8 +532,8 @@ class Meeting:
         for actor, seq in zeroed:
             events = [
                 *events,
-                Event(ZERO_BEGIN, 0, 0, None, actor, seq, 0, 0),
-                Event(ZERO_END, 0, 0, None, actor, seq, 0, 1),
+                HistoryEvent(ZERO_BEGIN, 0, 0, None, actor, seq, 0, 0),
+                HistoryEvent(ZERO_END, 0, 0, None, actor, seq, 0, 1),
             ]
         try:
             if overlapping or len({actor for actor, _ in zeroed}) > 1:
@@ -550,7 +550,7 @@ class Meeting:
             )  # fmt: skip
         page.put(word, settle(finals))
 
-    def _views(self, events: list[Event]) -> tuple[tuple[int, ...], bool]:
+    def _views(self, events: list[HistoryEvent]) -> tuple[tuple[int, ...], bool]:
         """Number the changing views of this word, and append the changes as events.
 
         The views' protections before, and whether changes of one may have overlapped.
@@ -558,7 +558,7 @@ class Meeting:
         overlapping = False
         perms: list[int] = []
         index: dict[tuple[int, int], int] = {}
-        extra: list[Event] = []
+        extra: list[HistoryEvent] = []
         for e in events:
             _, proc, gp = e.source
             e.view = -1
@@ -573,14 +573,14 @@ class Meeting:
                 for actor, seq, prot in changes:
                     view = len(perms) - 1
                     extra += [
-                        Event(PERM_BEGIN, prot, 0, None, actor, seq, 0, 0, False, view),
-                        Event(PERM_END, prot, 0, None, actor, seq, 0, 1, False, view),
+                        HistoryEvent(PERM_BEGIN, prot, 0, None, actor, seq, 0, 0, False, view),
+                        HistoryEvent(PERM_END, prot, 0, None, actor, seq, 0, 1, False, view),
                     ]
             e.view = index[(proc, gp)]
         events += extra
         return tuple(perms), overlapping
 
-    def _in_order(self, page: Page, word: int, e: Event) -> None:
+    def _in_order(self, page: Page, word: int, e: HistoryEvent) -> None:
         high = e.view == 4
         if e.kind == Acc.CAS and not page.plain:
             op = self.checker.program.ops[e.source[0]]
@@ -593,7 +593,7 @@ class Meeting:
         ):
             self._wrong(page, word, e)
 
-    def _wrong(self, page: Page, word: int, e: Event) -> None:
+    def _wrong(self, page: Page, word: int, e: HistoryEvent) -> None:
         i, _, gp = e.source
         op = self.checker.program.ops[i]
         who = "CPU" if op.op == OpKind.CPU_ACCESS else f"GPU lane {e.lane}"
@@ -605,7 +605,7 @@ class Meeting:
             ),
         )  # fmt: skip
 
-    def _op_of(self, events: list[Event]) -> int:
+    def _op_of(self, events: list[HistoryEvent]) -> int:
         return max((e.source[0] for e in events if e.source[0] >= 0), default=self.first_op)
 
 
@@ -770,7 +770,7 @@ def describe(o: Op) -> str:
     return f"{name}{where} (process {o.proc})"
 
 
-def story(events: list[Event]) -> str:
+def story(events: list[HistoryEvent]) -> str:
     """The events of one word, thread by thread."""
     parts = []
     for e in sorted(events, key=lambda e: (e.actor, e.op, e.lane, e.step)):

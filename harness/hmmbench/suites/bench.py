@@ -27,7 +27,7 @@ from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.campaign import fleet
 from hmmbench.campaign.runner import Campaign
-from hmmbench.example.target import VmTarget
+from hmmbench.example.vm_target import VmTarget
 from hmmbench.suites import simt_bench
 from hmmbench.vm.accel import Accel
 from hmmbench.vm.machine import Machine

@@ -40,7 +40,7 @@ Verdict = Literal["pass", "fail", "error"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ConformanceOutcome:
     """How one test ended; `error`: it could not be built, so nothing is known."""
 
     name: str
@@ -85,17 +85,17 @@ def revision(checkout: Path) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def run(checkout: Path, names: Iterable[str], tools: Tools) -> Iterator[Outcome]:
+def run(checkout: Path, names: Iterable[str], tools: Tools) -> Iterator[ConformanceOutcome]:
     """Build and run the tests one by one; EnvironmentFailure if the device core does not
     compile."""
     for name in names:
         with tempfile.TemporaryDirectory(prefix="hmmbench-conformance-") as folder:
             built = build(checkout.resolve() / "isa", name, Path(folder), tools)
         if isinstance(built, str):
-            yield Outcome(name, "error", f"does not build: {built}")
+            yield ConformanceOutcome(name, "error", f"does not build: {built}")
         else:
             said = execute(built)
-            yield Outcome(name, "fail" if said else "pass", said)
+            yield ConformanceOutcome(name, "fail" if said else "pass", said)
 
 
 def build(isa: Path, name: str, folder: Path, tools: Tools) -> bytes | str:

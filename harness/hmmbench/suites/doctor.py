@@ -41,7 +41,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class Checkup:
     findings: list[Finding]
 
     @property
@@ -52,9 +52,9 @@ class Report:
         return {"ready": self.ready, "findings": [asdict(finding) for finding in self.findings]}
 
 
-def examine() -> Report:
+def examine() -> Checkup:
     findings = [*_host(), *_packages(), *_exact(), *_accelerator(), *_cache()]
-    return Report(findings)
+    return Checkup(findings)
 
 
 def wanted_packages(text: str) -> list[str]:

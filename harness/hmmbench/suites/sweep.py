@@ -15,7 +15,7 @@ from typing import Any
 from hmmbench.base.errors import UsageError
 from hmmbench.gpu.plot import Axis, Limit, Line, Panel, chart
 from hmmbench.guest.program import PAGE
-from hmmbench.suites.workload import Outcome, Workload, load
+from hmmbench.suites.workload import Workload, WorkloadOutcome, load
 
 #: Of an argument's own value, if none are given: from well below the limit of VRAM to well above.
 MULTIPLES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -94,7 +94,7 @@ def amount_words(amount: int | float | None) -> str:
     return f"{amount:g}x" if isinstance(amount, float) else f"{amount} pages"
 
 
-def plot(outcomes: Sequence[Outcome], argument: str | None, where: str) -> str | None:
+def plot(outcomes: Sequence[WorkloadOutcome], argument: str | None, where: str) -> str | None:
     """An SVG of one workload's runs, or None if fewer than two of them passed.
 
     argument -- what differed; None: VRAM
@@ -141,18 +141,20 @@ def plot(outcomes: Sequence[Outcome], argument: str | None, where: str) -> str |
     return chart(f"{first.name}: {what}", notes, axis, panels, _limit(points, xs, argument))
 
 
-def _x(o: Outcome, argument: str | None) -> float:
+def _x(o: WorkloadOutcome, argument: str | None) -> float:
     if argument:
         return float(o.arguments[argument])
     return (o.vram_pages or 0) / o.movable
 
 
-def _share(o: Outcome) -> float:
+def _share(o: WorkloadOutcome) -> float:
     """How much could be in VRAM, as a share of what may."""
     return o.movable / o.vram_pages if o.vram_pages else 0.0
 
 
-def _limit(points: Sequence[Outcome], xs: Sequence[float], argument: str | None) -> Limit | None:
+def _limit(
+    points: Sequence[WorkloadOutcome], xs: Sequence[float], argument: str | None
+) -> Limit | None:
     if argument is None:
         return Limit(1.0, "all of it fits", "does not fit", above=False)
     if not points[0].vram_pages:

@@ -104,7 +104,7 @@ class Workload:
 
 
 @dataclass
-class Outcome:
+class WorkloadOutcome:
     """How one run ended.
 
     detail      -- what is wrong; empty if nothing is
@@ -220,7 +220,7 @@ def run_one(
     vm: Machine, workload: Workload, size: str, vram: int | float | None = None,
     timeout: float = 300.0, defines: Sequence[str] = (), audit: str = "off",
     change: Mapping[str, Any] | None = None, progress: Progress | None = None,
-) -> Outcome:  # fmt: skip
+) -> WorkloadOutcome:  # fmt: skip
     """Run a workload in a machine and judge it.
 
     vram     -- pages, or as a float a factor of what can be in VRAM of the footprint
@@ -235,7 +235,8 @@ def run_one(
     complained, hangs or died.  What says nothing about the GPU is raised: UsageError, VmError.
     """
     module = load(workload)
-    outcome = Outcome(workload.name, size, arguments={**module.SIZES[size], **(change or {})})
+    arguments = {**module.SIZES[size], **(change or {})}
+    outcome = WorkloadOutcome(workload.name, size, arguments=arguments)
     vm.set_audit(audit)
     try:
         with gpu.open(
@@ -254,7 +255,7 @@ def run_one(
     return outcome
 
 
-def _run(g: gpu.Gpu, workload: Workload, module: ModuleType, outcome: Outcome) -> None:
+def _run(g: gpu.Gpu, workload: Workload, module: ModuleType, outcome: WorkloadOutcome) -> None:
     said: list[str] = []
     g.on_print = said.append
     begun = time.monotonic()
@@ -290,7 +291,7 @@ def _mistake(workload: Workload, error: Exception) -> UsageError:
     return UsageError(f"{where}: {type(error).__name__}: {error}")
 
 
-def _oracles(vm: Machine, outcome: Outcome) -> None:
+def _oracles(vm: Machine, outcome: WorkloadOutcome) -> None:
     """What guest and device have to say, also what they said late of the workload before."""
     left = _left(vm)
     seen = mirror.read(vm.violations())
@@ -315,7 +316,7 @@ def _left(vm: Machine) -> str:
         time.sleep(0.02)
 
 
-def _oracle(outcome: Outcome, said: list[str]) -> None:
+def _oracle(outcome: WorkloadOutcome, said: list[str]) -> None:
     """What an oracle says comes before what the workload does."""
     if said:
         outcome.verdict = "fail"

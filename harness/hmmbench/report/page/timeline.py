@@ -14,7 +14,7 @@ from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hmmbench.example.event import Event
+from hmmbench.example.event import TimedEvent
 from hmmbench.guest.program import RES_SKIPPED, Op, OpKind, OpResult
 
 WIDTH = 1000.0
@@ -70,7 +70,7 @@ def duration(ns: float) -> str:
 
 
 def timeline(
-    ops: Sequence[Op], results: Sequence[OpResult], hot: int = -1, events: Sequence[Event] = ()
+    ops: Sequence[Op], results: Sequence[OpResult], hot: int = -1, events: Sequence[TimedEvent] = ()
 ) -> Timeline | None:
     """None when the agent gave no start times.  `hot`: the operation that shows the failure."""
     timed = [
@@ -113,7 +113,7 @@ def _thread(o: Op) -> str:
     return f"process {o.proc}, CPU {o.actor}"
 
 
-def _lanes(timed: Sequence[tuple[int, Op, OpResult]], marks: Sequence[Event]) -> list[str]:
+def _lanes(timed: Sequence[tuple[int, Op, OpResult]], marks: Sequence[TimedEvent]) -> list[str]:
     threads = sorted({_thread(o) for _, o, _ in timed})
     gpus = sorted({f"GPU, process {o.proc}" for _, o, _ in timed if o.op in GPU})
     return threads + gpus + sorted({e.lane for e in marks})

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from hmmbench.example.delays import parse as parse_points
 from hmmbench.example.recipe import Environment
-from hmmbench.example.target import ALL_VRAM, STILL_S, Execution, VmTarget
+from hmmbench.example.target import Execution
+from hmmbench.example.vm_target import ALL_VRAM, STILL_S, VmTarget
 from hmmbench.guest import example, splat
 from hmmbench.guest.program import BUSY_TIMES, Program
 from hmmbench.oracle import leaks, mirror, progress

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hmmbench.base.errors import EnvironmentFailure
-from hmmbench.campaign import lines
+from hmmbench.campaign import line_coverage
 
 SOURCE = """\
 static inline int twice(int x)
@@ -42,33 +42,33 @@ def _document(*entries: tuple[str, list[tuple[int, int]]]) -> str:
 
 
 def test_lines_are_added_up_and_headers_left_out() -> None:
-    hits: lines.Hits = {}
+    hits: line_coverage.Hits = {}
     text = _document(
         ("/build/mm/hmm.c", [(10, 0), (11, 3), (11, 0), (12, 0)]),
         ("./include/linux/mm.h", [(10, 7)]),
     )
-    lines.parse(text, "mm/hmm.c", hits)
+    line_coverage.parse(text, "mm/hmm.c", hits)
     assert hits == {"mm/hmm.c": {10: 0, 11: 3, 12: 0}}
-    lines.parse(_document(("hmm.c", [(12, 1)])), "mm/hmm.c", hits)
+    line_coverage.parse(_document(("hmm.c", [(12, 1)])), "mm/hmm.c", hits)
     assert hits["mm/hmm.c"] == {10: 0, 11: 3, 12: 1}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": 1}', "File 'x.c'"])
 def test_what_is_no_gcov_output_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - json's own error is one
-        lines.parse(text, "mm/hmm.c", {})
+        line_coverage.parse(text, "mm/hmm.c", {})
 
 
 def test_missed_lines_are_stretches() -> None:
-    found = lines.summary({1: 0, 3: 0, 4: 2, 7: 0, 9: 1, 10: 0, 11: 0})
+    found = line_coverage.summary({1: 0, 3: 0, 4: 2, 7: 0, 9: 1, 10: 0, 11: 0})
     assert (found.lines, found.hit) == (7, 2)
     assert found.missed == [(1, 3), (7, 7), (10, 11)]
-    assert lines.summary({}).percent == 0.0
-    assert lines.total([found, found]).lines == 14
+    assert line_coverage.summary({}).percent == 0.0
+    assert line_coverage.total([found, found]).lines == 14
 
 
 def test_groups_keep_driver_and_kernel_apart() -> None:
-    counted = lines.Collector({})
+    counted = line_coverage.Collector({})
     counted.hits = {"guest-driver/a.c": {1: 1}, "guest-driver/b.c": {1: 0}, "mm/hmm.c": {1: 1}}
     assert {name: f.percent for name, f in counted.groups().items()} == {
         "driver": 50.0, "mm/hmm.c": 100.0,
@@ -102,7 +102,7 @@ def _run(root: Path, *args: str) -> bytes:
 
 def test_counts_of_two_machines_are_merged(built: Path) -> None:
     name = "guest-driver/f.c"
-    counted = lines.Collector({name: built / "guest-driver/f.gcno"})
+    counted = line_coverage.Collector({name: built / "guest-driver/f.gcno"})
     counted.add({name: _run(built)})
     assert counted.results()[name].missed == [(10, 12)]
     counted.add({name: _run(built, "x")})
@@ -114,14 +114,14 @@ def test_counts_of_two_machines_are_merged(built: Path) -> None:
 
 def test_counts_of_another_build_are_an_error(built: Path) -> None:
     name = "guest-driver/f.c"
-    counted = lines.Collector({name: built / "guest-driver/f.gcno"})
+    counted = line_coverage.Collector({name: built / "guest-driver/f.gcno"})
     with pytest.raises((EnvironmentFailure, ValueError)):
         counted.add({name: b"no counts at all"})
 
 
 def test_the_guests_paths_find_their_source() -> None:
     notes = {name: Path("x.gcno") for name in ("mm/hmm.c", "guest-driver/migrate.c")}
-    source = lines.Collector(notes)._source
+    source = line_coverage.Collector(notes)._source
     root = "/sys/kernel/debug/gcov/home/me"
     assert source(f"{root}/linux-lts-gcov/mm/hmm.gcda") == "mm/hmm.c"
     assert source(f"{root}/driver-12/guest-driver/migrate.gcda") == "guest-driver/migrate.c"

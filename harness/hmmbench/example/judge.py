@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Everything the oracles have to say of one execution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import Execution, Target
+from hmmbench.guest.program import RES_SKIPPED, Acc, OpKind, Program, Result
+from hmmbench.model.cells import Coverage
+from hmmbench.oracle import leaks, progress
+from hmmbench.oracle.values import Checker
+from hmmbench.oracle.violation import Violation
+
+
+@dataclass
+class Verdict:
+    """One execution: what was violated (first the most telling), and what it did."""
+
+    violations: list[Violation] = field(default_factory=list)
+    operations: int = 0
+    gpu_accesses: int = 0
+    undecided: int = 0
+    #: the machine may not be used for another example
+    tainted: bool = False
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.violations)
+
+
+#: What makes no demand on the driver does not count as a checked operation.
+_IDLE = frozenset({OpKind.NOP, OpKind.SLEEP})
+
+
+def run(target: Target, program: Program, environment: Environment) -> Verdict:
+    """Execute and judge."""
+    return judge(target.execute(program, environment))
+
+
+def judge(execution: Execution, coverage: Coverage | None = None) -> Verdict:
+    """Everything the oracles have to say of an execution; `coverage` learns what it did."""
+    result = execution.result
+    outcome = Verdict()
+    if result is not None:
+        outcome = _judge_result(execution.program, result, coverage)
+    outcome.violations[:0] = execution.violations
+    outcome.tainted |= execution.tainted
+    return outcome
+
+
+def _judge_result(program: Program, result: Result, coverage: Coverage | None) -> Verdict:
+    outcome = Verdict(
+        operations=sum(
+            o.op not in _IDLE and r.status != RES_SKIPPED
+            for o, r in zip(program.ops, result.ops, strict=True)
+        )
+    )
+    stuck = progress.check(program, result)
+    if stuck is not None:
+        outcome.violations.append(stuck)
+        outcome.tainted = True
+    else:
+        checker = Checker(program, result, coverage)
+        wrong = checker.run()
+        outcome.undecided = checker.undecided
+        if wrong is not None:
+            outcome.violations.append(wrong)
+    leak = leaks.check(result)
+    if leak is not None and stuck is None:
+        outcome.violations.append(leak)
+        outcome.tainted = True
+    outcome.gpu_accesses = sum(
+        1
+        for o, r in zip(program.ops, result.ops, strict=True)
+        if o.op == OpKind.GPU_ACCESS
+        for a, (_, status, _) in zip(o.acc, r.acc, strict=True)
+        if status == 1 and a[0] != Acc.DELAY
+    )
+    return outcome

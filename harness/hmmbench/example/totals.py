@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What driver and device counted, added up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, fields
+
+
+@dataclass
+class Totals:
+    """Counters over all machines of a target."""
+
+    faults: int = 0
+    replays: int = 0
+    to_device: int = 0
+    to_system: int = 0
+    machines: int = 0
+    lost: int = 0
+    #: every counter of driver and device ("dev_...")
+    counts: Counter[str] = field(default_factory=Counter)
+    audit_checks: int = 0
+    audit_undecided: int = 0
+
+    def __iadd__(self, other: Totals) -> Totals:
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        return self

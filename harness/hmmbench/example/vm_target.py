@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Programs on virtual machines with threads; what exact machines have in common with them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from hmmbench.base.errors import HmmbenchError
+from hmmbench.example.delays import Point
+from hmmbench.example.delays import parse as parse_points
+from hmmbench.example.event import TimedEvent
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import Execution
+from hmmbench.example.totals import Totals
+from hmmbench.example.tracer import Tracer, page_events
+from hmmbench.guest import splat
+from hmmbench.guest.program import BUSY_TIMES, Program, Result
+from hmmbench.oracle import leaks, mirror, misuse, progress, unload
+from hmmbench.oracle.violation import Violation
+from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
+from hmmbench.vm.machine import Machine
+
+#: How much longer than the program's own limit the host waits (seconds).
+GRACE_S = 20.0
+
+#: A device that counts nothing for so long (seconds) stands still.
+STILL_S = 4.0
+
+#: As the driver's limit: no limit.
+ALL_VRAM = (1 << 64) - 1
+
+#: So many times QEMU may end by itself, or by somebody's signal, before that is an error.
+LOST_MACHINES = 2
+
+
+def _moving(vm: Machine, end: float) -> bool:
+    """Whether a guest that has not answered may only be slow: its device works, and it is not yet
+    `end`, by time.monotonic()."""
+    before = vm.counters()
+    time.sleep(STILL_S)
+    return time.monotonic() < end and vm.counters() != before
+
+
+class VmTarget:
+    """A virtual machine, replaced by a fresh copy when something in it may be broken.
+
+    opener  -- gives entered machines (restored from a snapshot); close() ends the last one
+    lost    -- called with a machine whose QEMU ended, and how, before it is replaced
+    leaving -- called with a machine before it is ended, unless an example is in it
+    explain -- what a report of the kernel's goes through before people see it
+    """
+
+    def __init__(
+        self,
+        opener: Callable[[], Machine],
+        lost: Callable[[Machine, str], None] = lambda vm, summary: None,
+        leaving: Callable[[Machine], None] = lambda vm: None,
+        explain: Callable[[str], str] = lambda text: text,
+    ) -> None:
+        self._opener = opener
+        self._lost = lost
+        self._leaving = leaving
+        self._explain = explain
+        self._vm: Machine | None = None
+        self._set = Environment()
+        self._last_tainted = False
+        self._busy = False
+        self._base: dict[str, int] = {}
+        self._tracer: Tracer | None = None
+        self._audited = mirror.Audit()
+        self.totals = Totals()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the machine, after taking its counters."""
+        vm, self._vm = self._vm, None
+        if vm is not None:
+            # Not in the middle of an example (an interrupt): the agent is not listening.
+            if not self._busy:
+                with contextlib.suppress(Exception):
+                    self._count(vm)
+                with contextlib.suppress(VmError):
+                    self._leaving(vm)
+            vm.close()
+        self._set = Environment()
+        self._audited = mirror.Audit()
+        self._last_tainted = False
+
+    @property
+    def vm(self) -> Machine:
+        """The machine in use, started if there is none."""
+        if self._last_tainted:
+            self.close()
+        if self._vm is None:
+            self._vm = self._opener()
+            self.totals.machines += 1
+            self._base = self._counters(self._vm)
+        return self._vm
+
+    @property
+    def left(self) -> Machine | None:
+        """The machine as the latest execution left it, tainted or not; None if it has ended."""
+        return self._vm if self._vm is not None and self._vm.reachable else None
+
+    def renew(self) -> None:
+        """Continue in a fresh copy."""
+        self.close()
+
+    def delay_points(self) -> list[str]:
+        """Names of the driver's delay points."""
+        return [point.name for point in self._points(self.vm)]
+
+    def _points(self, vm: Machine) -> list[Point]:
+        return parse_points(vm.agent.read_file(self._debugfs() + "/delays").decode())
+
+    def _debugfs(self) -> str:
+        return str(self.vm.hello.get("debugfs", "/sys/kernel/debug/dri/0"))
+
+    def _surround(self, wanted: Environment) -> None:
+        if wanted == self._set and not wanted.counted:
+            return
+        vm = self.vm
+        if wanted.delays != self._set.delays or wanted.counted:
+            text = "\n".join(["clear", *wanted.delays]) + "\n"
+            vm.agent.write_file(self._debugfs() + "/delays", text.encode(), mode=0)
+        if wanted.inject != self._set.inject or wanted.counted:
+            vm.inject(wanted.inject)
+        if wanted.vram != self._set.vram:
+            pages = ALL_VRAM if wanted.vram is None else wanted.vram
+            vm.agent.write_file(self._debugfs() + "/vram_limit", str(pages).encode(), mode=0)
+        if wanted.audit != self._set.audit:
+            vm.set_audit(wanted.audit)
+            vm.clear_violations()
+            self._audited = mirror.Audit()
+        self._set = wanted
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        """Raises VmError if the machine cannot be had.  Its own death is a violation.
+
+        QEMU's is not: it says nothing about the driver.  The example is run again in a fresh
+        machine, up to LOST_MACHINES times in the life of this target.
+        """
+        while True:
+            try:
+                return self._execute(program, environment)
+            except VmDied as error:
+                self._qemu_ended(error)
+
+    def _qemu_ended(self, error: VmDied) -> None:
+        """Keep what is left of the machine, that a fresh one may follow.  Raises the error if none
+        may."""
+        if self._vm is None:
+            # Not lost: another thread has closed it, and wants no other (an interrupt).
+            raise error
+        self.totals.lost += 1
+        self._lost(self._vm, error.summary)
+        self._busy = False
+        self._last_tainted = True
+        if self.totals.lost > LOST_MACHINES:
+            raise error
+
+    def _execute(self, program: Program, environment: Environment) -> Execution:
+        vm = self.vm
+        done = Execution(program)
+        self._busy = True
+        try:
+            self._surround(environment)
+            limit = program.timeout_ms / 1000 + program.settle_ms / 1000
+            moving = partial(_moving, vm, time.monotonic() + BUSY_TIMES * limit + GRACE_S)
+            answer = vm.agent.program(program.encode(), limit + GRACE_S, moving)
+            result = done.result = Result.decode(answer, program)
+            if result.live_nonzero and not result.counters_after:
+                result.counters_after = self._driver_counters(vm)
+            done.tainted = bool(progress.check(program, result) or leaks.check(result))
+            done.violations += self._checked(vm)
+            if environment.delays:
+                done.points = self._points(vm)
+            if environment.rebind and not done.tainted:
+                self._rebind(vm, done, program.settle_ms / 1000)
+            splats = splat.scan(vm.printed())
+        except AgentTimeout as error:
+            done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
+            done.tainted = True
+            splats = splat.scan(vm.console.take())
+        except VmDied as error:
+            # How much of the console was taken before does not matter: it is over.
+            splats = splat.scan(vm.console.text())
+            if not splats and error.exit_status is not None and not error.panicked:
+                raise
+            if not splats:
+                done.violations.append(Violation("kernel", error.summary, details=error.message))
+            done.tainted = True
+        finally:
+            self._busy = False
+        for s in splats:
+            done.violations.insert(0, Violation("kernel", s.title, details=self._explain(s.text)))
+            done.tainted = True
+        self._last_tainted = done.tainted
+        return done
+
+    def _rebind(self, vm: Machine, done: Execution, settle_s: float) -> None:
+        # Driver and device count from zero afterwards.
+        self._count(vm)
+        left = unload.check(vm, settle_s)
+        # The limit is the driver's, and ended with its hold of the device.
+        self._set = replace(self._set, vram=None)
+        if left is None:
+            self._base = self._counters(vm)
+        else:
+            done.violations.append(left)
+            done.tainted = True
+
+    def _checked(self, vm: Machine) -> list[Violation]:
+        """What the device's checks found since the example before."""
+        seen = mirror.read(vm.violations())
+        self.totals.audit_checks += max(0, seen.checks - self._audited.checks)
+        self.totals.audit_undecided += max(0, seen.undecided - self._audited.undecided)
+        self._audited = seen
+        wrong = mirror.check(seen)
+        if seen.total:
+            vm.clear_violations()
+            self._audited.undecided = 0
+        return ([wrong] if wrong is not None else []) + misuse.check(seen.protocol)
+
+    def keep(self, folder: Path) -> None:
+        if self._vm is not None:
+            self._vm.keep(folder)
+
+    def watch(self) -> None:
+        self._tracer = Tracer(self.vm)
+        self._tracer.start()
+
+    def watched(self) -> list[TimedEvent]:
+        if self._tracer is None:
+            return []
+        try:
+            return page_events(self._tracer.driver())
+        except (VmError, HmmbenchError):
+            # The execution has ended the machine; the report does without.
+            return []
+
+    @staticmethod
+    def _driver_counters(vm: Machine) -> str:
+        folder = str(vm.hello.get("debugfs", "/sys/kernel/debug/dri/0"))
+        return vm.agent.read_file(folder + "/counters").decode()
+
+    def _driver_text(self, vm: Machine) -> str:
+        return self._driver_counters(vm)
+
+    def _counters(self, vm: Machine) -> dict[str, int]:
+        device = vm.counters()
+        text = self._driver_text(vm)
+        out = {f"dev_{n}": v for n, v in device.items()}
+        for line in text.splitlines():
+            name, _, value = line.partition(" ")
+            if value.strip().lstrip("-").isdigit():
+                out.setdefault(name, int(value))
+        return out
+
+    def _count(self, vm: Machine) -> None:
+        now = self._counters(vm)
+        delta = {n: v - self._base.get(n, 0) for n, v in now.items()}
+        self._base = now
+        self.totals.counts.update(delta)
+        self.totals.faults += delta.get("dev_faults", 0)
+        self.totals.replays += delta.get("dev_replays", 0)
+        self.totals.to_device += delta.get("pages_to_device", 0)
+        self.totals.to_system += delta.get("pages_to_system", 0)
+
+    def sample(self) -> Totals:
+        """Totals up to now, for the progress display."""
+        if self._vm is not None and not self._last_tainted:
+            self._count(self._vm)
+        return self.totals
