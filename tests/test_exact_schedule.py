@@ -28,10 +28,12 @@ POINTS = Points(
         ),
         (1.0,) * 12,
     ),
-    gaps=tuple(0xFFFFFFFFC0001000 + 16 * n for n in range(5)),
-    late_gaps=(0xFFFFFFFFC0004000,),
-    relocks=(0xFFFFFFFFC0004000, 0xFFFFFFFFC0004010),
-    seams=tuple(0xFFFFFFFFC0002000 + 16 * n for n in range(3)),
+    kinds={
+        "gaps": tuple(0xFFFFFFFFC0001000 + 16 * n for n in range(5)),
+        "late_gaps": (0xFFFFFFFFC0004000,),
+        "relocks": (0xFFFFFFFFC0004000, 0xFFFFFFFFC0004010),
+        "seams": tuple(0xFFFFFFFFC0002000 + 16 * n for n in range(3)),
+    },
 )  # fmt: skip
 
 #: What a value is: so many numbers, the places of ranges (log2, at least and at most) among them.
@@ -123,8 +125,8 @@ def test_points_are_those_of_the_machine() -> None:
         assert list(at) == sorted(set(at))
         named += at
     assert set(named) <= set(POINTS.all)
-    liked = {*POINTS.gaps, *POINTS.relocks, *POINTS.favourites}
-    assert set(named) >= liked | set(POINTS.seams)
+    liked = {*POINTS.of("gaps"), *POINTS.of("relocks"), *POINTS.favourites}
+    assert set(named) >= liked | set(POINTS.of("seams"))
     rest = set(POINTS.all) - liked
     assert min(map(named.count, liked)) > 1.5 * max(map(named.count, rest))
 

@@ -663,7 +663,7 @@ def test_what_short_slices_did_is_done_by_holds_at_points() -> None:
         assert found.rate == 1
         return found.environment.schedule
 
-    schedule = small(replace(POINTS, gaps=(0x2000, 0x2010)))
+    schedule = small(replace(POINTS, kinds={"gaps": (0x2000, 0x2010)}))
     assert holds.holds(schedule) == (Hold(1, 0x2010, 1, 200_000),)
     assert holds.told(schedule, ()) == holds.base(schedule)
     assert small(Points()) == env.schedule

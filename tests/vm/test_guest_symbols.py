@@ -75,19 +75,19 @@ def test_points_of_the_driver(
     assert len(found.functions) > 200
     # Between the look at the CPU's page table and the lock: also where the compiler put what
     # unlocks the address space into a function of its own.
-    gaps = {found.table.name(at).partition("+")[0] for at in found.gaps}
+    gaps = {found.table.name(at).partition("+")[0] for at in found.kinds["gaps"]}
     assert {"hg_svm_map_window", "hg_svm_map_exclusive", "hg_snapshot_lock"} <= gaps
-    assert len(found.gaps) < 80
-    assert 5 <= len(found.relocks) < 40
-    assert not found.late_gaps, "each look is asked about under the lock that follows"
-    assert len(found.seams) > 50
+    assert len(found.kinds["gaps"]) < 80
+    assert 5 <= len(found.kinds["relocks"]) < 40
+    assert not found.kinds["late_gaps"], "each look is asked about under the lock that follows"
+    assert len(found.kinds["seams"]) > 50
 
 
 def test_no_driver_no_points_of_it(
     artifacts: Artifacts, plain_spec: MachineSpec, snapshots: Snapshots
 ) -> None:
     found = symbols.points(artifacts, snapshots.sections(plain_spec))
-    own = found.functions, found.calls, found.gaps, found.late_gaps, found.relocks, found.seams
+    own = found.functions, found.calls, *found.kinds.values()
     assert not any(own)
     assert found.kernel
 

@@ -38,5 +38,5 @@ def test_the_place_is_found_in_the_code() -> None:
     spec = exact_specs(best_spec(artifacts)[0], (4,))[4]
     found = fleet.exact_points(artifacts, spec)
     assert found.table is not None
-    late = {found.table.name(at).partition("+")[0] for at in found.late_gaps}
+    late = {found.table.name(at).partition("+")[0] for at in found.kinds["late_gaps"]}
     assert late == {"hg_svm_map_window"}

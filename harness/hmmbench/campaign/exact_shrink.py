@@ -557,7 +557,8 @@ class ExactShrinker(Shrinker):
         sets = dict.fromkeys(
             tuple(dict.fromkeys(at))
             for at in (
-                points.gaps, points.late_gaps, points.relocks, points.favourites, points.seams,
+                points.of("gaps"), points.of("late_gaps"), points.of("relocks"), points.favourites,
+                points.of("seams"),
             ) if at
         )  # fmt: skip
         held_at = [holds.at_each(plain_one, at, exact_schedule.GAP_NS) for at in sets]

@@ -149,8 +149,7 @@ def exact_points(
         favourites += [at[n % len(at)] for n in range(max(weight, len(at)))] if at else []
     return Points(
         tuple(favourites), (*kernel.values(), *own, *(at for _, at in returns)), found.table,
-        gaps=tuple(found.gaps), late_gaps=tuple(found.late_gaps),
-        relocks=tuple(found.relocks), seams=tuple(found.seams),
+        kinds={kind: tuple(addresses) for kind, addresses in found.kinds.items()},
     )  # fmt: skip
 
 

@@ -17,8 +17,8 @@ mixed   -- one of random, points and pct, drawn for each example
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hmmbench.symbols import SymbolTable
 from hmmbench.vm.decisions import names
@@ -85,11 +85,7 @@ class Points:
 
     favourites -- where HMM's own functions return to the driver, each so often as it is to be
                   taken: what races is there
-    gaps       -- where the driver has looked at the CPU's page table, unlocked the address space
-                  and not yet taken the lock under which it asks whether that still holds
-    relocks    -- where it has let go of a lock, and is to take one again; late_gaps: after such a
-                  look
-    seams      -- where the driver is between two steps: has looked something up, is about to lock
+    kinds      -- where the driver is within something, by what it is (symbols.points.KINDS)
     table      -- names of addresses, where they are known
     aims       -- what `aimed` draws from; none where there is no profile
     """
@@ -98,16 +94,16 @@ class Points:
     others: tuple[int, ...] = ()
     table: SymbolTable | None = None
     aims: Aims = Aims()
-    gaps: tuple[int, ...] = ()
-    late_gaps: tuple[int, ...] = ()
-    relocks: tuple[int, ...] = ()
-    seams: tuple[int, ...] = ()
+    kinds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def of(self, kind: str) -> tuple[int, ...]:
+        return self.kinds.get(kind, ())
 
     @property
     def all(self) -> tuple[int, ...]:
-        named = (
-            *self.favourites, *self.gaps, *self.relocks, *self.others, *self.seams,
-        )  # fmt: skip
+        named = [*self.favourites, *self.of("gaps"), *self.of("relocks"), *self.others]
+        for addresses in self.kinds.values():
+            named += addresses
         return tuple(dict.fromkeys(named))
 
 
@@ -146,13 +142,13 @@ def _some(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
 GAP_NS = "18:22"
 
 WHERE = (
-    Where(lambda p: p.gaps, 5, (1, 1, 2), hold=(GAP_NS,)),
+    Where(lambda p: p.of("gaps"), 5, (1, 1, 2), hold=(GAP_NS,)),
     # Few drivers have any; and branches that never follow one another look like one.
-    Where(lambda p: p.late_gaps or p.gaps, 2, (1, 1, 2), hold=(GAP_NS,)),
-    Where(lambda p: p.relocks, 2, (1, 1, 2), _few, (GAP_NS,)),
+    Where(lambda p: p.of("late_gaps") or p.of("gaps"), 2, (1, 1, 2), hold=(GAP_NS,)),
+    Where(lambda p: p.of("relocks"), 2, (1, 1, 2), _few, (GAP_NS,)),
     Where(lambda p: p.favourites, 3, (1, 2, 2, 4)),
     Where(lambda p: p.favourites, 1, (1, 1, 2), _few),
-    Where(lambda p: p.seams, 2, (1, 2, 2, 4), _some),
+    Where(lambda p: p.of("seams"), 2, (1, 2, 2, 4), _some),
     Where(lambda p: p.all, 1, (4, 12, 24)),
     Where(lambda p: p.all, 1, (1, 1, 2, 4), _few),
 )

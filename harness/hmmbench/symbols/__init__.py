@@ -14,11 +14,11 @@ guest put its sections (guest.sections, kept with each snapshot).
 from __future__ import annotations
 
 from hmmbench.symbols.elf import ElfError
-from hmmbench.symbols.guest import Points, Sections, module_files, of_guest, points, sections
+from hmmbench.symbols.guest import Places, Sections, module_files, of_guest, points, sections
 from hmmbench.symbols.points import CallSite, Kind, call_sites, functions, kernel_functions
 from hmmbench.symbols.table import Symbol, SymbolTable
 
 __all__ = [
-    "CallSite", "ElfError", "Kind", "Points", "Sections", "Symbol", "SymbolTable", "call_sites",
+    "CallSite", "ElfError", "Kind", "Places", "Sections", "Symbol", "SymbolTable", "call_sites",
     "functions", "kernel_functions", "module_files", "of_guest", "points", "sections",
 ]  # fmt: skip

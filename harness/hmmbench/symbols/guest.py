@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.symbols import elf
 from hmmbench.symbols.points import (
+    KINDS,
     CallSite,
     call_sites,
     calls_by_function,
     functions,
-    gaps,
     kernel_functions,
-    late_gaps,
-    relocks,
-    seams,
 )
 from hmmbench.symbols.table import Symbol, SymbolTable, kernel_symbols, module_symbols
 
@@ -55,40 +52,35 @@ def parse(text: str) -> dict[str, dict[str, int]]:
 
 
 @dataclass(frozen=True)
-class Points:
+class Places:
     """Where a schedule may hold a CPU (points.py).
 
     table      -- names them, and gives the addresses of names
     kernel     -- functions of the kernel that HMM drivers call
     functions  -- those of the modules under test
     calls      -- and their calls to locks, waits, wake-ups, look-ups, memory management and DMA
-    gaps, late_gaps, relocks, seams -- addresses in them
+    kinds      -- addresses in them, by what they are (points.KINDS)
     """
 
     table: SymbolTable
     kernel: list[Symbol]
     functions: list[Symbol]
     calls: list[CallSite]
-    gaps: list[int] = field(default_factory=list)
-    late_gaps: list[int] = field(default_factory=list)
-    relocks: list[int] = field(default_factory=list)
-    seams: list[int] = field(default_factory=list)
+    kinds: dict[str, list[int]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
 
 
-def points(artifacts: Artifacts, places: Sections) -> Points:
+def points(artifacts: Artifacts, places: Sections) -> Places:
     """Of kernel and driver as they are in this guest; a module that is not loaded has none."""
     table = of_guest(artifacts, places)
-    found = Points(table, kernel_functions(table), [], [])
+    found = Places(table, kernel_functions(table), [], [])
     files = {module_name(path): path for path in sorted(artifacts.module_dir.glob("*.ko"))}
     for name, file in _loaded(files, places):
         found.functions.extend(functions(table, name))
         read = elf.Elf(file)
         found.calls.extend(call_sites(table, name, read, places[name]))
         made = calls_by_function(table, name, read, places[name])
-        found.gaps.extend(gaps(made))
-        found.late_gaps.extend(late_gaps(made))
-        found.relocks.extend(relocks(made))
-        found.seams.extend(seams(made))
+        for kind, addresses in KINDS.items():
+            found.kinds[kind].extend(addresses(made))
     return found
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -319,3 +319,10 @@ def _code(
 
 _CALL, _JMP = b"\xe8", b"\xe9"
 _CALL_BYTES = 5
+
+
+#: Kinds of places within a module where a schedule may hold a CPU, found from its calls.  A new one
+#: is a function and its line here; who holds there is in example/schedules.py.
+KINDS: dict[str, Callable[[Mapping[int, list[Call]]], list[int]]] = {
+    "gaps": gaps, "late_gaps": late_gaps, "relocks": relocks, "seams": seams,
+}  # fmt: skip
