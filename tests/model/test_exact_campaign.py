@@ -21,16 +21,8 @@ import pytest
 from fake import FakeTarget
 
 from hmmbench.campaign import runner
-from hmmbench.campaign.exact_shrink import (
-    LIVES,
-    SOUGHT,
-    ExactShrinker,
-    Fresh,
-    _Candidate,
-    held,
-    plain,
-    shorter_chain,
-)
+from hmmbench.campaign.exact_shrink import LIVES, SOUGHT, ExactShrinker, _Candidate
+from hmmbench.campaign.fresh import Fresh, held, plain, shorter_chain
 from hmmbench.campaign.repeat import nth
 from hmmbench.campaign.replay import other_schedules, replay
 from hmmbench.campaign.runner import CHAIN, Campaign, Tally

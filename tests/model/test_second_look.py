@@ -16,7 +16,7 @@ import pytest
 from fake import FakeTarget
 from rich.console import Console
 
-from hmmbench.campaign.exact_shrink import Fresh
+from hmmbench.campaign.fresh import Fresh
 from hmmbench.campaign.replay import replay
 from hmmbench.campaign.runner import Finding, Tally
 from hmmbench.campaign.second_look import look

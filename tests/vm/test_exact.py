@@ -20,7 +20,7 @@ from work import mixed
 from hmmbench import cli, symbols
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.campaign import fleet
-from hmmbench.campaign.exact_shrink import Fresh
+from hmmbench.campaign.fresh import Fresh
 from hmmbench.campaign.repeat import difference, exact_specs, repeat
 from hmmbench.campaign.replay import replay
 from hmmbench.campaign.runner import Campaign

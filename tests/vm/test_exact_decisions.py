@@ -18,7 +18,8 @@ from work import mixed
 from hmmbench import cli, symbols
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.campaign import fleet
-from hmmbench.campaign.exact_shrink import ExactShrinker, Fresh
+from hmmbench.campaign.exact_shrink import ExactShrinker
+from hmmbench.campaign.fresh import Fresh
 from hmmbench.campaign.generate import FILE_PAGES
 from hmmbench.campaign.repeat import exact_specs
 from hmmbench.example import holds, schedules

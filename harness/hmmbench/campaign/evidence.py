@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hmmbench.campaign.exact_shrink import Fresh
+from hmmbench.campaign.fresh import Fresh
 from hmmbench.device import events as device_events
 from hmmbench.example import moment as exact_moment
 from hmmbench.example.exact_target import ExactTarget

@@ -29,16 +29,11 @@ from hypothesis import strategies as st
 
 from hmmbench.base import host, interrupt
 from hmmbench.campaign.evidence import exact_portrait, portrait
-from hmmbench.campaign.exact_shrink import (
-    ExactShrinker,
-    ExactShrunk,
-    Fresh,
-    held,
-    plain,
-    shorter_chain,
-)
+from hmmbench.campaign.exact_shrink import ExactShrinker
+from hmmbench.campaign.fresh import Fresh, held, plain, shorter_chain
 from hmmbench.campaign.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.campaign.shrink import SMALL, Shrinker, Shrunk
+from hmmbench.campaign.tries import ExactShrunk
 from hmmbench.example import holds, schedules
 from hmmbench.example.delays import FAVOURITES, SCHEDULES
 from hmmbench.example.judge import judge, run

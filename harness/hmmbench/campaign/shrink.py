@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from hmmbench.campaign.pieces import copy, copy_ops, ranges, sets, simpler, touching
 from hmmbench.example.delays import line
 from hmmbench.example.judge import Verdict, run
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Target
-from hmmbench.guest.program import F_NOWAIT, TIMEOUT_MS, Acc, Op, OpKind, Program
+from hmmbench.guest.program import F_NOWAIT, TIMEOUT_MS, Op, OpKind, Program
 from hmmbench.model.admit import normalise
-from hmmbench.model.space import HUGE_PAGES, gp_of
+from hmmbench.model.space import HUGE_PAGES
 from hmmbench.oracle.violation import Violation
 
 #: Executions with which the failure rate of the first program is measured.
@@ -87,7 +88,7 @@ class Shrinker:
         delays: Sequence[str] = (),
     ) -> None:
         self.target = target
-        self.program = _copy(program)
+        self.program = copy(program)
         self.environment = environment
         self.violation = violation
         #: How long the recipe waits for what is held to be given back (milliseconds).
@@ -305,7 +306,7 @@ class Shrinker:
         if self._late() or not ops:
             return False
         p = Program(
-            normalise(_copy_ops(ops), self.program.file_pages), self.program.file_pages,
+            normalise(copy_ops(ops), self.program.file_pages), self.program.file_pages,
             self.program.timeout_ms, self.program.settle_ms, self.program.flags, self.program.seed,
         )  # fmt: skip
         if not p.ops:
@@ -364,14 +365,14 @@ class Shrinker:
         procs = {o.proc for o in end}
         births, near = set(), set()
         # What it names, and what that was before it was moved.
-        named = [pages for o in end for pages in _pages(o)]
+        named = [pages for o in end for pages in ranges(o)]
         for o in reversed(before):
             if o.op in (OpKind.FORK, OpKind.SPAWN) and o.arg in procs:
                 births.add(id(o))
                 procs.add(o.proc)
-            elif o.op in SHAPE and o.proc in procs and _sets(o, named):
+            elif o.op in SHAPE and o.proc in procs and sets(o, named):
                 near.add(id(o))
-                named += _pages(o)
+                named += ranges(o)
         return any(
             self._fails([o for o in before if id(o) in births | kept] + end)
             for kept in (
@@ -386,7 +387,7 @@ class Shrinker:
             return False
         huge = page // HUGE_PAGES * HUGE_PAGES
         return any(
-            self._fails(_touching(self.program.ops, first, end))
+            self._fails(touching(self.program.ops, first, end))
             for first, end in ((page, page + 1), (huge, huge + HUGE_PAGES))
         )
 
@@ -457,79 +458,14 @@ class Shrinker:
         any_change = False
         i = 0
         while i < len(self.program.ops) and not self._late():
-            for simpler in _simpler(self.program.ops[i]):
-                if i < len(self.program.ops) and self._with(i, simpler):
+            for other in simpler(self.program.ops[i]):
+                if i < len(self.program.ops) and self._with(i, other):
                     any_change = True
                     break
             i += 1
-        ops = _copy_ops(self.program.ops)
+        ops = copy_ops(self.program.ops)
         if len({o.phase for o in ops}) < len(ops):
             for n, o in enumerate(ops):
                 o.phase = n
             any_change |= self._fails(ops)
         return any_change
-
-
-def _simpler(o: Op) -> Iterator[Op]:
-    """Variants of one operation, the boldest first."""
-    if o.flags:
-        yield replace(o, flags=0)
-    if o.op == OpKind.MMAP and o.arg and o.arg < 6:
-        yield replace(o, arg=0, b=0, c=0)
-    if o.op in (OpKind.GPU_ACCESS, OpKind.CPU_ACCESS):
-        if o.arg:
-            yield replace(o, arg=0)
-        kinds = {a[0] for a in o.acc}
-        for kind, plain in ((Acc.ADD, Acc.WRITE), (Acc.XCHG, Acc.WRITE), (Acc.CAS, Acc.WRITE)):
-            if kind in kinds:
-                yield replace(
-                    o, acc=[(int(plain), *a[1:5], 0) if a[0] == kind else a for a in o.acc]
-                )
-        lanes = sorted({a[2] for a in o.acc})
-        if lanes and lanes != list(range(len(lanes))):
-            number = {lane: k for k, lane in enumerate(lanes)}
-            yield replace(o, acc=[(a[0], a[1], number[a[2]], *a[3:]) for a in o.acc])
-    if o.op in (OpKind.MIGRATE, OpKind.MADVISE, OpKind.MPROTECT, OpKind.QUERY, OpKind.MUNMAP):
-        if o.len > 4096:
-            yield replace(o, len=4096)
-            yield replace(o, len=o.len // 8192 * 4096)
-    elif o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL) and o.len > 8:
-        yield replace(o, len=8)
-        yield replace(o, len=o.len // 16 * 8)
-
-
-def _pages(o: Op) -> Iterator[tuple[int, int]]:
-    """The pages that an operation names: ranges [first, end) of `gp_of`."""
-    ranges = [(o.region, o.off, o.len)]
-    if o.op == OpKind.MREMAP:
-        ranges.append((o.arg, o.a, o.b))
-    elif o.op == OpKind.GPU_COPY:
-        ranges.append((o.arg, o.a, o.len))
-    ranges += [(a[1], a[3], 1) for a in o.acc]
-    for region, off, length in ranges:
-        if length:
-            yield gp_of(region, off), gp_of(region, off + length - 1) + 1
-
-
-def _sets(o: Op, named: list[tuple[int, int]]) -> bool:
-    """Whether it is a policy, or shapes some of these pages."""
-    return o.op == OpKind.POLICY or any(_meets(o, *pages) for pages in named)
-
-
-def _meets(o: Op, first: int, end: int) -> bool:
-    return any(a < end and first < b for a, b in _pages(o))
-
-
-def _touching(ops: list[Op], first: int, end: int) -> list[Op]:
-    """The phases in which something is done to pages [first, end), and what sets the stage."""
-    phases = {o.phase for o in ops if _meets(o, first, end)}
-    stage = (OpKind.POLICY, OpKind.FORK, OpKind.SPAWN)
-    return [o for o in ops if o.phase in phases or o.op in stage]
-
-
-def _copy_ops(ops: list[Op]) -> list[Op]:
-    return [replace(o, acc=list(o.acc)) for o in ops]
-
-
-def _copy(p: Program) -> Program:
-    return replace(p, ops=_copy_ops(p.ops))

@@ -15,8 +15,8 @@ from hmmbench.base.errors import EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, depends, ensure
 from hmmbench.campaign import fleet
-from hmmbench.campaign.exact_shrink import Fresh
 from hmmbench.campaign.export_c import export
+from hmmbench.campaign.fresh import Fresh
 from hmmbench.campaign.replay import (
     Replayed,
     built_differs,
