@@ -18,12 +18,13 @@ from hmmbench.base import paths
 from hmmbench.base.errors import UsageError
 from hmmbench.base.ui import Stage, Ui
 from hmmbench.build import Artifacts, NotBuilt
-from hmmbench.campaign.runner import UNBOUNDED, Finding, Tally
+from hmmbench.campaign.runner import UNBOUNDED
 from hmmbench.commands import run
 from hmmbench.commands.options import Accel
 from hmmbench.example.totals import Totals
 from hmmbench.oracle.violation import Violation
 from hmmbench.report.result import Report
+from hmmbench.report.tally import Finding, Tally
 from hmmbench.suites import doctor
 
 #: What hmm-exact says where its hooks are, and where they are not.

@@ -103,8 +103,8 @@ CLOCK = Clock()
 def own_time() -> Iterator[None]:
     """Campaigns and their shrinking go by CLOCK meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hmmbench.campaign.runner.time", CLOCK)
-        patch.setattr("hmmbench.campaign.shrink.time", CLOCK)
+        for name in ("runner", "findings", "shrink"):
+            patch.setattr(f"hmmbench.campaign.{name}.time", CLOCK)
         yield
 
 

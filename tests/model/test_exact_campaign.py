@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 from fake import FakeTarget
 
-from hmmbench.campaign import runner
+from hmmbench.campaign import findings
 from hmmbench.campaign.exact_shrink import LIVES, SOUGHT, ExactShrinker, _Candidate
 from hmmbench.campaign.fresh import Fresh, held, plain, shorter_chain
 from hmmbench.campaign.repeat import nth
 from hmmbench.campaign.replay import other_schedules, replay
-from hmmbench.campaign.runner import CHAIN, Campaign, Tally
+from hmmbench.campaign.runner import CHAIN, Campaign
 from hmmbench.example import holds, schedules
 from hmmbench.example.holds import Hold
 from hmmbench.example.recipe import Environment, Link, Recipe
@@ -33,6 +33,7 @@ from hmmbench.example.schedules import Points
 from hmmbench.example.target import Execution
 from hmmbench.guest.program import PAGE, PROT_RW, TIMEOUT_MS, Acc, Op, OpKind, Program
 from hmmbench.oracle.violation import Violation
+from hmmbench.report.tally import Tally
 from hmmbench.symbols import Symbol, SymbolTable
 from hmmbench.vm.channel import ProtocolError
 from hmmbench.vm.decisions import ENTRY, Record, What
@@ -357,7 +358,7 @@ def test_a_look_that_fails_costs_no_finding(
         monkeypatch.setattr(target, "renew", lambda: renewed.append(target))
         raise IndexError("a table of the driver's ends")
 
-    monkeypatch.setattr(runner, "exact_portrait" if exact else "portrait", fails)
+    monkeypatch.setattr(findings, "exact_portrait" if exact else "portrait", fails)
     target = ExactFake("ro_writable") if exact else FakeTarget("ro_writable")
     tally = Campaign(
         target, tmp_path, seed=7, examples=100, shrink_s=20, cpus=4 if exact else 0,

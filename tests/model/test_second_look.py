@@ -18,7 +18,6 @@ from rich.console import Console
 
 from hmmbench.campaign.fresh import Fresh
 from hmmbench.campaign.replay import replay
-from hmmbench.campaign.runner import Finding, Tally
 from hmmbench.campaign.second_look import look
 from hmmbench.example.recipe import Environment, Recipe
 from hmmbench.example.schedules import Points, reseeded
@@ -27,6 +26,7 @@ from hmmbench.guest.program import PAGE, PROT_RW, Acc, Op, OpKind, Program
 from hmmbench.oracle.violation import Violation
 from hmmbench.report.page import render
 from hmmbench.report.result import Report
+from hmmbench.report.tally import Finding, Tally
 
 POINTS = Points((0x1000, 0x1010), (0x2000, 0x2010, 0x2020))
 AROUND = Environment(("a 100 10",), ("irq duplicate",), "access", True, 3)

@@ -13,13 +13,14 @@ sys.path += [str(Path(__file__).parent), str(Path(__file__).parent.parent / "mod
 import fake
 from browser import find
 
-from hmmbench.campaign.runner import Campaign, Tally
+from hmmbench.campaign.runner import Campaign
 from hmmbench.example.event import TimedEvent
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
 from hmmbench.guest.program import Program, Result
 from hmmbench.report.page import render
 from hmmbench.report.result import Report
+from hmmbench.report.tally import Tally
 
 START = 5_000_000_000
 

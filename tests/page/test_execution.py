@@ -12,13 +12,13 @@ import pytest
 from browser import Browser
 from test_report_page import EVIL, Reader, outside
 
-from hmmbench.campaign.runner import Tally
 from hmmbench.device.events import Happened, Kind
 from hmmbench.example.portrait import Decided, PageEntry, Portrait
 from hmmbench.guest.program import Program, Result
 from hmmbench.report.page import render
 from hmmbench.report.page.execution import LISTED, TOLD, Drawing, execution
 from hmmbench.report.result import Report
+from hmmbench.report.tally import Tally
 from hmmbench.vm.decisions import What
 
 

@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hmmbench.campaign.runner import Tally
 from hmmbench.example.portrait import Portrait
 from hmmbench.guest.program import Op, OpKind, OpResult
 from hmmbench.model.cells import MAPPINGS, ROWS, Residency, impossible
@@ -19,6 +18,7 @@ from hmmbench.report.page import render
 from hmmbench.report.page.heat import heat, short
 from hmmbench.report.page.timeline import timeline
 from hmmbench.report.result import Report
+from hmmbench.report.tally import Tally
 
 EVIL = "<script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>'\"&\x1b[31m"
 

@@ -123,7 +123,7 @@ def executed(
     found = hung = 0
     for _, number in zip(range(tried), numbers, strict=False):
         program = answers.generate(recording.block(number), number)
-        env = replace(campaign.environment(number, program), audit="off", rebind=False)
+        env = replace(campaign.surroundings.of(number, program), audit="off", rebind=False)
         done = target.execute(program, env)
         answer = answers.of(number, driver, done)
         if answer is None:

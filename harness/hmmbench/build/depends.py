@@ -38,7 +38,8 @@ ORACLES = (
     "suites/selftests.py", "suites/ktap.py",
 )  # fmt: skip
 CAMPAIGN = (
-    "campaign/generate.py", "campaign/runner.py", "example/delays.py", "example/schedules.py",
+    "campaign/generate.py", "campaign/runner.py", "campaign/surroundings.py",
+    "example/delays.py", "example/schedules.py",
     "vm/spec.py", "vm/standard.py",
 )  # fmt: skip
 

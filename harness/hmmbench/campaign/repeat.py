@@ -21,7 +21,7 @@ from pathlib import Path
 
 from hmmbench.base.processes import Children
 from hmmbench.campaign.generate import MAX_STEPS, MIN_STEPS, program, size_of
-from hmmbench.campaign.runner import INJECTED, INJECTIONS, VRAM_PAGES, VRAM_SHORT
+from hmmbench.campaign.surroundings import INJECTED, INJECTIONS, VRAM_PAGES, VRAM_SHORT
 from hmmbench.example import schedules
 from hmmbench.example.exact_target import ExactTarget, Print
 from hmmbench.example.judge import judge

@@ -11,10 +11,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 
-from hmmbench.campaign.runner import EXACT, UNBOUNDED, Campaign, Finding, Tally
+from hmmbench.campaign.runner import UNBOUNDED, Campaign
 from hmmbench.example.recipe import Link, Recipe
 from hmmbench.example.schedules import Points
 from hmmbench.example.target import Target
+from hmmbench.report.tally import EXACT, Finding, Tally
 from hmmbench.vm import decisions
 
 #: Seconds for all findings of a run, and for making what is found small.

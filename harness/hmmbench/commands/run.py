@@ -27,7 +27,8 @@ from hmmbench.base.ui import Stage, Ui
 from hmmbench.build import Artifacts, BuildRequest, depends, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.campaign import fleet, line_coverage, second_look
-from hmmbench.campaign.runner import INJECTIONS, PROFILES, UNBOUNDED, Campaign, Tally
+from hmmbench.campaign.runner import PROFILES, UNBOUNDED, Campaign
+from hmmbench.campaign.surroundings import INJECTIONS
 from hmmbench.commands import options
 from hmmbench.example import schedules
 from hmmbench.example.delays import SCHEDULES
@@ -36,6 +37,7 @@ from hmmbench.example.totals import Totals
 from hmmbench.example.vm_target import VmTarget
 from hmmbench.report.page import write as write_page
 from hmmbench.report.result import Report, check_writable
+from hmmbench.report.tally import Tally
 from hmmbench.suites import driver_life
 from hmmbench.symbols.source import explainer
 from hmmbench.vm.accel import exact_refused

@@ -84,7 +84,7 @@ class Answer:
     """What came back of an example.
 
     counters -- the driver's, all of the text, when everything had settled; "" without driver
-    points   -- the driver's file `delays` then, if asked for (hmmbench.schedule.parse)
+    points   -- the driver's file `delays` then, if asked for (hmmbench.example.delays.parse)
     mark     -- number of the mark behind all that the kernel printed (Agent.printed); 0: nothing
     """
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from hmmbench.base.errors import Cancelled
 from hmmbench.base.processes import Children
 from hmmbench.base.ui import Ui
-from hmmbench.campaign.runner import EXACT, THREADS
 from hmmbench.mutation.mutants import Mutant
 from hmmbench.mutation.trial import How, Row
+from hmmbench.report.tally import EXACT, THREADS
 
 #: A child that was interrupted ends its machine within this time (seconds).
 END_S = 30.0

@@ -20,10 +20,11 @@ from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, cache, depends, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.campaign import fleet
-from hmmbench.campaign.runner import EXACT, THREADS, UNBOUNDED, Campaign, Tally
+from hmmbench.campaign.runner import UNBOUNDED, Campaign
 from hmmbench.example.schedules import Points
 from hmmbench.example.vm_target import VmTarget
 from hmmbench.mutation.mutants import Mutant
+from hmmbench.report.tally import EXACT, THREADS, Tally
 from hmmbench.suites import selftests
 from hmmbench.vm.errors import VmDied
 from hmmbench.vm.spec import MachineSpec

@@ -193,7 +193,7 @@ def cpu_entry(q: int | None) -> str:
 
 
 def seen_with(shown_by: Sequence[str], looked_for: int) -> str:
-    """On which kinds of machine a violation was seen (runner.Finding); "": nothing to add."""
+    """On which kinds of machine a violation was seen (tally.Finding); "": nothing to add."""
     if "threads" not in shown_by:
         return ""
     if "exact" in shown_by:

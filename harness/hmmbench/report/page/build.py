@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -21,10 +21,8 @@ from hmmbench.report import words
 from hmmbench.report.page.execution import execution
 from hmmbench.report.page.heat import heat, short
 from hmmbench.report.page.timeline import duration, timeline
-
-if TYPE_CHECKING:
-    from hmmbench.campaign.runner import Finding, Tally
-    from hmmbench.report.result import Report
+from hmmbench.report.result import Report
+from hmmbench.report.tally import Finding, Tally
 
 #: Characters of one text from outside (a console excerpt, a message) that go into the page.
 TEXT_MAX = 12000
