@@ -18,6 +18,7 @@ from hmmbench.base import paths
 from hmmbench.base.errors import UsageError
 from hmmbench.base.ui import Stage, Ui
 from hmmbench.build import Artifacts, NotBuilt
+from hmmbench.campaign import progress
 from hmmbench.campaign.runner import UNBOUNDED
 from hmmbench.commands import run
 from hmmbench.commands.options import Accel
@@ -214,15 +215,15 @@ class Shown(Stage):
 def test_the_speed_shown_is_that_of_the_machines_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads come second: what was done before them took no time of theirs."""
     now = [100.0]
-    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
     tally = Tally(examples=270, operations=9000)
     shown = Shown()
-    note = run.Progress(shown, tally, 300, None)
+    note = progress.Progress(shown, tally, 300, None)
     now[0] += 2
     tally.examples, tally.operations = 280, 9100
     note(tally, "")
     assert shown.texts == ["280/300 0 GPU accesses, 50 operations/s"]
-    bounded = run.Progress(shown, tally, UNBOUNDED, 60.0)
+    bounded = progress.Progress(shown, tally, UNBOUNDED, 60.0)
     now[0] += 10
     tally.operations += 70
     bounded(tally, "")

@@ -21,6 +21,8 @@ from hmmbench.vm.exact import Exact
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 
+pytestmark = pytest.mark.alone
+
 CPUS = 2
 PROGRAMS, TIMES = 2, 2
 #: Whether the host comes by in time is the host's matter: of twenty runs of two programs with leak

@@ -23,10 +23,11 @@ from hmmbench.base.errors import (
     HmmbenchError,
     UsageError,
 )
-from hmmbench.base.ui import Stage, Ui
+from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, depends, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.campaign import fleet, line_coverage, second_look
+from hmmbench.campaign.progress import Progress
 from hmmbench.campaign.runner import PROFILES, UNBOUNDED, Campaign
 from hmmbench.campaign.surroundings import INJECTIONS
 from hmmbench.commands import options
@@ -404,36 +405,6 @@ def _look_again(
                 )  # fmt: skip
     except HmmbenchError as error:
         ui.say(f"exact machines could not look for what threads have found: {error.message}")
-
-
-class Progress:
-    """The line that moves while one portion's examples run.
-
-    count   -- of all portions
-    limit_s -- how long this one may take (none: `count` says when it is over)
-    """
-
-    def __init__(self, stage: Stage, tally: Tally, count: int, limit_s: float | None) -> None:
-        self._stage, self._count, self._limit_s = stage, count, limit_s
-        self._begun = self._said = time.monotonic()
-        # What portions before have done took time before.
-        self._before = tally.operations
-
-    def __call__(self, tally: Tally, text: str) -> None:
-        now = time.monotonic()
-        if not text:
-            if now - self._said <= 0.5:
-                return
-            self._said = now
-            rate = (tally.operations - self._before) / (now - self._begun)
-            text = f"{tally.gpu_accesses} GPU accesses, {rate:.0f} operations/s"
-            if self._limit_s is not None:
-                left = max(0.0, self._limit_s - (now - self._begun))
-                text += f", {left:.0f} s left"
-        if self._limit_s is None:
-            self._stage.progress(tally.examples, self._count, text)
-        else:
-            self._stage.note(f"{tally.examples} examples, {text}")
 
 
 def _seed(text: str) -> int:

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from hmmbench.base import paths
+from hmmbench.base import host, paths
 from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION
 from hmmbench.base.ui import Ui
 from hmmbench.build import ensure
@@ -28,9 +28,10 @@ def main(
         bool, typer.Option(help="Only what needs no virtual machine and no builds.")
     ] = False,
 ) -> int:
-    """Run the tests: device core in C, then what needs no VM, then the QEMU device, then VMs.
+    """Run the tests: device core in C, then all others, a file for each core at a time.
 
-    Builds what is missing. The last line is pytest's own. Files or folders after `--` run alone.
+    Builds what is missing. Tests that are about speed or load come at the end, with nothing beside
+    them. The last line is pytest's own. Files or folders after `--` run alone, in order.
 
     Example:  ./hmmbench test -- tests/vm/test_leaks.py -x
     """
@@ -51,10 +52,21 @@ def main(
             environment["HMMBENCH_ARTIFACTS"] = str(listed)
             environment["HMMBENCH_QEMU"] = str(artifacts.qemu)
         command = [sys.executable, "-m", "pytest", *map(str, order), *(pytest_args or [])]
-        status = subprocess.call(command, cwd=root, env=environment)
+
+        def pytest(*more: str) -> int:
+            return _exit(subprocess.call([*command, *more], cwd=root, env=environment))
+
+        if chosen:
+            return pytest()
+        beside = pytest("-n", str(host.cpus()), "--dist", "loadfile", "-m", "not alone")
+        alone = EXIT_OK if quick else pytest("-m", "alone")
+    return beside or alone
+
+
+def _exit(status: int) -> int:
+    """1: tests failed; anything else: pytest could not do its work."""
     if status == 0:
         return EXIT_OK
-    # 1: tests failed; anything else: pytest could not do its work.
     return EXIT_VIOLATION if status == 1 else EXIT_ENVIRONMENT
 
 
