@@ -16,6 +16,8 @@ class Counting:
     def __init__(self, *seen: int) -> None:
         self.seen = list(seen)
 
+    gpu = property(lambda self: self)
+
     def counters(self) -> dict[str, int]:
         return {"loads": self.seen.pop(0)}
 

@@ -53,7 +53,7 @@ def machine(
 @pytest.fixture
 def vm(machine: Machine) -> Iterator[Machine]:
     """The same, every access audited; a violation that the device saw fails the test."""
-    machine.set_audit("access")
+    machine.gpu.set_audit("access")
     yield machine
     work.no_violation(machine)
 
@@ -71,7 +71,7 @@ def test_buffers(vm: Machine, name: str) -> None:
     result = vm.agent.execute(f"{PROGRAM} {name} 2>&1", timeout=240)
     assert (result.status, f"{name} passed" in result.output) == (0, True), result.output
     wait_until_nothing_is_left(vm)
-    vm.audit_full()
+    vm.gpu.audit_full()
     vm.agent.check("rmmod hmm_gpu")
 
 
@@ -107,7 +107,7 @@ def test_a_killed_program_leaves_nothing(vm: Machine) -> None:
         fdinfo = vm.agent.check(f"cat /proc/{pid}/fdinfo/*")
         assert f"hmm_gpu-buffers:\t{(28 * 256 + 8) * 4} KiB" in fdinfo
         # at rest or not: what is no mirror is not taken for one
-        vm.audit_full()
+        vm.gpu.audit_full()
         vm.agent.kill(pid)
         wait_until_nothing_is_left(vm)
 
@@ -172,10 +172,10 @@ def run_broken(
     request = BuildRequest(kernel_build=artifacts.kernel_build_dir, driver_patches=(patch,))
     with snapshots.open(best_spec(ensure(request))[0]) as vm:
         vm.agent.write_file(PROGRAM, program, 0o755)
-        vm.set_audit("access")
+        vm.gpu.set_audit("access")
         try:
             result = vm.agent.execute(f"{PROGRAM} {test} {PATIENCE_S} 2>&1", timeout=240)
-            seen = mirror.read(vm.violations())
+            seen = mirror.read(vm.gpu.violations())
             said = [v.message for v in misuse.check(seen.protocol)]
             wrong = mirror.check(seen)
             said += [wrong.message] if wrong is not None else []

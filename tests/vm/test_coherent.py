@@ -32,7 +32,7 @@ def coherent(spec: MachineSpec) -> MachineSpec:
 def vm(coherent: MachineSpec, snapshots: Snapshots) -> Iterator[Machine]:
     """A machine of its own; a splat or a violation seen by the device fails the test."""
     with snapshots.open(coherent) as machine:
-        machine.set_audit("access")
+        machine.gpu.set_audit("access")
         yield machine
         machine.check()
         assert splat.scan(machine.console.text()) == []

@@ -66,10 +66,10 @@ def test_driver_life_with_coherent_memory(machine: Machine, name: str) -> None:
 )
 def test_driver_and_bad_device(machine: Machine, name: str, rule: str) -> None:
     """The device misbehaves; the driver says so and neither waits for ever nor loses data."""
-    machine.inject(rule)
+    machine.gpu.inject(rule)
     result = machine.agent.execute(f"{PROGRAM} {KERNELS} {name}", timeout=120)
-    assert "fired=0" not in machine.injected()
-    machine.inject()
+    assert "fired=0" not in machine.gpu.injected()
+    machine.gpu.inject()
     assert (result.status, f"{name} passed" in result.output) == (0, True), result.output
     assert leftovers(machine) == {}
     machine.agent.check("rmmod hmm_gpu")

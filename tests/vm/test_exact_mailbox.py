@@ -80,8 +80,8 @@ def driver_file(machine: Machine, name: str) -> str:
 
 def test_an_example_stands_twice(exact: Machine) -> None:
     """First with all of it in place, then with nothing left."""
-    exact.set_audit("fill")
-    idle = exact.counters()["active_ctxs"]  # the driver's own
+    exact.gpu.set_audit("fill")
+    idle = exact.gpu.counters()["active_ctxs"]  # the driver's own
     point = delay_points(exact)[0].name
     work = mixed(7, pages=16, lanes=32)
     work.program.settle_ms = 2000
@@ -91,15 +91,15 @@ def test_an_example_stands_twice(exact: Machine) -> None:
     for _ in range(2):
         exact.post(PROTO.HB_MSG_EXAMPLE, example.encode())
         assert exact.go() == HM.HM_STAND_ENDED
-        assert exact.counters()["active_ctxs"] > idle
+        assert exact.gpu.counters()["active_ctxs"] > idle
         # It can be asked of a machine that stands, and finds all mirrors as they should be.
-        assert exact.audit_full() > 0
+        assert exact.gpu.audit_full() > 0
         no_violation(exact)
         with pytest.raises(ProtocolError, match="has not answered"):
             exact.take()
         assert exact.go() == HM.HM_STAND_ANSWER
-        assert exact.counters()["active_ctxs"] == idle
-        assert exact.audit_full() == 0
+        assert exact.gpu.counters()["active_ctxs"] == idle
+        assert exact.gpu.audit_full() == 0
         kind, _, body = exact.take()
         answer = Answer.decode(answered(PROTO.HB_MSG_EXAMPLE, kind, body), work.program)
         work.check(answer.result)
@@ -144,10 +144,10 @@ def test_a_hang_stands_before_anything_is_killed(exact: Machine) -> None:
          Op(OpKind.SLEEP, a=60_000_000, phase=2)],
         timeout_ms=10_000,
     )  # fmt: skip
-    idle = exact.counters()["active_ctxs"]
+    idle = exact.gpu.counters()["active_ctxs"]
     exact.post(PROTO.HB_MSG_EXAMPLE, Example(program, stand=True).encode())
     assert exact.go() == HM.HM_STAND_ENDED
-    assert exact.counters()["active_ctxs"] > idle
+    assert exact.gpu.counters()["active_ctxs"] > idle
     assert exact.go() == HM.HM_STAND_ANSWER
     kind, _, body = exact.take()
     result = Answer.decode(answered(PROTO.HB_MSG_EXAMPLE, kind, body), program).result

@@ -25,7 +25,7 @@ Q_EXCLUSIVE = p.Q_GPU_EXCLUSIVE
 @pytest.fixture(scope="module")
 def machine(spec: MachineSpec, snapshots: Snapshots) -> Iterator[Machine]:
     with snapshots.open(spec) as vm:
-        vm.set_audit("access")
+        vm.gpu.set_audit("access")
         yield vm
 
 

@@ -16,9 +16,9 @@ def works(vm: Machine, seed: int = 0) -> None:
 
 
 def test_counters_follow_the_work(vm: Machine) -> None:
-    before = vm.counters()
+    before = vm.gpu.counters()
     works(vm)
-    after = vm.counters()
+    after = vm.gpu.counters()
     for name in ("launches", "faults", "replays", "atomics", "copies", "irqs"):
         assert after[name] > before[name], name
     assert after["atomics"] - before["atomics"] == 128 * 8
@@ -27,20 +27,20 @@ def test_counters_follow_the_work(vm: Machine) -> None:
 
 def test_injected_faults_are_met(vm: Machine) -> None:
     """A device that misbehaves as hardware may is survived, and the rules count their hits."""
-    vm.inject(["tlb_invalidate prob=0.5 delay=100000", "fault prob=0.5 duplicate"])
+    vm.gpu.inject(["tlb_invalidate prob=0.5 delay=100000", "fault prob=0.5 duplicate"])
     for seed in range(5):
         works(vm, seed)
-    hits = vm.injected()
-    vm.inject()
+    hits = vm.gpu.injected()
+    vm.gpu.inject()
     assert "tlb_invalidate" in hits
     assert "fault" in hits
-    assert vm.injected() != hits
+    assert vm.gpu.injected() != hits
     works(vm)
 
 
 def test_rule_that_makes_no_sense(vm: Machine) -> None:
     with pytest.raises(QmpFailure, match="inject"):
-        vm.inject("no_such_event always explode")
+        vm.gpu.inject("no_such_event always explode")
     works(vm)
 
 

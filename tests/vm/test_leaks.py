@@ -40,7 +40,7 @@ def available_kib(machine: Machine) -> int:
 
 def test_open_launch_close(vm: Machine) -> None:
     """1,000 times: open the device, launch on a page in VRAM and on one that is not, close."""
-    before, device_before = live(vm), vm.counters()
+    before, device_before = live(vm), vm.gpu.counters()
     launches = 0
     for start in range(0, CYCLES, CYCLES_A_PROGRAM):
         ops = [
@@ -66,7 +66,7 @@ def test_open_launch_close(vm: Machine) -> None:
             work.run(vm, Program(ops, timeout_ms=60000))
         )
     assert launches == CYCLES
-    after, device_after = live(vm), vm.counters()
+    after, device_after = live(vm), vm.gpu.counters()
     assert after == before
     assert all(count == 0 for count in after.values()), after
     assert device_after["launches"] - device_before["launches"] >= CYCLES

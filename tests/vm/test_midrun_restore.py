@@ -21,16 +21,16 @@ def catch_mid_run(vm: Machine, rng: random.Random, seed: int) -> tuple[work.Work
     """Start a job and stop the machine when faults are outstanding; the job and its request."""
     while True:
         job = work.mixed(seed, pages=1024, lanes=480, each=12)
-        launches = vm.counters()["launches"]
+        launches = vm.gpu.counters()["launches"]
         ident = vm.channel.post(protocol().HB_MSG_PROGRAM, job.program.encode())
         deadline = time.monotonic() + 30
         # How deep into the kernel is left to chance: the counts of faults at which to look.
-        faults = vm.counters()["faults"] + rng.randrange(1, 1200)
-        while time.monotonic() < deadline and vm.counters()["launches"] == launches:
-            if vm.counters()["faults"] < faults:
+        faults = vm.gpu.counters()["faults"] + rng.randrange(1, 1200)
+        while time.monotonic() < deadline and vm.gpu.counters()["launches"] == launches:
+            if vm.gpu.counters()["faults"] < faults:
                 continue
             vm.pause()
-            counters = vm.counters()
+            counters = vm.gpu.counters()
             if counters["pending_faults"] > 0 and counters["launches"] == launches:
                 return job, ident
             vm.resume()
@@ -50,14 +50,14 @@ def test_restored_mid_run(vm: Machine, tmp_path: Path) -> None:
     pending = []
     for seed in range(TIMES):
         job, ident = catch_mid_run(vm, rng, seed)
-        pending.append(vm.counters()["pending_faults"])
+        pending.append(vm.gpu.counters()["pending_faults"])
         vm.save(state, resume=True)
         with Machine(vm.spec, state=state, greet=False) as copy:
             job.check(finish(copy, job, ident))
             # The copy is a whole machine: more work runs in it.
             other = work.mixed(seed + 1000)
             other.check(work.run(copy, other.program))
-            assert copy.counters()["pending_faults"] == 0
+            assert copy.gpu.counters()["pending_faults"] == 0
             assert splat.scan(copy.console.text()) == []
         # The original went on as if nothing had been.
         job.check(finish(vm, job, ident))

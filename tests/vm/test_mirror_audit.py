@@ -54,9 +54,9 @@ def test_the_setting_survives_a_snapshot(spec: MachineSpec) -> None:
     """The encodings come from the driver, which was bound before the snapshot."""
     with Opener(spec) as opener, VmTarget(opener) as target:
         vm = target.vm
-        assert mirror.read(vm.violations()).ready
-        vm.set_audit("access")
-        assert mirror.read(vm.violations()).checks == 0
-        assert vm.audit_full() == 0  # nobody has a mirror
+        assert mirror.read(vm.gpu.violations()).ready
+        vm.gpu.set_audit("access")
+        assert mirror.read(vm.gpu.violations()).checks == 0
+        assert vm.gpu.audit_full() == 0  # nobody has a mirror
         target.execute(program(bytes(size_of(40)), 1), replace(Environment(), audit="access"))
-        assert mirror.read(vm.violations()).total == 0
+        assert mirror.read(vm.gpu.violations()).total == 0

@@ -54,7 +54,7 @@ def sound(machine: Machine) -> None:
         time.sleep(0.2)
         counts = live(machine)
     assert not any(counts.values()), counts
-    gauges = machine.counters()
+    gauges = machine.gpu.counters()
     assert gauges["pending_faults"] == 0
     assert gauges["stalled_warps"] == 0
     for seed in range(3):
@@ -66,7 +66,7 @@ def sound(machine: Machine) -> None:
 def test_guest_program_killed(vm: Machine) -> None:
     """kill -9 of the program at random points: while it maps, faults, migrates, copies, exits."""
     rng = random.Random(1)
-    contexts = vm.counters()["active_ctxs"]
+    contexts = vm.gpu.counters()["active_ctxs"]
     agent = agent_pid(vm)
     # How long the program takes decides where the kills fall.
     begun = time.monotonic()
@@ -87,7 +87,7 @@ def test_guest_program_killed(vm: Machine) -> None:
         else:
             job.check(result)
     assert died == KILLS, f"only {died} of {attempts} kills met the program"
-    assert vm.counters()["active_ctxs"] == contexts
+    assert vm.gpu.counters()["active_ctxs"] == contexts
     # A kill that came too late for its program would hit the next one, or the shell of a command.
     time.sleep(length + 2)
     assert agent_pid(vm) == agent

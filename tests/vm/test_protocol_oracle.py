@@ -39,4 +39,4 @@ def test_a_check_becomes_a_finding(
 
 def test_no_record_of_a_sound_driver(vm: Machine) -> None:
     assert vm.agent.execute("rmmod hmm_gpu && insmod /lib/modules/hmm_gpu.ko").status == 0
-    assert mirror.read(vm.violations()).total == 0
+    assert mirror.read(vm.gpu.violations()).total == 0

@@ -73,9 +73,9 @@ def test_passes(machine: Machine, name: str, size: str) -> None:
 def test_passes_with_half_the_vram(machine: Machine, name: str) -> None:
     """And every translation that the GPU fetches is the CPU's."""
     (one,) = workload.choose([name])
-    before = mirror.read(machine.violations()).checks
+    before = mirror.read(machine.gpu.violations()).checks
     outcome = workload.run_one(machine, one, "tiny", vram=0.5, audit="fill")
-    assert mirror.read(machine.violations()).checks > before
+    assert mirror.read(machine.gpu.violations()).checks > before
     assert (outcome.verdict, outcome.detail) == ("pass", "")
     assert outcome.vram_pages is not None
     assert 0 < outcome.vram_pages <= -(-outcome.movable // 2)

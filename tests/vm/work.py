@@ -159,7 +159,7 @@ def broken_library(folder: Path, file: str, old: str, new: str) -> None:
 
 def no_violation(machine: Machine) -> mirror.Audit:
     """The device saw none; what else it saw."""
-    seen = mirror.read(machine.violations())
+    seen = mirror.read(machine.gpu.violations())
     assert (seen.total, seen.found) == (0, [])
     return seen
 

@@ -188,7 +188,7 @@ class _Watch:
         self.clock: Clock | None = None
         #: both page tables when all operations had ended
         self.pages: list[PageEntry] = []
-        target.vm.keep_events()
+        target.vm.gpu.keep_events()
         target.ended = self._ended
 
     def end(self) -> None:
@@ -204,11 +204,11 @@ class _Watch:
         vm = self._target.left
         if vm is None:
             raise VmError("the machine has ended with the execution")
-        engines = vm.engines()
+        engines = vm.gpu.engines()
         with TemporaryDirectory(prefix="hmmbench-watch-") as folder:
             log, events = Path(folder, "log"), Path(folder, "events")
             vm.exact.write_log(log)
-            vm.write_events(events)
+            vm.gpu.write_events(events)
             return Decided(
                 decisions.read(log), device_events.read(events, engines), engines, self.clock,
                 None, self._target.names or _numbers,

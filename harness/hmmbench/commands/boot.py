@@ -70,7 +70,7 @@ def main(
         if out is not None:
             stack.callback(machine.keep, out)
         if inject is not None:
-            machine.inject(inject)
+            machine.gpu.inject(inject)
         if command is None:
             status = _interactive(machine, artifacts, terminal)
             answer = ""

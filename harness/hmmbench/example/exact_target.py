@@ -27,8 +27,9 @@ from hmmbench.vm.agent import answered
 from hmmbench.vm.channel import protocol
 from hmmbench.vm.decisions import Pages, Record, pages
 from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
-from hmmbench.vm.machine import HOST_S, Machine
+from hmmbench.vm.machine import Machine
 from hmmbench.vm.mailbox import layout
+from hmmbench.vm.standing import HOST_S
 
 T = TypeVar("T")
 
@@ -136,10 +137,10 @@ class ExactTarget(VmTarget):
 
     def _surround_device(self, vm: Machine, wanted: Environment) -> None:
         # For each execution anew: rules that count have counted, and random ones have moved on.
-        vm.inject(wanted.inject)
+        vm.gpu.inject(wanted.inject)
         if wanted.audit != self._set.audit:
-            vm.set_audit(wanted.audit)
-        vm.clear_violations()
+            vm.gpu.set_audit(wanted.audit)
+        vm.gpu.clear_violations()
         self._audited = mirror.Audit()
         self._set = wanted
         vm.exact.schedule(wanted.schedule)
@@ -235,7 +236,7 @@ class ExactTarget(VmTarget):
                 spent += step
                 if not vm.standing or spent > BUSY_TIMES * limit + GRACE_S:
                     raise
-                now = vm.counters()
+                now = vm.gpu.counters()
                 if now == before:
                     raise
                 step, before = STILL_S, now
@@ -254,7 +255,7 @@ class ExactTarget(VmTarget):
     @staticmethod
     def _at_end(vm: Machine, environment: Environment) -> None:
         if environment.audit != "off":
-            vm.audit_full()
+            vm.gpu.audit_full()
 
     def stop_at(
         self, program: Program, environment: Environment, instructions: Iterable[int]
@@ -319,7 +320,7 @@ class ExactTarget(VmTarget):
         out = self.print
         out.state = vm.exact.state()
         out.hash = out.state["hash"]
-        out.counters = vm.counters()
+        out.counters = vm.gpu.counters()
         out.console = console
         if self._memory:
             path = vm.folder / "memory"

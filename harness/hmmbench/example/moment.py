@@ -72,7 +72,7 @@ def stand_at(
     """
     if violation.oracle in _DEVICE:
         vm = target.stop_where(
-            program, environment, lambda vm: vm.stand_at_violation(True), _found_at_rest
+            program, environment, lambda vm: vm.gpu.stand_at_violation(True), _found_at_rest
         )
         return _moment(vm, "the device's check reports it")
     if violation.oracle == "kernel" and reports:
@@ -139,7 +139,7 @@ def reported(text: str, title: str, stood: Sequence[int]) -> int:
 
 def _found_at_rest(vm: Machine) -> bool:
     """The look at everything, when all operations have ended, has found it."""
-    return bool(json.loads(vm.violations())["total"])
+    return bool(json.loads(vm.gpu.violations())["total"])
 
 
 def _moment(vm: Machine | None, what: str) -> Moment | None:

@@ -42,9 +42,9 @@ LOST_MACHINES = 2
 def _moving(vm: Machine, end: float) -> bool:
     """Whether a guest that has not answered may only be slow: its device works, and it is not yet
     `end`, by time.monotonic()."""
-    before = vm.counters()
+    before = vm.gpu.counters()
     time.sleep(STILL_S)
-    return time.monotonic() < end and vm.counters() != before
+    return time.monotonic() < end and vm.gpu.counters() != before
 
 
 class VmTarget:
@@ -135,13 +135,13 @@ class VmTarget:
             text = "\n".join(["clear", *wanted.delays]) + "\n"
             vm.agent.write_file(self._debugfs() + "/delays", text.encode(), mode=0)
         if wanted.inject != self._set.inject or wanted.counted:
-            vm.inject(wanted.inject)
+            vm.gpu.inject(wanted.inject)
         if wanted.vram != self._set.vram:
             pages = ALL_VRAM if wanted.vram is None else wanted.vram
             vm.agent.write_file(self._debugfs() + "/vram_limit", str(pages).encode(), mode=0)
         if wanted.audit != self._set.audit:
-            vm.set_audit(wanted.audit)
-            vm.clear_violations()
+            vm.gpu.set_audit(wanted.audit)
+            vm.gpu.clear_violations()
             self._audited = mirror.Audit()
         self._set = wanted
 
@@ -223,13 +223,13 @@ class VmTarget:
 
     def _checked(self, vm: Machine) -> list[Violation]:
         """What the device's checks found since the example before."""
-        seen = mirror.read(vm.violations())
+        seen = mirror.read(vm.gpu.violations())
         self.totals.audit_checks += max(0, seen.checks - self._audited.checks)
         self.totals.audit_undecided += max(0, seen.undecided - self._audited.undecided)
         self._audited = seen
         wrong = mirror.check(seen)
         if seen.total:
-            vm.clear_violations()
+            vm.gpu.clear_violations()
             self._audited.undecided = 0
         return ([wrong] if wrong is not None else []) + misuse.check(seen.protocol)
 
@@ -259,7 +259,7 @@ class VmTarget:
         return self._driver_counters(vm)
 
     def _counters(self, vm: Machine) -> dict[str, int]:
-        device = vm.counters()
+        device = vm.gpu.counters()
         text = self._driver_text(vm)
         out = {f"dev_{n}": v for n, v in device.items()}
         for line in text.splitlines():

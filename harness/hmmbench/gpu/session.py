@@ -385,7 +385,7 @@ class Gpu:
 
     def counters(self) -> dict[str, int]:
         """The driver's counters, and the device's as dev_NAME.  They count since the boot."""
-        return driver_counters(self.vm) | {f"dev_{n}": v for n, v in self.vm.counters().items()}
+        return driver_counters(self.vm) | {f"dev_{n}": v for n, v in self.vm.gpu.counters().items()}
 
     @contextmanager
     def counting(self) -> Iterator[dict[str, int]]:

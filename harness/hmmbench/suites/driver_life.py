@@ -154,9 +154,9 @@ def _run(
 def _mode(name: str, rule: str) -> Callable[[Machine], None]:
     def act(vm: Machine) -> None:
         if rule:
-            vm.inject(rule)
+            vm.gpu.inject(rule)
         vm.agent.check(f"/tmp/driver_life {KERNELS} {name}", LIMIT_S)
-        vm.inject()
+        vm.gpu.inject()
 
     return act
 

@@ -237,7 +237,7 @@ def run_one(
     module = load(workload)
     arguments = {**module.SIZES[size], **(change or {})}
     outcome = WorkloadOutcome(workload.name, size, arguments=arguments)
-    vm.set_audit(audit)
+    vm.gpu.set_audit(audit)
     try:
         with gpu.open(
             vm, host=workload.host, folder=workload.path.parent, vram=vram, timeout=timeout,
@@ -294,9 +294,9 @@ def _mistake(workload: Workload, error: Exception) -> UsageError:
 def _oracles(vm: Machine, outcome: WorkloadOutcome) -> None:
     """What guest and device have to say, also what they said late of the workload before."""
     left = _left(vm)
-    seen = mirror.read(vm.violations())
+    seen = mirror.read(vm.gpu.violations())
     if seen.total:
-        vm.clear_violations()
+        vm.gpu.clear_violations()
     wrong = mirror.check(seen)
     said = [wrong.message] if wrong is not None else []
     said += [v.message for v in misuse.check(seen.protocol)]

@@ -109,8 +109,8 @@ class DebugServer:
         gpu = self._device()
         hw = hardware()
         return {
-            "counters": self.machine.counters(),
-            "violations": json.loads(self.machine.violations()),
+            "counters": self.machine.gpu.counters(),
+            "violations": json.loads(self.machine.gpu.violations()),
             "contexts": gpu.contexts(),
             "address_spaces": [
                 {
