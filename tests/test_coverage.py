@@ -25,6 +25,7 @@ from hmmbench.guest.program import (
     Program,
     Result,
 )
+from hmmbench.model import ops
 from hmmbench.model.cells import (
     HOLE,
     MAPPINGS,
@@ -50,7 +51,7 @@ def walk(*steps: tuple[Op, OpResult] | Op) -> Coverage:
             step = (step, OpResult(acc=[(0, 1, 0)] * len(step.acc)))
         o, r = step
         coverage.observe(space, o, r, False)
-        space.apply(o)
+        ops.apply(space, o)
     return coverage
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from hmmbench.guest import program as p
 from hmmbench.guest.program import MapKind, Op, OpKind, OpResult, Program, Result
+from hmmbench.model import ops
 from hmmbench.model.space import HUGETLB, SHARED, Space
 from hmmbench.oracle import mapping
 from hmmbench.oracle.values import Checker
@@ -31,7 +32,7 @@ def asked(q: int, *before: Op) -> str:
     """What the oracle says of one page's answer after these operations."""
     space = Space(FILES)
     for o in before:
-        space.apply(o)
+        ops.apply(space, o)
     result = OpResult(data=struct.pack("<I", q))
     return mapping.check(space, Op(OpKind.QUERY, len=p.PAGE), result)
 

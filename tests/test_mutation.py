@@ -12,12 +12,12 @@ from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.base.ui import Ui
 from hmmbench.mutation import mutants, trial
 from hmmbench.mutation.trial import ALIVE, ERROR, KILLED, NOT_RUN, Result, Row
-from hmmbench.suites.selftests import OURS, Run, TestOutcome
+from hmmbench.suites.selftests import OURS, Run, SelftestOutcome
 from hmmbench.vm.errors import VmDied
 
 
 def ran(*statuses: str, trouble: str = "") -> Run:
-    return Run(OURS, [TestOutcome(str(n), s, 0.1) for n, s in enumerate(statuses)], trouble=trouble)
+    return Run(OURS, [SelftestOutcome(str(n), s, 0.1) for n, s in enumerate(statuses)], trouble=trouble)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from hmmbench.mutation import mutants
 from hmmbench.mutation.trial import ALIVE, EQUIVALENT, ERROR, KILLED, SOUND, Result, Row
 from hmmbench.report.result import Report, write_result
 from hmmbench.suites import selftests
-from hmmbench.suites.selftests import OURS, Run, TestOutcome
+from hmmbench.suites.selftests import OURS, Run, SelftestOutcome
 
 NOW = {
     "commit": "c" * 40, "dirty": False, "device": "d1", "driver": "m1", "agent": "a1",
@@ -208,7 +208,7 @@ def test_a_part_that_broke_off(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_selftests(tmp_path: Path) -> None:
     files = []
     for name, statuses in (("a", ("pass", "skip")), ("b", ("pass", "pass"))):
-        ours = Run(OURS, [TestOutcome(str(n), s, 0.1) for n, s in enumerate(statuses)], seconds=1)
+        ours = Run(OURS, [SelftestOutcome(str(n), s, 0.1) for n, s in enumerate(statuses)], seconds=1)
         files.append(tmp_path / f"{name}.json")
         about = {"kernel": name, "accel": "tcg"}
         write_result(files[-1], "selftests", selftests.to_json(ours, None, about), on("lts"))
@@ -216,7 +216,7 @@ def test_selftests(tmp_path: Path) -> None:
     assert code == 0
     total = data["groups"][0]["total"]
     assert (total["passed"], total["failed"], total["skipped"]) == (3, 0, 1)
-    ours = Run(OURS, [TestOutcome("1", "pass", 0.1)], trouble="the kernel printed: BUG")
+    ours = Run(OURS, [SelftestOutcome("1", "pass", 0.1)], trouble="the kernel printed: BUG")
     write_result(files[0], "selftests", selftests.to_json(ours, None, {}), on("lts"))
     assert add(*files) == 1
 

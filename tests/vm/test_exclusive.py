@@ -12,6 +12,7 @@ from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, 
 from hmmbench.guest import program as p
 from hmmbench.guest import splat
 from hmmbench.guest.program import Acc, Advice, MapKind, Op, OpKind
+from hmmbench.model import ops
 from hmmbench.model.space import Space
 from hmmbench.oracle import mapping
 from hmmbench.vm.machine import Machine
@@ -77,7 +78,7 @@ def test_a_look_at_a_page_that_is_being_taken(vm: Machine) -> None:
     space = Space((0, 0, 0, 0))
     setup = [mmap(1), Op(OpKind.POLICY, arg=EXCLUSIVE)]
     for o in setup:
-        space.apply(o)
+        ops.apply(space, o)
     looks: list[Op] = []
     for _ in range(60):
         looks += [Op(OpKind.SLEEP, a=20000, phase=1, actor=1), query(phase=1, actor=1)]

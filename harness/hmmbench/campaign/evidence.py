@@ -29,6 +29,7 @@ from hmmbench.example.portrait import Decided, PageEntry, Portrait
 from hmmbench.example.recipe import Environment, Link
 from hmmbench.example.target import Target
 from hmmbench.guest.program import PAGE, REGION_BASE, RES_SKIPPED, Acc, Op, OpKind, Program, Result
+from hmmbench.model import ops, phrases
 from hmmbench.model.space import REGION_SHIFT, Space, gp_of, place
 from hmmbench.oracle.violation import Violation
 from hmmbench.report import words
@@ -78,7 +79,7 @@ def with_queries(program: Program, op: int) -> Program:
         return program
     space = Space(program.file_pages)
     for o in program.ops:
-        space.apply(o)
+        ops.apply(space, o)
     o = program.ops[op]
     proc = space.procs.get(o.proc)
     if proc is None or not proc.alive:
@@ -128,7 +129,7 @@ def _entries(program: Program, result: Result | None, first: int) -> list[PageEn
 
 
 def _where(whose: str, page: int) -> str:
-    return f"{whose}, {words.page_name(place(page))}"
+    return f"{whose}, {phrases.page_name(place(page))}"
 
 
 # -- exact machines

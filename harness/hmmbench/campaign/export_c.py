@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 
 from hmmbench.campaign.replay import sound
 from hmmbench.example.recipe import Recipe
-from hmmbench.guest.program import F_CTX1, F_NOWAIT, Acc, MapKind, Op, OpKind, Program
-from hmmbench.model import admit
+from hmmbench.guest.program import F_CTX1, F_NOWAIT, Acc, Op, OpKind, Program
+from hmmbench.model import ops
+from hmmbench.model.ops.base import GLOBAL_REGION, STACK_REGION
 from hmmbench.model.page import AnyValue
 from hmmbench.model.space import Space, gp_of
 from hmmbench.oracle.predict import LIMIT, Prediction, Predictor
@@ -54,7 +54,7 @@ def export(recipe: Recipe) -> str:
         bodies[who] += _statement(i, o, space, expected, not alone)
         if o.op == OpKind.FORK:
             forked.add(o.arg)
-        space.apply(o)
+        ops.apply(space, o)
     _look_at_the_end(program, expected, space, bodies, at)
     # A process with nothing to do still has to be there.
     for p in space.procs:
@@ -66,8 +66,8 @@ def export(recipe: Recipe) -> str:
     )]  # fmt: skip
     pages = ", ".join(map(str, program.file_pages))
     lines.append(f"#define REPRO_FILE_PAGES {{ {pages} }}")
-    lines.append(f"#define REPRO_STACK_REGION {admit.STACK_REGION}")
-    lines.append(f"#define REPRO_GLOBAL_REGION {admit.GLOBAL_REGION}")
+    lines.append(f"#define REPRO_STACK_REGION {STACK_REGION}")
+    lines.append(f"#define REPRO_GLOBAL_REGION {GLOBAL_REGION}")
     lines.append('#include "hmmgpu_repro.h"\n')
     for (p, a), body in sorted(bodies.items()):
         lines.append(f"static void p{p}_a{a}(void)\n{{")
@@ -144,7 +144,6 @@ def _statement(i: int, o: Op, space: Space, expected: Predictor, racing: bool) -
     kind = OpKind(o.op)
     ctx = 1 if o.flags & F_CTX1 else 0
     wait = 0 if o.flags & F_NOWAIT else 1
-    where = f"{o.region}, {o.off:#x}, {o.len:#x}"
     if kind == OpKind.CPU_ACCESS:
         return _cpu(i, o, expected)
     if kind == OpKind.GPU_ACCESS:
@@ -155,51 +154,21 @@ def _statement(i: int, o: Op, space: Space, expected: Predictor, racing: bool) -
         if fails < 0:
             return [f"gpu({ctx}, {o.arg}, {listed});"]
         return [f"gpu_error({ctx}, {o.arg}, {'-EFAULT' if fails else 1}, {listed});"]
-    calls: dict[OpKind, Callable[[], str]] = {
-        OpKind.MMAP: lambda: _map(o),
-        OpKind.MUNMAP: lambda: f"unmap({where})",
-        OpKind.MPROTECT: lambda: f"protect({where}, {o.a})",
-        OpKind.MREMAP: lambda: f"remap({where}, {o.arg}, {o.a:#x}, {o.b:#x}, {o.c})",
-        OpKind.MADVISE: lambda: f"advise({where}, {o.a})",
-        OpKind.GPU_COPY: lambda: f"gpu_copy({ctx}, {where}, {o.arg}, {o.a:#x}, {wait})",
-        OpKind.GPU_FILL: lambda: f"gpu_fill({ctx}, {where}, {o.a:#x}ull, {wait})",
-        OpKind.MIGRATE: lambda: f"migrate({where}, {o.arg}, {o.a})",
-        OpKind.POLICY: lambda: f"policy({o.arg})",
-        OpKind.EVICT: lambda: f"evict({o.a})",
-        OpKind.FORK: lambda: f"fork_process({o.arg})",
-        OpKind.KILL: lambda: f"kill_process({o.arg})",
-        OpKind.WAIT_GPU: lambda: f"gpu_wait({o.a})",
-        OpKind.SLEEP: lambda: f"pause_us({o.a})",
-        OpKind.GPU_SPIN: lambda: f"gpu_spin({ctx}, {o.a})",
-        OpKind.CLOSE_GPU: lambda: "gpu_close()",
-        OpKind.KSM: lambda: f"ksm({o.a})",
-    }
-    if kind == OpKind.EXIT:
-        return ["exit_process();"]
     if kind == OpKind.QUERY:
         if racing:
             return [f"check_query({o.region}, {o.off:#x}, 0, 0);"]
         return _query(o, space)
-    if kind not in calls:
+    operation = ops.of(o)
+    text = operation.call(o)
+    if not text:
         return []
-    text = calls[kind]()
     if kind in (OpKind.GPU_COPY, OpKind.GPU_FILL):
         want = "-EFAULT" if expected.fails[i] > 0 else "0"
         return [f"WANT({want}, {text});"]
-    if kind in (OpKind.SLEEP, OpKind.GPU_SPIN, OpKind.CLOSE_GPU, OpKind.KSM, OpKind.WAIT_GPU):
-        return [f"{text};"]
-    legal = admit.legal_status(space, o, racing)
+    legal = operation.statuses(space, o, racing) if operation.wanted else None
     if legal is not None and len(legal) == 1:
         return [f"WANT({next(iter(legal))}, {text});"]
     return [f"{text};"]
-
-
-def _map(o: Op) -> str:
-    kind = f"HB_MAP_{MapKind(o.arg).name}"
-    text = f"{o.region}, {o.off:#x}, {o.len:#x}, {kind}, {o.a}"
-    if o.arg in (MapKind.FILE_PRIVATE, MapKind.FILE_SHARED):
-        return f"map_file({text}, {o.b}, {o.c:#x})"
-    return f"map({text})"
 
 
 def _query(o: Op, space: Space) -> list[str]:

@@ -36,7 +36,8 @@ from hmmbench.guest.program import (
     OpKind,
     Program,
 )
-from hmmbench.model.admit import GLOBAL_REGION, STACK_REGION, Admission, end_nowait
+from hmmbench.model.admit import Admission, end_nowait
+from hmmbench.model.ops.base import GLOBAL_REGION, STACK_REGION
 from hmmbench.model.space import (
     FILE,
     HUGE_PAGES,

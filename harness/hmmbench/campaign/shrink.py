@@ -20,6 +20,7 @@ from hmmbench.example.judge import Verdict, run
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Target
 from hmmbench.guest.program import F_NOWAIT, TIMEOUT_MS, Op, OpKind, Program
+from hmmbench.model import ops
 from hmmbench.model.admit import normalise
 from hmmbench.model.space import HUGE_PAGES
 from hmmbench.oracle.violation import Violation
@@ -47,7 +48,7 @@ ENOUGH = 0.4
 #: Two failures that took longer than this (seconds) are taken for more.
 SLOW_S = 4.0
 #: What gives memory its shape, and jobs theirs.
-SHAPE = frozenset({OpKind.MMAP, OpKind.MUNMAP, OpKind.MREMAP, OpKind.MPROTECT, OpKind.POLICY})
+SHAPE = frozenset(kind for kind, operation in ops.OPERATIONS.items() if operation.shapes)
 #: Operations of the processes concerned that bold guesses keep, before the phase that failed.
 GUESSES = (
     frozenset({OpKind.MMAP, OpKind.POLICY}),

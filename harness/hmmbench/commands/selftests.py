@@ -16,7 +16,7 @@ from hmmbench.build.context import Context
 from hmmbench.commands import options
 from hmmbench.report.result import check_writable, write_result
 from hmmbench.suites import selftests
-from hmmbench.suites.selftests import OURS, THEIRS, Run, TestOutcome
+from hmmbench.suites.selftests import OURS, THEIRS, Run, SelftestOutcome
 from hmmbench.vm.standard import best_spec
 
 
@@ -102,7 +102,7 @@ def _line(name: str, mine: str, s: str, other: str, other_s: str, reason: str) -
     return f"{name:54} {mine:8} {s:>7} {other:8} {other_s:>7}  {reason}".rstrip()
 
 
-def _cells(outcome: TestOutcome | None) -> tuple[str, str]:
+def _cells(outcome: SelftestOutcome | None) -> tuple[str, str]:
     if outcome is None:
         return "-", "-"
     return outcome.status, "-" if outcome.seconds is None else f"{outcome.seconds:.2f}"

@@ -40,12 +40,11 @@ from hmmbench.guest.program import (
     REGION_SIZE,
     Acc,
     Access,
-    Advice,
-    MapKind,
     Op,
     OpKind,
     Program,
 )
+from hmmbench.model import ops
 from hmmbench.oracle.mirror import MODES
 
 VERSION = 1
@@ -337,68 +336,24 @@ def _number(value: Any, name: str) -> int:
     return value
 
 
-# Which fields an operation uses beyond op, proc, actor, phase: JSON name -> field of Op.
-_RANGE = {"region": "region", "off": "off", "len": "len"}
-_FIELDS: dict[OpKind, dict[str, str]] = {
-    OpKind.NOP: {},
-    OpKind.MMAP: {**_RANGE, "kind": "arg", "prot": "a", "file": "b", "file_off": "c"},
-    OpKind.MUNMAP: _RANGE,
-    OpKind.MPROTECT: {**_RANGE, "prot": "a"},
-    OpKind.MREMAP: {
-        **_RANGE, "to_region": "arg", "to_off": "a", "new_len": "b", "dontunmap": "c",
-    },
-    OpKind.MADVISE: {**_RANGE, "advice": "a"},
-    OpKind.CPU_ACCESS: {"gap_ns": "arg"},
-    OpKind.GPU_ACCESS: {"block": "arg", "budget": "a"},
-    OpKind.GPU_COPY: {**_RANGE, "to_region": "arg", "to_off": "a"},
-    OpKind.GPU_FILL: {**_RANGE, "pattern": "a"},
-    OpKind.MIGRATE: {**_RANGE, "to": "arg", "map": "a"},
-    OpKind.POLICY: {"policy": "arg"},
-    OpKind.EVICT: {"pages": "a"},
-    OpKind.QUERY: _RANGE,
-    OpKind.FORK: {"child": "arg"},
-    OpKind.SPAWN: {"child": "arg"},
-    OpKind.EXIT: {},
-    OpKind.KILL: {"victim": "arg"},
-    OpKind.WAIT_GPU: {"leave": "a"},
-    OpKind.SLEEP: {"usec": "a"},
-    OpKind.GPU_SPIN: {"budget": "a"},
-    OpKind.CLOSE_GPU: {},
-    OpKind.KSM: {"run": "a"},
-}  # fmt: skip
-_PROTS = {0: "none", 1: "r", 3: "rw"}
-_NAMES: dict[tuple[OpKind, str], dict[int, str]] = {
-    (OpKind.MMAP, "kind"): {k: k.name.lower() for k in MapKind},
-    (OpKind.MMAP, "prot"): _PROTS,
-    (OpKind.MPROTECT, "prot"): _PROTS,
-    (OpKind.MADVISE, "advice"): {a: a.name.lower() for a in Advice},
-    (OpKind.MIGRATE, "to"): {0: "system", 1: "device"},
-    (OpKind.POLICY, "policy"): {
-        0: "map", 1: "migrate", 2: "map-exclusive", 3: "migrate-exclusive",
-    },
-}
-_HEX = frozenset({"off", "len", "to_off", "new_len", "file_off", "pattern"})
-
-
 def op_to_json(o: Op) -> dict[str, Any]:
     """An operation with names for numbers; what is 0 and not essential is left out."""
-    kind = OpKind(o.op)
-    out: dict[str, Any] = {"op": kind.name.lower(), "phase": o.phase, "proc": o.proc}
+    operation = ops.of(o)
+    out: dict[str, Any] = {"op": operation.name, "phase": o.phase, "proc": o.proc}
     if o.actor:
         out["actor"] = o.actor
     if o.flags & F_CTX1:
         out["ctx"] = 1
     if o.flags & F_NOWAIT:
         out["nowait"] = True
-    for name, attr in _FIELDS[kind].items():
-        value = getattr(o, attr)
-        names = _NAMES.get((kind, name))
-        if names is not None:
-            out[name] = names.get(value, value)
-        elif value or name in ("region", "off"):
-            out[name] = hex(value) if name in _HEX else value
+    for field_ in operation.fields:
+        value = getattr(o, field_.at)
+        if field_.words is not None:
+            out[field_.name] = field_.words.get(value, value)
+        elif value or field_.name in ("region", "off"):
+            out[field_.name] = hex(value) if field_.hex else value
     if o.acc:
-        out["accesses"] = [access_to_text(a, kind == OpKind.GPU_ACCESS) for a in o.acc]
+        out["accesses"] = [access_to_text(a, o.op == OpKind.GPU_ACCESS) for a in o.acc]
     return out
 
 
@@ -408,24 +363,24 @@ def op_from_json(index: int, data: Any) -> Op:
     if not isinstance(data, dict) or not isinstance(data.get("op"), str):
         raise TypeError(f'{where}: must be an object with "op"')
     try:
-        kind = OpKind[data["op"].upper()]
+        operation = ops.NAMED[data["op"]]
     except KeyError:
         raise ValueError(f"{where}: there is no operation {data['op']!r}") from None
     try:
-        o = Op(kind, _field(data, "proc", MAX_PROCS), _field(data, "actor", MAX_ACTORS))
+        o = Op(operation.kind, _field(data, "proc", MAX_PROCS), _field(data, "actor", MAX_ACTORS))
         o.phase = _field(data, "phase", 1 << 32)
         o.flags = (F_CTX1 if data.get("ctx") else 0) | (F_NOWAIT if data.get("nowait") else 0)
         known = {"op", "phase", "proc", "actor", "ctx", "nowait", "accesses"}
-        for name, attr in _FIELDS[kind].items():
+        for field_ in operation.fields:
+            name, words = field_.name, field_.words
             known.add(name)
             value = data.get(name, 0)
-            names = _NAMES.get((kind, name))
-            if names is not None and isinstance(value, str):
-                matches = [k for k, text in names.items() if text == value]
+            if words is not None and isinstance(value, str):
+                matches = [k for k, text in words.items() if text == value]
                 if not matches:
-                    raise ValueError(f"{name} {value!r} is none of {', '.join(names.values())}")
+                    raise ValueError(f"{name} {value!r} is none of {', '.join(words.values())}")
                 value = matches[0]
-            setattr(o, attr, _number(value, name) & ((1 << 64) - 1))
+            setattr(o, field_.at, _number(value, name) & ((1 << 64) - 1))
         unknown = set(data) - known
         if unknown:
             raise ValueError(f"{', '.join(sorted(unknown))}: unknown")

@@ -26,21 +26,15 @@ without a false alarm.  The rules for one phase in which several threads meet:
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable
 from itertools import groupby
 
 from hmmbench.guest.program import (
     F_NOWAIT,
     GLOBAL_PAGES,
-    HUGE,
     MAX_ACTORS,
-    MAX_PROCS,
     MAX_REGIONS,
     PAGE,
-    PROT_NONE,
-    PROT_READ,
-    PROT_RW,
     REGION_SIZE,
     STACK_PAGES,
     Acc,
@@ -50,45 +44,18 @@ from hmmbench.guest.program import (
     Op,
     OpKind,
 )
-from hmmbench.model.space import (
-    ANON,
-    FILE,
-    FIXED,
-    HUGETLB,
-    REGION_SHIFT,
-    SHARED,
-    Process,
-    Space,
-    gp_of,
-)
+from hmmbench.model.ops import apply
+from hmmbench.model.ops import of as operation
+from hmmbench.model.ops.base import STACK_REGION
+from hmmbench.model.race import READS, Race, identity
+from hmmbench.model.space import ANON, REGION_SHIFT, SHARED, Space, gp_of
 
-#: The two regions whose memory is there from the start.
-STACK_REGION, GLOBAL_REGION = 14, 15
-RACE_LIMIT = 6
-#: 2 MiB pages all hugetlb mappings of a program may use together, copies by fork included.
-HUGETLB_BUDGET = 4
 #: Bytes of a copy that races (it is followed word by word).
 RACING_COPY = 512
 
 #: Instructions a thread of a program that spins and is not ended by what follows.
 SPIN_BUDGET = 1_000_000
 
-_READS = (Acc.READ, Acc.READ32)
-_RACING = frozenset(
-    {
-        OpKind.NOP, OpKind.CPU_ACCESS, OpKind.GPU_ACCESS, OpKind.GPU_COPY, OpKind.GPU_FILL,
-        OpKind.MIGRATE, OpKind.MADVISE, OpKind.MPROTECT, OpKind.MUNMAP, OpKind.EVICT,
-        OpKind.SLEEP, OpKind.POLICY, OpKind.CLOSE_GPU, OpKind.QUERY,
-    }
-)  # fmt: skip
-#: What opens the GPU, or needs it open.
-_USES_GPU = frozenset(
-    {
-        OpKind.GPU_ACCESS, OpKind.GPU_COPY, OpKind.GPU_FILL, OpKind.MIGRATE, OpKind.POLICY,
-        OpKind.QUERY,
-    }
-)  # fmt: skip
-_MAIN_ONLY = frozenset({OpKind.FORK, OpKind.SPAWN, OpKind.EXIT})
 
 
 def normalise(ops: Iterable[Op], file_pages: tuple[int, int, int, int]) -> list[Op]:
@@ -168,7 +135,7 @@ class Admission:
             for o in ops:
                 if self._admit(o):
                     out.append(o)
-                    self.space.apply(o)
+                    apply(self.space, o)
             return out
         return self._race(ops)
 
@@ -178,7 +145,7 @@ class Admission:
 
     def _admit(self, o: Op) -> bool:
         """One operation that runs alone."""
-        if not self._alive(o) or (o.op in _MAIN_ONLY and o.actor):
+        if not self._alive(o) or (operation(o).main_only and o.actor):
             return False
         if o.op in (OpKind.CPU_ACCESS, OpKind.GPU_ACCESS):
             self._reachable(o)
@@ -213,9 +180,9 @@ class Admission:
                 continue
             gp = region << REGION_SHIFT | off >> 12
             vma = proc.find(gp)
-            if vma is None or not vma.prot & (1 if kind in _READS else 2):
+            if vma is None or not vma.prot & (1 if kind in READS else 2):
                 fails = True
-            elif vma.kind == MapKind.FILE_PRIVATE and kind not in _READS:
+            elif vma.kind == MapKind.FILE_PRIVATE and kind not in READS:
                 private_file.add(gp)
                 if kind == Acc.CAS:
                     cas.add(gp)
@@ -264,10 +231,10 @@ class Admission:
             vma = p.find(gp)
             if vma is None:
                 continue
-            out.add(_identity(proc, gp, vma.kind in SHARED, id(vma.obj), gp + vma.delta))
+            out.add(identity(proc, gp, vma.kind in SHARED, id(vma.obj), gp + vma.delta))
             if vma.kind == MapKind.FILE_PRIVATE:
                 # It may still be the file's own page.
-                out.add(_identity(proc, gp, True, id(vma.obj), gp + vma.delta))
+                out.add(identity(proc, gp, True, id(vma.obj), gp + vma.delta))
         return out
 
     # -- several threads --
@@ -276,9 +243,9 @@ class Admission:
         mm_actor: tuple[int, int] | None = None
         unmapped = False
         out: list[Op] = []
-        with_gpu = {o.proc for o in ops if o.op in _USES_GPU}
+        with_gpu = {o.proc for o in ops if operation(o).uses_gpu}
         for o in ops:
-            if not self._alive(o) or o.op not in _RACING or o.flags & F_NOWAIT:
+            if not self._alive(o) or not operation(o).races or o.flags & F_NOWAIT:
                 continue
             if o.op in (OpKind.MPROTECT, OpKind.MUNMAP) or (
                 o.op == OpKind.MADVISE and o.a == Advice.DONTNEED
@@ -322,7 +289,7 @@ class Admission:
         self._mark_racing(out, mm)
         for o in out:
             if o.op in (OpKind.MPROTECT, OpKind.MUNMAP, OpKind.MADVISE):
-                self.space.apply(o)
+                apply(self.space, o)
         return out
 
     def _racing_mm(self, o: Op) -> bool:
@@ -369,14 +336,14 @@ class Admission:
                     gp = region << REGION_SHIFT | off >> 12
                     vma = proc.find(gp)
                     if (
-                        kind not in _READS and kind != Acc.DELAY and vma is not None
+                        kind not in READS and kind != Acc.DELAY and vma is not None
                         and vma.kind == MapKind.FILE_PRIVATE
                     ):  # fmt: skip
                         proc.unsettled.add(gp)
 
     def _prune(self, ops: list[Op]) -> None:
         """Drop accesses that the rules of this file's head forbid; first come, first served."""
-        race = _Race(self.space)
+        race = Race(self.space)
         for o in ops:
             if o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):
                 race.reserve(o)
@@ -386,154 +353,6 @@ class Admission:
         for seq, o in enumerate(ops):
             if o.op in (OpKind.CPU_ACCESS, OpKind.GPU_ACCESS):
                 o.acc = race.filter(o, seq)
-
-
-class _Race:
-    """Who touches what in one phase."""
-
-    def __init__(self, space: Space) -> None:
-        self.space = space
-        # unsettled pages -> the one thread that may touch them
-        self.owner: dict[tuple[int, int], tuple[int, int]] = {}
-        # file page -> "follow" or "write"
-        self.file: dict[tuple[int, int], str] = {}
-        # word -> [thread or None if several, changes, only atomics, half words]
-        self.words: dict[tuple[int, int, int], _Word] = {}
-        # pages of racing copies: (page, word) read or written by a copy
-        self.copied: dict[tuple[tuple[int, int], int], bool] = {}
-        self.zeroed: set[tuple[int, int]] = set()
-
-    def zeroing(self, o: Op) -> None:
-        start = gp_of(o.region, o.off)
-        self.zeroed.update((o.proc, gp) for gp in range(start, start + o.len // PAGE))
-
-    def reserve(self, o: Op) -> None:
-        """Words of a copy: the source may be read by others, the target too, neither written.
-
-        A copy that conflicts with an earlier one becomes a fill or copy of nothing: len 0
-        operations are refused by the driver, so it turns into a NOP.
-        """
-        ends = [(o.region, o.off, o.op == OpKind.GPU_FILL)]
-        if o.op == OpKind.GPU_COPY:
-            ends.append((o.arg, o.a, True))
-        claims: dict[tuple[tuple[int, int], int], bool] = {}
-        follow: set[tuple[int, int]] = set()
-        proc = self.space.procs[o.proc]
-        for region, off, writes in ends:
-            for k in range(o.len // 8):
-                gp = gp_of(region, off + 8 * k)
-                vma = proc.find(gp)
-                assert vma is not None
-                ident = _identity(o.proc, gp, vma.kind in SHARED, id(vma.obj), gp + vma.delta)
-                if vma.kind == MapKind.FILE_PRIVATE:
-                    follow.add(_identity(o.proc, gp, True, id(vma.obj), gp + vma.delta))
-                elif writes and self.file.get(ident) == "follow":
-                    o.op = OpKind.NOP
-                    return
-                claims[(ident, (off + 8 * k) // 8 % 512)] = writes
-        for key, writes in claims.items():
-            if key in self.copied and (writes or self.copied[key]):
-                o.op = OpKind.NOP
-                return
-        if any(self.file.get(f) == "write" for f in follow):
-            o.op = OpKind.NOP
-            return
-        self.copied.update(claims)
-        for f in follow:
-            self.file[f] = "follow"
-        for (ident, _), writes in claims.items():
-            if writes and ident[0] < 0:
-                self.file[ident] = "write"
-
-    def filter(self, o: Op, seq: int) -> list[Access]:
-        proc = self.space.procs[o.proc]
-        gpu = o.op == OpKind.GPU_ACCESS
-        out: list[Access] = []
-        last = -1
-        vma = None
-        for a in o.acc:
-            kind, region, lane, off, _value, _expect = a
-            if kind == Acc.DELAY:
-                out.append(a)
-                continue
-            gp = region << REGION_SHIFT | off >> 12
-            if gp != last:
-                last = gp
-                vma = proc.find(gp)
-            if vma is None:
-                out.append(a)
-                continue
-            thread = (seq, lane if gpu else 0)
-            if proc.unsettled and gp in proc.unsettled:
-                if self.owner.setdefault((o.proc, gp), thread) != thread:
-                    continue
-                if (o.proc, gp) in self.zeroed:
-                    continue
-            write = kind not in _READS
-            shared = vma.kind in SHARED
-            ident = _identity(o.proc, gp, shared, id(vma.obj), gp + vma.delta)
-            if vma.kind in FILE:
-                file_page = _identity(o.proc, gp, True, id(vma.obj), gp + vma.delta)
-                if shared and write:
-                    if self.file.setdefault(file_page, "write") != "write":
-                        continue
-                elif not shared and self.file.setdefault(file_page, "follow") != "follow":
-                    continue
-            word = off >> 3 & 511
-            if self.copied:
-                claim = self.copied.get((ident, word))
-                if claim is not None and write:
-                    continue
-            kept = self._word(ident, word, thread, a)
-            if kept is not None:
-                out.append(kept)
-        return out
-
-    def _word(
-        self, ident: tuple[int, int], word: int, thread: tuple[int, int], a: Access
-    ) -> Access | None:
-        kind, _region, _lane, _off, _value, _expect = a
-        half = kind in (Acc.READ32, Acc.WRITE32)
-        w = self.words.get((*ident, word))
-        if w is None:
-            w = self.words[(*ident, word)] = _Word(thread)
-            w.half = half
-        elif w.thread != thread:
-            if w.half:
-                return None
-            w.several = True
-        if half and w.several:
-            return None
-        if half:
-            w.half = True
-        change = kind not in _READS
-        if change:
-            w.changes += 1
-            w.plain |= kind == Acc.WRITE
-            if w.several and w.changes > RACE_LIMIT and w.plain:
-                w.changes -= 1
-                return None
-        w.events += 1
-        if w.several and w.events > 40:
-            return None
-        return a
-
-
-class _Word:
-    __slots__ = ("changes", "events", "half", "plain", "several", "thread")
-
-    def __init__(self, thread: tuple[int, int]) -> None:
-        self.thread = thread
-        self.several = False
-        self.changes = 0
-        self.events = 0
-        self.plain = False
-        self.half = False
-
-
-def _identity(proc: int, gp: int, shared: bool, obj: int, index: int) -> tuple[int, int]:
-    """The page behind a mapping: negative first for shared objects, the process otherwise."""
-    return (-obj, index) if shared else (proc, gp)
 
 
 def _in_region(a: Access) -> bool:
@@ -553,229 +372,10 @@ def _in_region(a: Access) -> bool:
 
 def admissible(space: Space, o: Op) -> bool:
     """May this operation stand here?  (Not for accesses and copies.)"""
-    check = _RULES.get(OpKind(o.op))
     p = space.procs[o.proc]
-    if check is None or not check(space, p, o):
+    if not operation(o).admit(space, p, o):
         return False
     if o.len and o.op != OpKind.MMAP and o.region >= STACK_REGION:
         start = gp_of(o.region, o.off)
         return p.covered(start, start + o.len // PAGE)
     return True
-
-
-def _aligned_range(o: Op) -> bool:
-    return (
-        o.region < MAX_REGIONS
-        and o.len > 0
-        and o.off % PAGE == 0
-        and o.len % PAGE == 0
-        and o.off + o.len <= REGION_SIZE
-    )
-
-
-def _huge_ok(p: Process, start: int, end: int) -> bool:
-    """Do the borders of the range cut no hugetlb page?"""
-    return all(
-        v.kind not in HUGETLB or (max(v.start, start) % 512 == 0 and min(v.end, end) % 512 == 0)
-        for v in p.overlapping(start, end)
-    )
-
-
-def _no_fixed(p: Process, start: int, end: int) -> bool:
-    return all(v.kind not in FIXED for v in p.overlapping(start, end))
-
-
-def hugetlb_used(space: Space) -> int:
-    """2 MiB pages that the program's mappings may need at once, at most."""
-    shared: dict[int, int] = {}
-    private = 0
-    for p in space.alive():
-        for v in p.vmas:
-            if v.kind == MapKind.HUGETLB_SHARED and v.obj is not None:
-                shared[id(v.obj)] = v.obj.npages // 512
-            elif v.kind == MapKind.HUGETLB_PRIVATE:
-                private += (v.end - v.start) // 512
-    return private + sum(shared.values())
-
-
-def _mmap(space: Space, p: Process, o: Op) -> bool:
-    if o.arg not in list(MapKind) or o.a not in (PROT_NONE, PROT_READ, PROT_RW):
-        return False
-    kind = MapKind(o.arg)
-    if kind in FIXED:
-        o.len = (STACK_PAGES if kind == MapKind.STACK else GLOBAL_PAGES) * PAGE
-        o.off, o.a = 0, PROT_RW
-        # The memory is there anyway; the operation clears it.  A child of fork has its parent's.
-        if o.region != (STACK_REGION if kind == MapKind.STACK else GLOBAL_REGION):
-            return False
-        if any(v.kind == kind for v in p.vmas):
-            return False
-        if kind == MapKind.STACK and o.actor:
-            return False
-    if not _aligned_range(o) or o.len > 8 * HUGE:
-        return False
-    start, end = gp_of(o.region, o.off), gp_of(o.region, o.off) + o.len // PAGE
-    if (o.region >= STACK_REGION) != (kind in FIXED) or p.overlapping(start, end):
-        return False
-    if kind in FILE:
-        if o.b >= len(space.files) or o.c % PAGE:
-            return False
-        return o.c // PAGE + o.len // PAGE <= space.files[o.b].npages
-    if kind in HUGETLB:
-        if o.off % HUGE or o.len % HUGE:
-            return False
-        return hugetlb_used(space) + o.len // HUGE <= HUGETLB_BUDGET
-    return True
-
-
-def _munmap(space: Space, p: Process, o: Op) -> bool:
-    if not _aligned_range(o):
-        return False
-    start, end = gp_of(o.region, o.off), gp_of(o.region, o.off) + o.len // PAGE
-    return _huge_ok(p, start, end) and _no_fixed(p, start, end)
-
-
-def _mprotect(space: Space, p: Process, o: Op) -> bool:
-    if not _aligned_range(o) or o.a not in (PROT_NONE, PROT_READ, PROT_RW):
-        return False
-    start, end = gp_of(o.region, o.off), gp_of(o.region, o.off) + o.len // PAGE
-    return (
-        p.covered(start, end)
-        and _huge_ok(p, start, end)
-        and all(v.kind != MapKind.STACK for v in p.overlapping(start, end))
-    )
-
-
-def _mremap(space: Space, p: Process, o: Op) -> bool:
-    if not _aligned_range(o) or o.arg >= MAX_REGIONS or o.a % PAGE or o.b % PAGE or not o.b:
-        return False
-    if o.a + o.b > REGION_SIZE or o.b > 8 * HUGE:
-        return False
-    start, end = gp_of(o.region, o.off), gp_of(o.region, o.off) + o.len // PAGE
-    to, to_end = gp_of(o.arg, o.a), gp_of(o.arg, o.a) + o.b // PAGE
-    if start < to_end and to < end:
-        return False
-    vmas = p.overlapping(start, end)
-    if len(vmas) != 1 or not p.covered(start, end):
-        return False
-    v = vmas[0]
-    if v.kind in FIXED or v.kind in HUGETLB or p.overlapping(to, to_end):
-        return False
-    if o.arg >= STACK_REGION:
-        return False
-    if o.c and (o.b != o.len or v.kind != MapKind.ANON_PRIVATE):
-        return False
-    # Growing a shared mapping would reach behind the end of its object.
-    return o.b <= o.len or v.kind == MapKind.ANON_PRIVATE
-
-
-def _madvise(space: Space, p: Process, o: Op) -> bool:
-    if not _aligned_range(o) or o.a not in list(Advice):
-        return False
-    start, end = gp_of(o.region, o.off), gp_of(o.region, o.off) + o.len // PAGE
-    vmas = p.overlapping(start, end)
-    if not vmas:
-        return False
-    if o.a == Advice.DONTNEED:
-        return _huge_ok(p, start, end)
-    if o.a == Advice.FREE:
-        # Either all of it can be freed or the call is refused as a whole.
-        return end - start <= 1024 and (
-            all(v.kind in ANON for v in vmas)
-            or (len(vmas) == 1 and vmas[0].kind not in ANON and p.covered(start, end))
-        )
-    if o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
-        return all(v.kind not in HUGETLB for v in vmas)
-    return all(v.kind not in HUGETLB for v in vmas) or len(vmas) == 1
-
-
-def _fork(space: Space, p: Process, o: Op) -> bool:
-    if not 0 < o.arg < MAX_PROCS or o.arg in space.procs:
-        return False
-    if o.op == OpKind.SPAWN:
-        return True
-    private = sum(
-        (v.end - v.start) // 512 for v in p.vmas if v.kind == MapKind.HUGETLB_PRIVATE
-    )
-    # A child's copy of a hugetlb page is not reserved: leave room for it.
-    return hugetlb_used(space) + private <= HUGETLB_BUDGET
-
-
-def _kill(space: Space, p: Process, o: Op) -> bool:
-    victim = space.procs.get(o.arg)
-    return victim is not None and victim.alive and o.arg != o.proc
-
-
-def _ranged(space: Space, p: Process, o: Op) -> bool:
-    return _aligned_range(o) and o.len <= 8 * HUGE
-
-
-def _query(space: Space, p: Process, o: Op) -> bool:
-    return _aligned_range(o) and o.len <= HUGE
-
-
-def _always(space: Space, p: Process, o: Op) -> bool:
-    return True
-
-
-_RULES = {
-    OpKind.NOP: _always,
-    OpKind.MMAP: _mmap,
-    OpKind.MUNMAP: _munmap,
-    OpKind.MPROTECT: _mprotect,
-    OpKind.MREMAP: _mremap,
-    OpKind.MADVISE: _madvise,
-    OpKind.MIGRATE: _ranged,
-    OpKind.POLICY: _always,
-    OpKind.EVICT: _always,
-    OpKind.QUERY: _query,
-    OpKind.FORK: _fork,
-    OpKind.SPAWN: _fork,
-    OpKind.EXIT: _always,
-    OpKind.KILL: _kill,
-    OpKind.WAIT_GPU: _always,
-    OpKind.SLEEP: _always,
-    OpKind.GPU_SPIN: _always,
-    OpKind.CLOSE_GPU: _always,
-    OpKind.KSM: _always,
-}
-
-
-# -- what the call may return --
-
-_OK = frozenset({0})
-#: The address space changed all the time; a signal came in between.
-_TOO_FAST = frozenset({-errno.EBUSY, -errno.EINTR})
-
-
-def legal_status(space: Space, o: Op, racing: bool = False) -> frozenset[int] | None:
-    """Statuses with which the (admissible) operation may end; None: any.
-
-    `racing`: others may change the address space at the same time.
-    """
-    if o.op in (OpKind.MMAP, OpKind.MREMAP, OpKind.FORK, OpKind.SPAWN, OpKind.MUNMAP):
-        return _OK
-    if o.op == OpKind.MPROTECT:
-        return _OK
-    p = space.procs[o.proc]
-    start, end = gp_of(o.region, o.off), gp_of(o.region, o.off) + o.len // PAGE
-    if o.op == OpKind.MADVISE:
-        vmas = p.overlapping(start, end)
-        if racing and o.a != Advice.DONTNEED:
-            return None
-        if o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
-            return None
-        if o.a == Advice.FREE and any(v.kind not in ANON for v in vmas):
-            return frozenset({-errno.EINVAL})
-        if o.a in (Advice.COLD, Advice.PAGEOUT) and any(v.kind in HUGETLB for v in vmas):
-            return frozenset({-errno.EINVAL})
-        return _OK if p.covered(start, end) else frozenset({-errno.ENOMEM})
-    if o.op == OpKind.MIGRATE:
-        if racing:
-            return _OK | _TOO_FAST | {-errno.EFAULT, -errno.ENOMEM}
-        return _OK if p.overlapping(start, end) else frozenset({-errno.EFAULT, 0})
-    if o.op == OpKind.QUERY and racing:
-        return _OK | _TOO_FAST
-    if o.op in (OpKind.POLICY, OpKind.QUERY, OpKind.EVICT, OpKind.WAIT_GPU, OpKind.CLOSE_GPU):
-        return _OK
-    return None

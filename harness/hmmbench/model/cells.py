@@ -36,6 +36,8 @@ from hmmbench.guest.program import (
     OpKind,
     OpResult,
 )
+from hmmbench.model import ops
+from hmmbench.model.phrases import KINDS
 from hmmbench.model.space import ANON, FIXED, HUGETLB, REGION_SHIFT, Process, Space, gp_of
 
 
@@ -67,17 +69,7 @@ MOVABLE = ANON | {MapKind.FILE_PRIVATE}
 #: The column of accesses to addresses where nothing is mapped.
 HOLE = -1
 
-MAPPINGS = {
-    MapKind.ANON_PRIVATE: "private",
-    MapKind.ANON_SHARED: "shared",
-    MapKind.FILE_PRIVATE: "file private",
-    MapKind.FILE_SHARED: "file shared",
-    MapKind.HUGETLB_PRIVATE: "hugetlb private",
-    MapKind.HUGETLB_SHARED: "hugetlb shared",
-    MapKind.STACK: "stack",
-    MapKind.GLOBAL: "global",
-    HOLE: "hole",
-}
+MAPPINGS: dict[int, str] = {**KINDS, HOLE: "hole"}
 
 ORACLES = ("values", "status", "mapping", "mirror", "protocol", "progress", "leak", "kernel")
 
@@ -249,7 +241,7 @@ class Coverage:
             for lo, hi in ((start, end), (to, to_end)):
                 self._used_by_gpu(proc, pages, lo, hi, racing or r.status != 0)
             return
-        row = _row(o)
+        row = ops.of(o).row(o)
         if row is None:
             return
         self._range(proc, pages, row, start, end)
@@ -373,18 +365,6 @@ _RANGED = frozenset({
     OpKind.GPU_FILL, OpKind.MIGRATE, OpKind.QUERY,
 })  # fmt: skip
 _WHOLE = frozenset({OpKind.FORK, OpKind.EXIT, OpKind.KILL, OpKind.CLOSE_GPU, OpKind.EVICT})
-_SIMPLE = {
-    OpKind.MUNMAP: "munmap", OpKind.MPROTECT: "mprotect", OpKind.MREMAP: "mremap",
-    OpKind.GPU_FILL: "fill", OpKind.QUERY: "query",
-}  # fmt: skip
-
-
-def _row(o: Op) -> str | None:
-    if o.op == OpKind.MIGRATE:
-        return "migrate to VRAM" if o.arg == MIGRATE_DEVICE else "migrate to system"
-    if o.op == OpKind.MADVISE:
-        return _ADVICE.get(Advice(o.a))
-    return _SIMPLE[OpKind(o.op)]
 
 
 def _forget(pages: dict[int, int], start: int, end: int) -> None:

@@ -14,18 +14,11 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from hmmbench.guest.program import (
-    GLOBAL_PAGES,
     HUGE,
     MAX_FILES,
     PAGE,
-    POLICY_EXCLUSIVE,
-    PROT_RW,
     REGION_SIZE,
-    STACK_PAGES,
-    Advice,
     MapKind,
-    Op,
-    OpKind,
 )
 from hmmbench.model.page import Page
 
@@ -242,133 +235,3 @@ class Space:
         p = self.procs[proc]
         gp = region << REGION_SHIFT | off // PAGE
         return p, gp, p.find(gp)
-
-    def apply(self, op: Op) -> None:
-        """What the operation does when it succeeds, apart from accesses and copies."""
-        handler = _APPLY.get(OpKind(op.op))
-        if handler is not None:
-            handler(self, self.procs[op.proc], op)
-
-
-def _range(op: Op) -> tuple[int, int]:
-    start = gp_of(op.region, op.off)
-    return start, start + op.len // PAGE
-
-
-def _mmap(space: Space, p: Process, op: Op) -> None:
-    kind = MapKind(op.arg)
-    npages = op.len // PAGE
-    start = gp_of(op.region, op.off)
-    prot = op.a
-    if kind in FIXED:
-        npages = STACK_PAGES if kind == MapKind.STACK else GLOBAL_PAGES
-        start, prot = gp_of(op.region, 0), PROT_RW
-    p.unmap(start, start + npages)
-    obj: SharedObject | None = None
-    delta = 0
-    if kind in FILE:
-        obj, delta = space.files[op.b], op.c // PAGE - start
-    elif kind in SHARED:
-        obj, delta = SharedObject(f"shared@{place(start)}", npages), -start
-    p.add(Vma(start, start + npages, kind, prot, obj, delta))
-
-
-def _munmap(space: Space, p: Process, op: Op) -> None:
-    p.unmap(*_range(op))
-
-
-def _mprotect(space: Space, p: Process, op: Op) -> None:
-    for v in p.split(*_range(op)):
-        v.prot = op.a
-
-
-def _mremap(space: Space, p: Process, op: Op) -> None:
-    start, end = _range(op)
-    to = gp_of(op.arg, op.a)
-    count = op.b // PAGE
-    p.unmap(to, to + count)
-    (old,) = p.split(start, end)
-    move = min(count, end - start)
-    shift = to - start
-    contents = {gp + shift: pg for gp, pg in p.private.items() if start <= gp < start + move}
-    marks = {gp + shift for gp in p.unsettled if start <= gp < start + move}
-    late = {gp + shift for gp in p.late if start <= gp < start + move}
-    kind, prot, obj, delta, large = old.kind, old.prot, old.obj, old.delta, old.large
-    if op.c:
-        p.drop_pages(start, end)
-    else:
-        p.unmap(start, end)
-    p.add(Vma(to, to + count, kind, prot, obj, delta - shift, large))
-    p.private.update(contents)
-    p.unsettled |= marks
-    p.late |= late
-    for gp in contents.keys() & p.late:
-        p.private[gp].loosen()
-
-
-def _madvise(space: Space, p: Process, op: Op) -> None:
-    start, end = _range(op)
-    if op.a == Advice.DONTNEED:
-        for v in p.overlapping(start, end):
-            if v.kind not in SHARED:
-                p.drop_pages(max(v.start, start), min(v.end, end))
-    elif op.a == Advice.FREE:
-        for v in p.overlapping(start, end):
-            if v.kind in ANON:
-                lo, hi = max(v.start, start), min(v.end, end)
-                p.unsettled.update(range(lo, hi))
-                for gp, page in p.private.items():
-                    if lo <= gp < hi:
-                        page.free()
-    elif op.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
-        p.split(start, end)
-
-
-def _fork(space: Space, p: Process, op: Op) -> None:
-    space.procs[op.arg] = p.fork(op.arg)
-
-
-def _spawn(space: Space, p: Process, op: Op) -> None:
-    space.procs[op.arg] = Process(op.arg)
-
-
-def _end(p: Process) -> None:
-    p.alive = False
-    p._set([])
-    p.private.clear()
-    p.unsettled.clear()
-
-
-def _policy(space: Space, p: Process, op: Op) -> None:
-    if op.arg & POLICY_EXCLUSIVE:
-        p.exclusive = True
-    elif p.exclusive:
-        # A fault that is being served meanwhile may take its page after that.
-        p.exclusive = None
-
-
-def _close(space: Space, p: Process, op: Op) -> None:
-    p.exclusive = False
-
-
-def _exit(space: Space, p: Process, op: Op) -> None:
-    _end(p)
-
-
-def _kill(space: Space, p: Process, op: Op) -> None:
-    _end(space.procs[op.arg])
-
-
-_APPLY = {
-    OpKind.MMAP: _mmap,
-    OpKind.MUNMAP: _munmap,
-    OpKind.MPROTECT: _mprotect,
-    OpKind.MREMAP: _mremap,
-    OpKind.MADVISE: _madvise,
-    OpKind.FORK: _fork,
-    OpKind.SPAWN: _spawn,
-    OpKind.POLICY: _policy,
-    OpKind.CLOSE_GPU: _close,
-    OpKind.EXIT: _exit,
-    OpKind.KILL: _kill,
-}

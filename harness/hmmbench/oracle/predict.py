@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from hmmbench.guest.program import F_NOWAIT, Acc, Advice, Op, OpKind, Program
+from hmmbench.model import ops
 from hmmbench.model.page import ANY, AnyValue, Page, Val, join, new_value, observed
 from hmmbench.model.space import REGION_SHIFT, Space
 from hmmbench.oracle.history import HistoryEvent, Undecided, final_values, settle
@@ -62,7 +63,7 @@ class Predictor:
             self._word(pages[key], word, events, moving)
         for i, o in items:
             gpu_ended(self.space, o, self.fails[i] >= 0)
-            self.space.apply(o)
+            ops.apply(self.space, o)
 
     def _accesses(
         self,

@@ -28,7 +28,7 @@ from hmmbench.guest.program import (
     Program,
     Result,
 )
-from hmmbench.model import admit
+from hmmbench.model import admit, ops
 from hmmbench.model.cells import Coverage
 from hmmbench.model.page import ANY, AnyValue, Page, Val, World, show
 from hmmbench.model.space import ANON, REGION_PAGES, REGION_SHIFT, Process, Space, Vma, gp_of, place
@@ -120,10 +120,10 @@ class Checker:
                 bad = mapping.check(self.space, o, r)
                 if bad:
                     raise Contradiction(i, bad)
-            self.space.apply(o)
+            ops.apply(self.space, o)
 
     def status(self, i: int, o: Op, r: OpResult, racing: bool = False) -> None:
-        legal = admit.legal_status(self.space, o, racing)
+        legal = ops.of(o).statuses(self.space, o, racing)
         if legal is not None and r.status not in legal:
             raise Contradiction(
                 i, f"{describe(o)} ended with {status_name(r.status)}, expected "
@@ -236,7 +236,7 @@ class Checker:
         policies = [o.proc for o in structural if o.op == OpKind.POLICY]
         for o in structural:
             if not (o.op == OpKind.MADVISE and o.a == Advice.DONTNEED):
-                self.space.apply(o)
+                ops.apply(self.space, o)
         for proc in policies:
             if policies.count(proc) > 1:
                 # Which came last?

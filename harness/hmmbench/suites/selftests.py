@@ -56,7 +56,7 @@ _COMMAND = (
 
 
 @dataclass(frozen=True)
-class TestOutcome:
+class SelftestOutcome:
     """One test on one driver. status: "pass", "fail" or "skip"; seconds of the guest's time."""
 
     name: str
@@ -70,7 +70,7 @@ class Run:
     """The program's run on one driver."""
 
     driver: str
-    outcomes: list[TestOutcome] = field(default_factory=list)
+    outcomes: list[SelftestOutcome] = field(default_factory=list)
     #: guest's time from the first test's start to the program's end, seconds
     seconds: float = 0.0
     #: what the program printed
@@ -83,7 +83,7 @@ class Run:
     def count(self, status: str) -> int:
         return sum(outcome.status == status for outcome in self.outcomes)
 
-    def find(self, name: str) -> TestOutcome | None:
+    def find(self, name: str) -> SelftestOutcome | None:
         return next((outcome for outcome in self.outcomes if outcome.name == name), None)
 
     @property
@@ -194,7 +194,7 @@ def read(found: Run, console: str) -> None:
         seconds = None
         if index < len(starts) and index < len(stops):
             seconds = round(stops[index] - starts[index][0], 3)
-        found.outcomes.append(TestOutcome(name, test.status, seconds, test.reason))
+        found.outcomes.append(SelftestOutcome(name, test.status, seconds, test.reason))
 
 
 def _tail(text: str) -> str:

@@ -27,7 +27,6 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -44,6 +43,7 @@ from hmmbench.vm.exact import Exact
 from hmmbench.vm.gpu import Gpu
 from hmmbench.vm.mailbox import Mailbox, MailboxChannel
 from hmmbench.vm.qmp import Qmp
+from hmmbench.vm.running import start_qemu
 from hmmbench.vm.saving import Saving
 from hmmbench.vm.spec import (
     GPU_BUS,
@@ -188,10 +188,7 @@ class Machine(Standing, Saving):
             with guard_disk(self.folder):
                 self.console = Console(wiring.console, self._before)
             self._log = self.folder / "qemu.log"
-            with guard_disk(self._log):
-                self._process: subprocess.Popen[bytes] = processes.start_bound(
-                    self.argv, fds, self._log
-                )
+            self._process = start_qemu(self.argv, fds, self._log)
             self._stack.callback(processes.stop, self._process)
         self.agent = Agent(self._requests)
         self._qmp = Qmp(qmp, self._on_event, self._on_closed, self._death)

@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hmmbench.base import processes
 from hmmbench.vm.errors import VmDied, VmError, guard_disk
 from hmmbench.vm.qmp import Event, Qmp
+from hmmbench.vm.running import start_qemu
 
 _WIDTHS = {1: "b", 2: "w", 4: "l", 8: "q"}
 # What one request carries; QEMU reads a request as one line.
@@ -72,9 +72,9 @@ class Qtest:
         try:
             with guard_disk(image):
                 image.write_bytes(firmware)
-            with theirs, qmp_theirs, guard_disk(self._log):
+            with theirs, qmp_theirs:
                 fds = [theirs.fileno(), qmp_theirs.fileno()]
-                self._process = processes.start_bound(command, fds, self._log)
+                self._process = start_qemu(command, fds, self._log)
             try:
                 self._qmp.connect(timeout)
             except AssertionError as error:

@@ -11,17 +11,29 @@ import contextlib
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hmmbench.base import processes
+from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.guest import splat
 from hmmbench.vm.channel import Requests
 from hmmbench.vm.console import Console
-from hmmbench.vm.errors import AgentTimeout, VmDied, VmError, disk_full
+from hmmbench.vm.errors import AgentTimeout, VmDied, VmError, disk_full, guard_disk
 from hmmbench.vm.qmp import Event, Qmp
 from hmmbench.vm.spec import MachineSpec
 
 _STOPPED = "QEMU stopped the guest (internal error)"
+
+
+def start_qemu(argv: Sequence[str], fds: Sequence[int], log: Path) -> subprocess.Popen[bytes]:
+    """processes.start_bound(); raises VmError."""
+    try:
+        with guard_disk(log):
+            return processes.start_bound(argv, fds, log)
+    except EnvironmentFailure as error:
+        raise VmError(error.message, error.hint) from error
 
 
 class Running:

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""All operations, by their numbers and by their names.
+
+    ops.of(o).sentence(o, ...)      whatever it is
+
+A family is a module here; a new operation is a class in it and an entry of its OPERATIONS.
+"""
+
+from __future__ import annotations
+
+from hmmbench.guest.program import Op
+from hmmbench.model.ops import jobs, mapping, moving, processes
+from hmmbench.model.ops.base import Operation
+from hmmbench.model.space import Space
+
+FAMILIES = (mapping, moving, jobs, processes)
+
+#: kind -> operation
+OPERATIONS: dict[int, Operation] = {
+    operation.kind: operation for family in FAMILIES for operation in family.OPERATIONS
+}
+
+#: as recipes have it -> operation
+NAMED: dict[str, Operation] = {operation.name: operation for operation in OPERATIONS.values()}
+
+
+def of(o: Op) -> Operation:
+    """Raises KeyError if there is none of that number."""
+    return OPERATIONS[o.op]
+
+
+def apply(space: Space, o: Op) -> None:
+    """What the operation does when it succeeds, apart from accesses and copies."""
+    of(o).apply(space, space.procs[o.proc], o)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an operation is: a kind that programs are made of, and all that the bench knows of it.
+
+A family of operations is one module beside this one; each operation is a class with one instance
+there.  Everybody else asks: admission (may it stand here, which results are allowed), the model
+(what does it do to memory), shrinking, recipes, report and export.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from hmmbench.guest.program import (
+    GLOBAL_PAGES,
+    HUGE,
+    MAX_REGIONS,
+    PAGE,
+    REGION_SIZE,
+    STACK_PAGES,
+    MapKind,
+    Op,
+    OpKind,
+)
+from hmmbench.model.space import FIXED, HUGETLB, Process, Space, gp_of
+
+#: The two regions whose memory is there from the start.
+STACK_REGION, GLOBAL_REGION = 14, 15
+
+#: Statuses: success; the address space changed all the time, or a signal came in between.
+OK = frozenset({0})
+TOO_FAST = frozenset({-errno.EBUSY, -errno.EINTR})
+
+PROTS = {0: "none", 1: "r", 3: "rw"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of an operation: its name in recipes, and which of Op's it is.
+
+    words -- names of its numbers
+    hex   -- how people read it
+    """
+
+    name: str
+    at: str
+    words: Mapping[int, str] | None = None
+    hex: bool = False
+
+
+#: What most operations are about.
+RANGE = (Field("region", "region"), Field("off", "off", hex=True), Field("len", "len", hex=True))
+
+
+class Operation:
+    """One kind.  The defaults are those of an operation that does nothing.
+
+    kind      -- its number on the wire (HB_OP_* of protocol.h)
+    fields    -- what a recipe says of it, beside process, actor, phase and flags
+    races     -- it may stand in a phase with others
+    uses_gpu  -- it opens the GPU, or needs it open
+    main_only -- only a process's first thread does it
+    shapes    -- it gives memory its shape, or jobs theirs: bold guesses while shrinking keep it
+    """
+
+    kind: OpKind
+    fields: tuple[Field, ...] = ()
+    races = False
+    uses_gpu = False
+    main_only = False
+    shapes = False
+
+    @property
+    def name(self) -> str:
+        """As recipes have it."""
+        return self.kind.name.lower()
+
+    # -- the model --
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        """May it stand here, alone?  May change `o` so that it may."""
+        return True
+
+    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
+        """With which it may end where it was admitted; None: any.
+
+        racing -- others may change the address space at the same time
+        """
+        return None
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        """What it does when it succeeds, apart from accesses and copies."""
+
+    # -- its form --
+
+    def ranges(self, o: Op) -> list[tuple[int, int, int]]:
+        """The memory it names: region, offset and length in bytes of each."""
+        return [(o.region, o.off, o.len)]
+
+    def simpler(self, o: Op) -> Iterator[Op]:
+        """Simpler ones of its kind, the boldest first."""
+        return iter(())
+
+    def row(self, o: Op) -> str | None:
+        """Of the table of what a campaign met (cells.py), for what names one range."""
+        return None
+
+    # -- for people --
+
+    def sentence(self, o: Op, at: str) -> str:
+        """What it does, without its subject's number; `at`: its range in words."""
+        raise NotImplementedError
+
+    def call(self, o: Op) -> str:
+        """The call of an exported reproducer (lib/hmmgpu_repro.h); "": none."""
+        return ""
+
+    #: whether the call's result is compared with what the model allows
+    wanted = True
+
+
+def shorter(o: Op, least: int) -> Iterator[Op]:
+    """The same over less memory, in units of `least` bytes."""
+    if o.len > least:
+        yield replace(o, len=least)
+        yield replace(o, len=o.len // (2 * least) * least)
+
+
+def place(o: Op) -> str:
+    """The arguments of a call for its range."""
+    return f"{o.region}, {o.off:#x}, {o.len:#x}"
+
+
+def pages(o: Op) -> tuple[int, int]:
+    """Its range in pages: [start, end)."""
+    start = gp_of(o.region, o.off)
+    return start, start + o.len // PAGE
+
+
+def aligned(o: Op) -> bool:
+    """Whether its range is whole pages of one region."""
+    return (
+        o.region < MAX_REGIONS
+        and o.len > 0
+        and o.off % PAGE == 0
+        and o.len % PAGE == 0
+        and o.off + o.len <= REGION_SIZE
+    )
+
+
+def ranged(o: Op) -> bool:
+    """And of a size that programs use."""
+    return aligned(o) and o.len <= 8 * HUGE
+
+
+def huge_ok(p: Process, start: int, end: int) -> bool:
+    """Do the borders of the range cut no hugetlb page?"""
+    return all(
+        v.kind not in HUGETLB or (max(v.start, start) % 512 == 0 and min(v.end, end) % 512 == 0)
+        for v in p.overlapping(start, end)
+    )
+
+
+def no_fixed(p: Process, start: int, end: int) -> bool:
+    return all(v.kind not in FIXED for v in p.overlapping(start, end))
+
+
+def fixed_pages(kind: MapKind) -> int:
+    """Of the stack, or of the globals."""
+    return STACK_PAGES if kind == MapKind.STACK else GLOBAL_PAGES

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Operations on mappings: mmap, munmap, mprotect, mremap, madvise, and the page merger."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hmmbench.guest.program import (
+    HUGE,
+    MAX_REGIONS,
+    PAGE,
+    PROT_NONE,
+    PROT_READ,
+    PROT_RW,
+    REGION_SIZE,
+    Advice,
+    MapKind,
+    Op,
+    OpKind,
+)
+from hmmbench.model.ops.base import (
+    GLOBAL_REGION,
+    OK,
+    PROTS,
+    RANGE,
+    STACK_REGION,
+    Field,
+    Operation,
+    aligned,
+    fixed_pages,
+    huge_ok,
+    no_fixed,
+    pages,
+    place,
+    shorter,
+)
+from hmmbench.model.phrases import KINDS, PROTECTION, span
+from hmmbench.model.space import (
+    ANON,
+    FILE,
+    FIXED,
+    HUGETLB,
+    SHARED,
+    Process,
+    SharedObject,
+    Space,
+    Vma,
+    gp_of,
+)
+from hmmbench.model.space import place as place_of
+
+#: 2 MiB pages all hugetlb mappings of a program may use together, copies by fork included.
+HUGETLB_BUDGET = 4
+
+_PROT = Field("prot", "a", PROTS)
+
+
+def hugetlb_used(space: Space) -> int:
+    """2 MiB pages that the program's mappings may need at once, at most."""
+    shared: dict[int, int] = {}
+    private = 0
+    for p in space.alive():
+        for v in p.vmas:
+            if v.kind == MapKind.HUGETLB_SHARED and v.obj is not None:
+                shared[id(v.obj)] = v.obj.npages // 512
+            elif v.kind == MapKind.HUGETLB_PRIVATE:
+                private += (v.end - v.start) // 512
+    return private + sum(shared.values())
+
+
+class Mmap(Operation):
+    kind = OpKind.MMAP
+    fields = (
+        *RANGE, Field("kind", "arg", {k: k.name.lower() for k in MapKind}), _PROT,
+        Field("file", "b"), Field("file_off", "c", hex=True),
+    )  # fmt: skip
+    shapes = True
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        if o.arg not in list(MapKind) or o.a not in (PROT_NONE, PROT_READ, PROT_RW):
+            return False
+        kind = MapKind(o.arg)
+        if kind in FIXED:
+            o.len = fixed_pages(kind) * PAGE
+            o.off, o.a = 0, PROT_RW
+            # The memory is there anyway; the operation clears it.  A child of fork has its
+            # parent's.
+            if o.region != (STACK_REGION if kind == MapKind.STACK else GLOBAL_REGION):
+                return False
+            if any(v.kind == kind for v in p.vmas):
+                return False
+            if kind == MapKind.STACK and o.actor:
+                return False
+        if not aligned(o) or o.len > 8 * HUGE:
+            return False
+        if (o.region >= STACK_REGION) != (kind in FIXED) or p.overlapping(*pages(o)):
+            return False
+        if kind in FILE:
+            if o.b >= len(space.files) or o.c % PAGE:
+                return False
+            return o.c // PAGE + o.len // PAGE <= space.files[o.b].npages
+        if kind in HUGETLB:
+            if o.off % HUGE or o.len % HUGE:
+                return False
+            return hugetlb_used(space) + o.len // HUGE <= HUGETLB_BUDGET
+        return True
+
+    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
+        return OK
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        kind = MapKind(o.arg)
+        npages = o.len // PAGE
+        start = gp_of(o.region, o.off)
+        prot = o.a
+        if kind in FIXED:
+            npages = fixed_pages(kind)
+            start, prot = gp_of(o.region, 0), PROT_RW
+        p.unmap(start, start + npages)
+        obj: SharedObject | None = None
+        delta = 0
+        if kind in FILE:
+            obj, delta = space.files[o.b], o.c // PAGE - start
+        elif kind in SHARED:
+            obj, delta = SharedObject(f"shared@{place_of(start)}", npages), -start
+        p.add(Vma(start, start + npages, kind, prot, obj, delta))
+
+    def simpler(self, o: Op) -> Iterator[Op]:
+        if o.arg and o.arg < 6:
+            yield replace(o, arg=0, b=0, c=0)
+
+    def sentence(self, o: Op, at: str) -> str:
+        what = KINDS[MapKind(o.arg)] if o.arg in list(MapKind) else f"kind {o.arg}"
+        return f"maps {what} memory, {PROTECTION.get(o.a, hex(o.a))}, at {at}"
+
+    def call(self, o: Op) -> str:
+        text = f"{place(o)}, HB_MAP_{MapKind(o.arg).name}, {o.a}"
+        if o.arg in FILE:
+            return f"map_file({text}, {o.b}, {o.c:#x})"
+        return f"map({text})"
+
+
+class Munmap(Operation):
+    kind = OpKind.MUNMAP
+    fields = RANGE
+    races = True
+    shapes = True
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        return aligned(o) and huge_ok(p, *pages(o)) and no_fixed(p, *pages(o))
+
+    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
+        return OK
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        p.unmap(*pages(o))
+
+    def simpler(self, o: Op) -> Iterator[Op]:
+        return shorter(o, PAGE)
+
+    def row(self, o: Op) -> str:
+        return "munmap"
+
+    def sentence(self, o: Op, at: str) -> str:
+        return f"unmaps {at}"
+
+    def call(self, o: Op) -> str:
+        return f"unmap({place(o)})"
+
+
+class Mprotect(Operation):
+    kind = OpKind.MPROTECT
+    fields = (*RANGE, _PROT)
+    races = True
+    shapes = True
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        if not aligned(o) or o.a not in (PROT_NONE, PROT_READ, PROT_RW):
+            return False
+        start, end = pages(o)
+        return (
+            p.covered(start, end)
+            and huge_ok(p, start, end)
+            and all(v.kind != MapKind.STACK for v in p.overlapping(start, end))
+        )
+
+    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
+        return OK
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        for v in p.split(*pages(o)):
+            v.prot = o.a
+
+    def simpler(self, o: Op) -> Iterator[Op]:
+        return shorter(o, PAGE)
+
+    def row(self, o: Op) -> str:
+        return "mprotect"
+
+    def sentence(self, o: Op, at: str) -> str:
+        return f"changes the protection of {at} to {PROTECTION.get(o.a, hex(o.a))}"
+
+    def call(self, o: Op) -> str:
+        return f"protect({place(o)}, {o.a})"
+
+
+class Mremap(Operation):
+    kind = OpKind.MREMAP
+    fields = (
+        *RANGE, Field("to_region", "arg"), Field("to_off", "a", hex=True),
+        Field("new_len", "b", hex=True), Field("dontunmap", "c"),
+    )  # fmt: skip
+    shapes = True
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        if not aligned(o) or o.arg >= MAX_REGIONS or o.a % PAGE or o.b % PAGE or not o.b:
+            return False
+        if o.a + o.b > REGION_SIZE or o.b > 8 * HUGE:
+            return False
+        start, end = pages(o)
+        to, to_end = gp_of(o.arg, o.a), gp_of(o.arg, o.a) + o.b // PAGE
+        if start < to_end and to < end:
+            return False
+        vmas = p.overlapping(start, end)
+        if len(vmas) != 1 or not p.covered(start, end):
+            return False
+        v = vmas[0]
+        if v.kind in FIXED or v.kind in HUGETLB or p.overlapping(to, to_end):
+            return False
+        if o.arg >= STACK_REGION:
+            return False
+        if o.c and (o.b != o.len or v.kind != MapKind.ANON_PRIVATE):
+            return False
+        # Growing a shared mapping would reach behind the end of its object.
+        return o.b <= o.len or v.kind == MapKind.ANON_PRIVATE
+
+    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
+        return OK
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        start, end = pages(o)
+        to = gp_of(o.arg, o.a)
+        count = o.b // PAGE
+        p.unmap(to, to + count)
+        (old,) = p.split(start, end)
+        move = min(count, end - start)
+        shift = to - start
+        contents = {gp + shift: pg for gp, pg in p.private.items() if start <= gp < start + move}
+        marks = {gp + shift for gp in p.unsettled if start <= gp < start + move}
+        late = {gp + shift for gp in p.late if start <= gp < start + move}
+        kind, prot, obj, delta, large = old.kind, old.prot, old.obj, old.delta, old.large
+        if o.c:
+            p.drop_pages(start, end)
+        else:
+            p.unmap(start, end)
+        p.add(Vma(to, to + count, kind, prot, obj, delta - shift, large))
+        p.private.update(contents)
+        p.unsettled |= marks
+        p.late |= late
+        for gp in contents.keys() & p.late:
+            p.private[gp].loosen()
+
+    def ranges(self, o: Op) -> list[tuple[int, int, int]]:
+        return [(o.region, o.off, o.len), (o.arg, o.a, o.b)]
+
+    def row(self, o: Op) -> str:
+        return "mremap"
+
+    def sentence(self, o: Op, at: str) -> str:
+        left = ", leaving the old range mapped and empty" if o.c else ""
+        return f"moves {at} to {span(o.arg, o.a, o.b)} (mremap){left}"
+
+    def call(self, o: Op) -> str:
+        return f"remap({place(o)}, {o.arg}, {o.a:#x}, {o.b:#x}, {o.c})"
+
+
+class Madvise(Operation):
+    kind = OpKind.MADVISE
+    fields = (*RANGE, Field("advice", "a", {a: a.name.lower() for a in Advice}))
+    races = True
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        if not aligned(o) or o.a not in list(Advice):
+            return False
+        start, end = pages(o)
+        vmas = p.overlapping(start, end)
+        if not vmas:
+            return False
+        if o.a == Advice.DONTNEED:
+            return huge_ok(p, start, end)
+        if o.a == Advice.FREE:
+            # Either all of it can be freed or the call is refused as a whole.
+            return end - start <= 1024 and (
+                all(v.kind in ANON for v in vmas)
+                or (len(vmas) == 1 and vmas[0].kind not in ANON and p.covered(start, end))
+            )
+        if o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
+            return all(v.kind not in HUGETLB for v in vmas)
+        return all(v.kind not in HUGETLB for v in vmas) or len(vmas) == 1
+
+    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
+        p = space.procs[o.proc]
+        start, end = pages(o)
+        vmas = p.overlapping(start, end)
+        if racing and o.a != Advice.DONTNEED:
+            return None
+        if o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
+            return None
+        if o.a == Advice.FREE and any(v.kind not in ANON for v in vmas):
+            return frozenset({-errno.EINVAL})
+        if o.a in (Advice.COLD, Advice.PAGEOUT) and any(v.kind in HUGETLB for v in vmas):
+            return frozenset({-errno.EINVAL})
+        return OK if p.covered(start, end) else frozenset({-errno.ENOMEM})
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        start, end = pages(o)
+        if o.a == Advice.DONTNEED:
+            for v in p.overlapping(start, end):
+                if v.kind not in SHARED:
+                    p.drop_pages(max(v.start, start), min(v.end, end))
+        elif o.a == Advice.FREE:
+            for v in p.overlapping(start, end):
+                if v.kind in ANON:
+                    lo, hi = max(v.start, start), min(v.end, end)
+                    p.unsettled.update(range(lo, hi))
+                    for gp, page in p.private.items():
+                        if lo <= gp < hi:
+                            page.free()
+        elif o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
+            p.split(start, end)
+
+    def simpler(self, o: Op) -> Iterator[Op]:
+        return shorter(o, PAGE)
+
+    def row(self, o: Op) -> str | None:
+        return f"madvise {Advice(o.a).name.lower()}" if o.a in list(Advice) else None
+
+    def sentence(self, o: Op, at: str) -> str:
+        name = Advice(o.a).name if o.a in list(Advice) else str(o.a)
+        return f"advises the kernel: MADV_{name} for {at}"
+
+    def call(self, o: Op) -> str:
+        return f"advise({place(o)}, {o.a})"
+
+
+class Ksm(Operation):
+    kind = OpKind.KSM
+    fields = (Field("run", "a"),)
+    wanted = False
+
+    def sentence(self, o: Op, at: str) -> str:
+        return "runs the page merger" if o.a else "stops the page merger"
+
+    def call(self, o: Op) -> str:
+        return f"ksm({o.a})"
+
+
+OPERATIONS = (Mmap(), Munmap(), Mprotect(), Mremap(), Madvise(), Ksm())

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Operations on processes, and those that pass time."""
+
+from __future__ import annotations
+
+from hmmbench.guest.program import MAX_PROCS, MapKind, Op, OpKind
+from hmmbench.model.ops.base import OK, Field, Operation
+from hmmbench.model.ops.mapping import HUGETLB_BUDGET, hugetlb_used
+from hmmbench.model.space import Process, Space
+
+
+def _end(p: Process) -> None:
+    p.alive = False
+    p._set([])
+    p.private.clear()
+    p.unsettled.clear()
+
+
+class Nop(Operation):
+    kind = OpKind.NOP
+    races = True
+
+    def sentence(self, o: Op, at: str) -> str:
+        return "does nothing"
+
+
+class Sleep(Operation):
+    kind = OpKind.SLEEP
+    fields = (Field("usec", "a"),)
+    races = True
+    wanted = False
+
+    def sentence(self, o: Op, at: str) -> str:
+        return f"sleeps {o.a} \N{MICRO SIGN}s"
+
+    def call(self, o: Op) -> str:
+        return f"pause_us({o.a})"
+
+
+class Spawn(Operation):
+    kind = OpKind.SPAWN
+    fields = (Field("child", "arg"),)
+    main_only = True
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        return 0 < o.arg < MAX_PROCS and o.arg not in space.procs
+
+    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
+        return OK
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        space.procs[o.arg] = Process(o.arg)
+
+    def sentence(self, o: Op, at: str) -> str:
+        return f"process {o.arg} is started"
+
+
+class Fork(Spawn):
+    kind = OpKind.FORK
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        if not super().admit(space, p, o):
+            return False
+        private = sum(
+            (v.end - v.start) // 512 for v in p.vmas if v.kind == MapKind.HUGETLB_PRIVATE
+        )
+        # A child's copy of a hugetlb page is not reserved: leave room for it.
+        return hugetlb_used(space) + private <= HUGETLB_BUDGET
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        space.procs[o.arg] = p.fork(o.arg)
+
+    def sentence(self, o: Op, at: str) -> str:
+        return f"forks: process {o.arg} is its copy"
+
+    def call(self, o: Op) -> str:
+        return f"fork_process({o.arg})"
+
+
+class Exit(Operation):
+    kind = OpKind.EXIT
+    main_only = True
+    wanted = False
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        _end(p)
+
+    def sentence(self, o: Op, at: str) -> str:
+        return "exits"
+
+    def call(self, o: Op) -> str:
+        return "exit_process()"
+
+
+class Kill(Operation):
+    kind = OpKind.KILL
+    fields = (Field("victim", "arg"),)
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        victim = space.procs.get(o.arg)
+        return victim is not None and victim.alive and o.arg != o.proc
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        _end(space.procs[o.arg])
+
+    def sentence(self, o: Op, at: str) -> str:
+        return f"kills process {o.arg}"
+
+    def call(self, o: Op) -> str:
+        return f"kill_process({o.arg})"
+
+
+OPERATIONS = (Nop(), Sleep(), Spawn(), Fork(), Exit(), Kill())
