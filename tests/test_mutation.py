@@ -17,7 +17,8 @@ from hmmbench.vm.errors import VmDied
 
 
 def ran(*statuses: str, trouble: str = "") -> Run:
-    return Run(OURS, [SelftestOutcome(str(n), s, 0.1) for n, s in enumerate(statuses)], trouble=trouble)
+    tests = [SelftestOutcome(str(n), s, 0.1) for n, s in enumerate(statuses)]
+    return Run(OURS, tests, trouble=trouble)
 
 
 @pytest.fixture

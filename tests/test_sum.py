@@ -208,7 +208,8 @@ def test_a_part_that_broke_off(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_selftests(tmp_path: Path) -> None:
     files = []
     for name, statuses in (("a", ("pass", "skip")), ("b", ("pass", "pass"))):
-        ours = Run(OURS, [SelftestOutcome(str(n), s, 0.1) for n, s in enumerate(statuses)], seconds=1)
+        tests = [SelftestOutcome(str(n), s, 0.1) for n, s in enumerate(statuses)]
+        ours = Run(OURS, tests, seconds=1)
         files.append(tmp_path / f"{name}.json")
         about = {"kernel": name, "accel": "tcg"}
         write_result(files[-1], "selftests", selftests.to_json(ours, None, about), on("lts"))
