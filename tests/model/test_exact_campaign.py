@@ -100,11 +100,11 @@ class ExactFake(Exact):
 
 def campaign(
     targets: Sequence[FakeTarget], out: Path, examples: int = 90, first: int = 0,
-    shrink_s: float = 20.0, seed: int = 7,
+    shrink_s: float = 20.0, seed: int = 7, spare: Sequence[FakeTarget] = (),
 ) -> Tally:  # fmt: skip
     return Campaign(
         targets, out, seed=seed, examples=examples, first=first, exact=POINTS, cpus=4,
-        audit="access", shrink_s=shrink_s, delays=["a"],
+        audit="access", shrink_s=shrink_s, delays=["a"], spare=spare,
     ).run()  # fmt: skip
 
 
@@ -386,6 +386,28 @@ def test_failures_become_small_recipes_that_fail_at_once(tmp_path: Path, bug: st
     assert again.violations[0].oracle == recipe.oracle
     assert replay(Fresh(ExactFake(bug), recipe.chain), recipe, 5, stop_at_first=False).failures == 5
     assert not replay(Fresh(ExactFake(), recipe.chain), recipe).found
+
+
+def test_spare_machines_find_nothing_and_make_it_small(tmp_path: Path) -> None:
+    """What is found, and when, does not depend on how many there are."""
+    sought: list[Tally] = []
+    helper = ExactFake("stale_tlb")
+    for spare in ([], [helper]):
+        target = ExactFake("stale_tlb")
+        found = campaign(
+            [target], tmp_path / str(len(spare)), examples=300, shrink_s=20, spare=spare
+        )
+        assert found.finding is not None
+        sought.append(found)
+    assert sought[0].found_examples == sought[1].found_examples
+    assert helper.programs
+    originals = [
+        Recipe.read(found.findings[0].folder / "original.json").program.encode()
+        for found in sought
+    ]
+    assert originals[0] == originals[1]
+    # But for the one that failed.
+    assert set(helper.programs).isdisjoint(target.programs[: sought[1].found_examples - 1])
 
 
 def test_recipes_have_places_by_name(tmp_path: Path) -> None:

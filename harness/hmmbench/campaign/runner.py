@@ -76,6 +76,7 @@ class Campaign:
     """One `run`.
 
     targets     -- where programs are executed, one at a time on each
+    spare       -- more of them, which only help to make a failure small
     out         -- folder for evidence; made when there is some
     delays      -- names of the driver's delay points
     schedule    -- how they are used: a name of delays.SCHEDULES
@@ -118,6 +119,7 @@ class Campaign:
         tally: Tally | None = None,
         given: Sequence[Link] = (),
         built: Mapping[str, str] | None = None,
+        spare: Sequence[Target] = (),
     ) -> None:
         self.targets = tuple(targets) if isinstance(targets, Sequence) else (targets,)
         self.out = out
@@ -137,8 +139,9 @@ class Campaign:
         self.first = first
         self.tally = Tally() if tally is None else tally
         self.given = tuple(given)
+        self.spare = tuple(spare)
         self.findings = Findings(
-            self.targets, out, seed, kernel, tuple(delays),
+            (*self.targets, *self.spare), out, seed, kernel, tuple(delays),
             lambda text: self.note(self.tally, text), shrink_s, coherent, exact,
             cpus, dict(built or {}),
         )  # fmt: skip
@@ -173,7 +176,7 @@ class Campaign:
                 self._all()
             except BaseException:
                 # An interrupt: the machines end now, not after the examples in them.
-                for target in self.targets:
+                for target in (*self.targets, *self.spare):
                     target.renew()
                 raise
         self.tally.run_s += time.monotonic() - begun

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hmmbench.base import host
 from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.base.ui import Ui
 from hmmbench.build import depends
@@ -44,6 +45,13 @@ def main(
     shrink: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="For making each recipe small.")
     ] = 100.0,
+    machines: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=64, show_default="CPUs, shared by --jobs",
+            help="Exact machines that make one failure small together.",
+        ),
+    ] = None,
     accel: Annotated[
         options.Accel, typer.Option(help="In exact machines (docs/exact.md), or with threads.")
     ] = options.Accel.exact,
@@ -109,7 +117,10 @@ def main(
     result = Result(seed, limit, depends.of())
     ui = Ui()
     try:
-        how = How(seed, limit, shrink, delays, accel == options.Accel.exact)
+        how = How(
+            seed, limit, shrink, delays, accel == options.Accel.exact,
+            machines or max(1, host.cpus() // jobs),
+        )  # fmt: skip
         _run(result, chosen, ui, out, jobs, how, control, hmm_tests)
     finally:
         # Also after an interrupt: what was found up to then is worth having.

@@ -40,8 +40,8 @@ def run_many(
         common = [
             "--no-control", "--seed", str(how.seed), "--limit", str(how.limit_s),
             "--shrink", str(how.shrink_s), "--out", str(out),
-            "--accel", EXACT if how.exact else THREADS, *([] if how.delays else ["--no-delays"]),
-            *more,
+            "--machines", str(how.machines), "--accel", EXACT if how.exact else THREADS,
+            *([] if how.delays else ["--no-delays"]), *more,
         ]  # fmt: skip
         try:
             futures = [pool.submit(_one, children, m, Path(folder), common) for m in chosen]

@@ -109,6 +109,8 @@ class How:
     shrink_s -- for making a recipe small
     delays   -- the driver's own delay points are used (widened races)
     exact    -- in exact machines, else in machines with threads
+    machines -- that make a failure of an exact machine small; the first of them finds it, so that
+                what is found, and when, does not depend on how many there are
     """
 
     seed: int
@@ -116,6 +118,7 @@ class How:
     shrink_s: float
     delays: bool = True
     exact: bool = False
+    machines: int = 1
 
 
 @dataclass
@@ -243,7 +246,7 @@ def _fill(
         if coherent:
             spec = spec.with_gpu(coherent=True)
         with ui.stage(row.name) as stage, _machine(artifacts, spec, how, folder, ui) as (
-            target, points,
+            (target, *spare), points,
         ):  # fmt: skip
             shown = examples if limit_s is None else 0
 
@@ -256,7 +259,7 @@ def _fill(
                 kernel=artifacts.kernel_release,
                 delays=target.delay_points() if how.delays else (),
                 shrink_s=how.shrink_s, note=note, audit="access", coherent=coherent, exact=points,
-                cpus=fleet.EXACT_CPUS if how.exact else 0,
+                cpus=fleet.EXACT_CPUS if how.exact else 0, spare=spare,
             )  # fmt: skip
             tally = campaign.run()
     except VmDied as error:
@@ -283,10 +286,10 @@ def _fill(
 @contextmanager
 def _machine(
     artifacts: Artifacts, spec: MachineSpec, how: How, out: Path, ui: Ui
-) -> Iterator[tuple[VmTarget, Points | None]]:
+) -> Iterator[tuple[Sequence[VmTarget], Points | None]]:
     if how.exact:
-        with fleet.exact_fleet(artifacts, spec, 1, out, ui.say) as (targets, points):
-            yield targets[0], points
+        with fleet.exact_fleet(artifacts, spec, how.machines, out, ui.say) as (targets, points):
+            yield targets, points
     else:
         with fleet.fleet(spec, 1, out, ui.say) as targets:
-            yield targets[0], None
+            yield targets, None
