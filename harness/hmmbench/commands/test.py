@@ -58,7 +58,10 @@ def main(
 
         if chosen:
             return pytest()
-        beside = pytest("-n", str(host.cpus()), "--dist", "loadfile", "-m", "not alone")
+        beside = pytest(
+            "-n", str(host.cpus()), "--dist", "loadfile", "--no-loadscope-reorder",
+            "-m", "not alone",
+        )  # fmt: skip
         alone = EXIT_OK if quick else pytest("-m", "alone")
     return beside or alone
 
@@ -71,14 +74,11 @@ def _exit(status: int) -> int:
 
 
 def _order(root: Path, quick: bool) -> list[Path]:
-    """Test files and folders: single files, then folders, the device before the VMs."""
+    """Test files and folders, those first whose files take longest: short ones fill up the end."""
     tests = root / "tests"
-    hostless = sorted(tests.glob("test_*.py"))
-    folders = ("model", "recorded", "core", "guest", "page")
-    hostless += [tests / name for name in folders if _has_tests(tests / name)]
-    if quick:
-        return hostless
-    return hostless + [tests / name for name in ("qtest", "vm") if _has_tests(tests / name)]
+    folders = ([] if quick else ["vm", "qtest"]) + ["model", "recorded", "core", "guest", "page"]
+    found = [tests / name for name in folders if _has_tests(tests / name)]
+    return found + sorted(tests.glob("test_*.py"))
 
 
 def _has_tests(folder: Path) -> bool:
