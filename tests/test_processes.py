@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,19 @@ def test_who_does_not_end_is_killed() -> None:
         children.end()
         assert time.monotonic() - before < 30
     assert child.returncode == -9
+
+
+def test_what_a_child_has_left_behind_ends_too() -> None:
+    """It has ended and is still looked after: its output is open in what it started."""
+    children = Children()
+    with children.start(["sh", "-c", "sleep 60 & echo $!"], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        left = int(child.stdout.readline())
+        child.wait()
+        assert Path(f"/proc/{left}").exists()
+        children.end()
+        # Nobody holds the other end any more.
+        assert child.stdout.read() == b""
 
 
 def test_none_is_started_after_the_end() -> None:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -84,7 +84,8 @@ class Children:
         try:
             yield child
         finally:
-            self._end([child])
+            if child.poll() is None:
+                self._end([child])
             for stream in (child.stdout, child.stderr, child.stdin):
                 if stream is not None:
                     with contextlib.suppress(OSError):
@@ -99,13 +100,12 @@ class Children:
             running = list(self._running)
         self._end(running)
 
-    def _end(self, children: Iterable[subprocess.Popen[bytes]]) -> None:
-        running = [child for child in children if child.poll() is None]
-        for child in running:
+    def _end(self, children: Sequence[subprocess.Popen[bytes]]) -> None:
+        for child in children:
             # Not SIGINT, which a background job of a shell ignores and children inherit.
             _signal_group(child, signal.SIGTERM)
         deadline = time.monotonic() + self._end_s
-        for child in running:
+        for child in children:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=max(0.0, deadline - time.monotonic()))
             # The leader may be gone and a compiler of its group not.

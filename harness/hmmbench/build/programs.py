@@ -50,8 +50,8 @@ class Programs(Children):
             out.write(f"+ {' '.join(str(word) for word in argv)}\n".encode())
             out.flush()
             with self.start(
-                    argv, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-                ) as child:
+                argv, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            ) as child:
                 assert child.stdout is not None
                 for raw in child.stdout:
                     out.write(raw)

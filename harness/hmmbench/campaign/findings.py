@@ -36,7 +36,7 @@ CHAIN_S = 60.0
 
 
 @dataclass
-class Running:
+class Assignment:
     """An example given to a machine."""
 
     index: int
@@ -45,7 +45,7 @@ class Running:
     target: Target
     answer: Future[Execution]
     #: what this machine ran before it
-    before: Running | None
+    before: Assignment | None
     #: on an exact machine: all that it ran since it was fresh
     chain: tuple[Link, ...] = ()
 
@@ -73,7 +73,7 @@ class Findings:
     cpus: int
     built: Mapping[str, str]
 
-    def write(self, example: Running, violations: Sequence[Violation], number: int) -> Finding:
+    def write(self, example: Assignment, violations: Sequence[Violation], number: int) -> Finding:
         """Its folder, with all that is known before it is made small."""
         first = violations[0]
         folder = self.out / f"violation-{number}"
@@ -94,11 +94,10 @@ class Findings:
             first, folder / "recipe.json", folder, len(example.program.ops), 0.0, shown_by=(kind,)
         )
 
-    def shrink(self, example: Running, finding: Finding) -> Callable[[], None]:
+    def shrink(self, example: Assignment, finding: Finding) -> Callable[[], None]:
         """Make it small, and its recipe; the result takes the last look at it."""
         p, env, index, target = example.program, example.env, example.index, example.target
         first = finding.violation
-        recipe = self.recipe(example, first.oracle, first.message)
         chain: tuple[Link, ...] = ()
         small: Shrunk
         if self.exact is not None:
@@ -116,7 +115,8 @@ class Findings:
         if not small.rate:
             return lambda: None
         recipe = replace(
-            recipe, program=small.program, environment=small.environment,
+            self.recipe(example, first.oracle, first.message),
+            program=small.program, environment=small.environment,
             oracle=small.violation.oracle, message=small.violation.message, example=index,
             repeat=repeats(small.rate) if self.exact is None else 1, chain=chain,
         )  # fmt: skip
@@ -132,7 +132,7 @@ class Findings:
 
         return look
 
-    def recipe(self, example: Running, oracle: str, message: str) -> Recipe:
+    def recipe(self, example: Assignment, oracle: str, message: str) -> Recipe:
         """The whole example, as it ran."""
         recipe = Recipe(
             example.program, example.env, oracle, message, self.kernel, self.seed, example.index,
@@ -165,7 +165,7 @@ class Findings:
         return holds.kept(recipe, table)
 
     def _shrink_exact(
-        self, target: Target, example: Running, first: Violation
+        self, target: Target, example: Assignment, first: Violation
     ) -> tuple[ExactShrunk, tuple[Link, ...]]:
         """Alone if it fails alone, else with what ran before it in its machine."""
         deadline = time.monotonic() + self.shrink_s

@@ -25,7 +25,7 @@ from hypothesis import seed as fix_seed
 from hypothesis import strategies as st
 
 from hmmbench.base import host, interrupt
-from hmmbench.campaign.findings import Findings, Running
+from hmmbench.campaign.findings import Assignment, Findings
 from hmmbench.campaign.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.campaign.shrink import SMALL
 from hmmbench.campaign.surroundings import INJECTIONS, Surroundings
@@ -150,8 +150,8 @@ class Campaign:
         self._begun_cpu = host.cpu_s()
         self._looks_since = 0.0
         #: by machine: what it runs (or has run and nobody judged), and what it ran before that
-        self._running: list[Running | None] = [None] * len(self.targets)
-        self._before: list[Running | None] = [None] * len(self.targets)
+        self._running: list[Assignment | None] = [None] * len(self.targets)
+        self._before: list[Assignment | None] = [None] * len(self.targets)
         self._threads: list[ThreadPoolExecutor] = []
 
     def run(self) -> Tally:
@@ -289,7 +289,7 @@ class Campaign:
                 target.renew()
             return target.execute(example.program, example.env)
 
-        self._running[number] = Running(
+        self._running[number] = Assignment(
             example.index, example.program, example.env, target,
             self._threads[number].submit(work), before, chain,
         )  # fmt: skip
@@ -304,7 +304,7 @@ class Campaign:
         oldest = min(running[answer] for answer in done)
         return next(n for n, one in enumerate(self._running) if one and one.index == oldest)
 
-    def _take(self, number: int) -> Running | None:
+    def _take(self, number: int) -> Assignment | None:
         """What a machine ran, once its answer is there; the machine is free then."""
         running, self._running[number] = self._running[number], None
         if running is not None:
@@ -319,7 +319,7 @@ class Campaign:
                 running.before.before = None
         return running
 
-    def _failed(self, example: Running, error: VmError) -> None:
+    def _failed(self, example: Assignment, error: VmError) -> None:
         """The machine failed, and not the driver in it: what is needed to see it again is kept."""
         folder = self.out / f"machine-failed-{example.index}"
         with suppress(OSError):
@@ -334,7 +334,7 @@ class Campaign:
         wait_for([running.answer for running in self._running if running is not None])
         self._running = [None] * len(self.targets)
 
-    def _finish(self, example: Running | None) -> None:
+    def _finish(self, example: Assignment | None) -> None:
         """Judge an example whose answer is there, and count it."""
         if example is None or self._enough():
             return
@@ -373,7 +373,7 @@ class Campaign:
         """Since the first campaign of this tally began, without what was between campaigns."""
         return self.tally.run_s + time.monotonic() - self._begun
 
-    def _found(self, example: Running, violations: list[Violation]) -> None:
+    def _found(self, example: Assignment, violations: list[Violation]) -> None:
         found = time.monotonic()
         if not self.tally.findings:
             self.tally.found_s = self._elapsed()

@@ -24,7 +24,7 @@ from hmmbench.vm.errors import AgentTimeout, VmDied, VmError, disk_full, guard_d
 from hmmbench.vm.qmp import Event, Qmp
 from hmmbench.vm.spec import MachineSpec
 
-_STOPPED = "QEMU stopped the guest (internal error)"
+STOPPED = "QEMU stopped the guest (internal error)"
 
 
 def start_qemu(argv: Sequence[str], fds: Sequence[int], log: Path) -> subprocess.Popen[bytes]:
@@ -87,7 +87,7 @@ class Running:
                 # Nobody asked for it: KVM gave up, or QEMU cannot go on. Of an exact machine go()
                 # says so.
                 if not self._pausing and not self.spec.exact:
-                    gone = _STOPPED
+                    gone = STOPPED
             elif name == "MIGRATION":
                 self._migration = data.get("status", "")
             if gone and not self._gone:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hmmbench.vm.errors import AgentTimeout
 from hmmbench.vm.exact import Exact
 from hmmbench.vm.mailbox import Mailbox
-from hmmbench.vm.running import _STOPPED, Running
+from hmmbench.vm.running import STOPPED, Running
 
 #: Seconds of the host after which an exact machine is given up: far more than any request takes,
 #: since hangs are seen in virtual time.
@@ -150,7 +150,7 @@ class Standing(Running):
         """Raise VmDied if the guest was stopped by somebody else."""
         if self.mailbox.stands == self._stands_before:
             with self._changed:
-                self._gone = self._gone or _STOPPED
+                self._gone = self._gone or STOPPED
             raise self._death()
 
     def _must_stand(self) -> None:

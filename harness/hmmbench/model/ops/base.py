@@ -61,6 +61,7 @@ class Operation:
     races     -- it may stand in a phase with others
     uses_gpu  -- it opens the GPU, or needs it open
     main_only -- only a process's first thread does it
+    wanted    -- a reproducer compares the result of its call with what the model allows
     shapes    -- it gives memory its shape, or jobs theirs: bold guesses while shrinking keep it
     """
 
@@ -69,6 +70,7 @@ class Operation:
     races = False
     uses_gpu = False
     main_only = False
+    wanted = True
     shapes = False
 
     @property
@@ -115,9 +117,6 @@ class Operation:
     def call(self, o: Op) -> str:
         """The call of an exported reproducer (lib/hmmgpu_repro.h); "": none."""
         return ""
-
-    #: whether the call's result is compared with what the model allows
-    wanted = True
 
 
 def shorter(o: Op, least: int) -> Iterator[Op]:
