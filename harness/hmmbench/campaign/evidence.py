@@ -28,8 +28,11 @@ from hmmbench.example.moment import Clock
 from hmmbench.example.portrait import Decided, PageEntry, Portrait
 from hmmbench.example.recipe import Environment, Link
 from hmmbench.example.target import Target
-from hmmbench.guest.program import PAGE, REGION_BASE, RES_SKIPPED, Acc, Op, OpKind, Program, Result
+from hmmbench.guest.program import PAGE, REGION_BASE, RES_SKIPPED, Acc, Op, Program, Result
 from hmmbench.model import ops, phrases
+from hmmbench.model.ops.jobs import GpuCopy
+from hmmbench.model.ops.mapping import Mmap
+from hmmbench.model.ops.moving import Query
 from hmmbench.model.space import REGION_SHIFT, Space, gp_of, place
 from hmmbench.oracle.violation import Violation
 from hmmbench.report import words
@@ -90,7 +93,7 @@ def with_queries(program: Program, op: int) -> Program:
         if proc.find(gp) is not None:
             phase += 1
             extra.append(
-                Op(OpKind.QUERY, o.proc, 0, phase, gp >> REGION_SHIFT, off=_offset(gp), len=PAGE)
+                Op(Query.number, o.proc, 0, phase, gp >> REGION_SHIFT, off=_offset(gp), len=PAGE)
             )
     return replace(program, ops=[*program.ops, *extra])
 
@@ -100,10 +103,10 @@ def touched(o: Op) -> list[int]:
     if o.acc:
         return sorted({r << REGION_SHIFT | off >> 12 for k, r, _, off, _, _ in o.acc
                        if k != Acc.DELAY})  # fmt: skip
-    if not o.len or o.op == OpKind.MMAP:
+    if not o.len or o.op == Mmap.number:
         return []
     pages = list(range(gp_of(o.region, o.off), gp_of(o.region, o.off + o.len - 1) + 1))
-    if o.op == OpKind.GPU_COPY:
+    if o.op == GpuCopy.number:
         pages = [*pages[: PAGES // 2], *range(gp_of(o.arg, o.a), gp_of(o.arg, o.a + o.len - 1) + 1)]
     return pages
 

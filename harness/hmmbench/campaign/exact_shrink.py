@@ -24,8 +24,12 @@ from hmmbench.campaign.shrink import EXTRA_S, HANG_MS
 from hmmbench.campaign.tries import ExactShrunk, Tries, _Candidate, _last
 from hmmbench.example import holds, schedules
 from hmmbench.example.recipe import Environment, Link
-from hmmbench.guest.program import TIMEOUT_MS, Access, Op, OpKind, Program
+from hmmbench.guest.program import TIMEOUT_MS, Access, Op, Program
 from hmmbench.model.admit import normalise
+from hmmbench.model.ops.jobs import CloseGpu, GpuAccess
+from hmmbench.model.ops.mapping import Mmap, Munmap
+from hmmbench.model.ops.moving import Migrate, Policy
+from hmmbench.model.ops.processes import Exit, Fork, Kill, Spawn
 from hmmbench.model.space import HUGE_PAGES
 
 #: Those that are tried where the failure was not seen again alone: what ran before it in its
@@ -45,10 +49,10 @@ FOR_PROGRAM, FOR_LAST = 0.75, 0.4
 #: What is mostly enough of a chain that wears a driver out: what begins and ends processes, opens
 #: the GPU (its first access does) and closes it; or that and what moves pages.
 LIVES = frozenset({
-    OpKind.MMAP, OpKind.SPAWN, OpKind.FORK, OpKind.EXIT, OpKind.KILL, OpKind.CLOSE_GPU,
-    OpKind.GPU_ACCESS,
+    Mmap.number, Spawn.number, Fork.number, Exit.number, Kill.number, CloseGpu.number,
+    GpuAccess.number,
 })  # fmt: skip
-WEARING = (LIVES, LIVES | {OpKind.MIGRATE, OpKind.MUNMAP})
+WEARING = (LIVES, LIVES | {Migrate.number, Munmap.number})
 
 #: Accesses of one operation that are taken away one by one, at most.
 ACCESSES = 12
@@ -126,7 +130,7 @@ class ExactShrinker(Tries):
     def _lives(self) -> None:
         """All operations but a few kinds are taken from the whole chain at once."""
 
-        def only(link: Link, kinds: frozenset[OpKind], keep: int = -1) -> Link | None:
+        def only(link: Link, kinds: frozenset[int], keep: int = -1) -> Link | None:
             ops = [o for n, o in enumerate(link.program.ops) if o.op in kinds or n == keep]
             left = normalise(copy_ops(ops), link.program.file_pages)
             if not left:
@@ -302,7 +306,7 @@ class ExactShrinker(Tries):
         last = max(phases)
         near = {o.phase for o in ops if any(meets(o, *pages) for pages in named)}
         wide = {o.phase for o in ops if any(meets(o, *_huge(*pages)) for pages in named)}
-        stage = (OpKind.POLICY, OpKind.FORK, OpKind.SPAWN)
+        stage = (Policy.number, Fork.number, Spawn.number)
         return any(
             self._fails([
                 o for o in ops

@@ -33,11 +33,22 @@ from hmmbench.guest.program import (
     Advice,
     MapKind,
     Op,
-    OpKind,
     Program,
 )
 from hmmbench.model.admit import Admission, end_nowait
 from hmmbench.model.ops.base import GLOBAL_REGION, STACK_REGION
+from hmmbench.model.ops.jobs import (
+    CloseGpu,
+    CpuAccess,
+    GpuAccess,
+    GpuCopy,
+    GpuFill,
+    GpuSpin,
+    WaitGpu,
+)
+from hmmbench.model.ops.mapping import Madvise, Mmap, Mprotect, Mremap, Munmap
+from hmmbench.model.ops.moving import Evict, Migrate, Policy, Query
+from hmmbench.model.ops.processes import Exit, Fork, Kill, Sleep, Spawn
 from hmmbench.model.space import (
     FILE,
     HUGE_PAGES,
@@ -153,7 +164,7 @@ class Generator:
             # Atomics that the GPU kept although a CPU had its page back: only a look shows them.
             if proc.exclusive:
                 self.first([
-                    self.ranged(OpKind.QUERY, proc, v.start, min(v.end, v.start + SEEN))
+                    self.ranged(Query.number, proc, v.start, min(v.end, v.start + SEEN))
                     for v in proc.vmas if v.kind == MapKind.ANON_PRIVATE
                 ])  # fmt: skip
         return end_nowait(self.ops)
@@ -194,7 +205,7 @@ class Generator:
             return lo, min(vma.end, -(-(vma.start + b) // 512) * 512)
         return vma.start + a, vma.start + b
 
-    def ranged(self, kind: OpKind, proc: Process, start: int, end: int, **more: int) -> Op:
+    def ranged(self, kind: int, proc: Process, start: int, end: int, **more: int) -> Op:
         o = Op(
             kind, proc.number, region=start >> REGION_SHIFT,
             off=(start & (REGION_PAGES - 1)) * PAGE, len=(end - start) * PAGE,
@@ -260,7 +271,7 @@ def _mmap(g: Generator, proc: Process) -> list[Op]:
     slot = rng.randrange(4) * HUGE
     pages = rng.choice((1, 2, 4, 8, 16))
     prot = PROT_RW if rng.random() < 0.9 else rng.choice((PROT_READ, PROT_NONE))
-    o = Op(OpKind.MMAP, proc.number, region=region, off=slot, len=pages * PAGE, a=prot)
+    o = Op(Mmap.number, proc.number, region=region, off=slot, len=pages * PAGE, a=prot)
     if r < 0.42:
         o.arg = MapKind.ANON_PRIVATE
         if rng.random() < 0.35:
@@ -290,26 +301,26 @@ def _munmap(g: Generator, proc: Process) -> list[Op]:
         return _wide(g, proc)
     vma = g.pick(proc)
     start, end = g.span(vma)
-    return [g.ranged(OpKind.MUNMAP, proc, start, end)]
+    return [g.ranged(Munmap.number, proc, start, end)]
 
 
 def _wide(g: Generator, proc: Process) -> list[Op]:
     """Many small pages that the GPU has mapped are taken away at once."""
     rng = g.rng
     region, pages = rng.randrange(REGIONS), rng.choice(WIDE)
-    new = Op(OpKind.MMAP, proc.number, region=region, len=2 * HUGE, a=PROT_RW)
+    new = Op(Mmap.number, proc.number, region=region, len=2 * HUGE, a=PROT_RW)
     if not g.first([new]):
         return []
     start = region << REGION_SHIFT
-    g.first([g.ranged(OpKind.MADVISE, proc, start, start + 1024, a=Advice.NOHUGEPAGE)])
+    g.first([g.ranged(Madvise.number, proc, start, start + 1024, a=Advice.NOHUGEPAGE)])
     g.value += 1
-    g.first([g.ranged(OpKind.GPU_FILL, proc, start, start + pages, a=g.value << 32)])
+    g.first([g.ranged(GpuFill.number, proc, start, start + pages, a=g.value << 32)])
     r = rng.random()
     if r < 0.4:
-        return [g.ranged(OpKind.MUNMAP, proc, start, start + 1024)]
+        return [g.ranged(Munmap.number, proc, start, start + 1024)]
     if r < 0.7:
-        return [g.ranged(OpKind.MADVISE, proc, start, start + 1024, a=Advice.DONTNEED)]
-    return [g.ranged(OpKind.MPROTECT, proc, start, start + 1024, a=PROT_READ)]
+        return [g.ranged(Madvise.number, proc, start, start + 1024, a=Advice.DONTNEED)]
+    return [g.ranged(Mprotect.number, proc, start, start + 1024, a=PROT_READ)]
 
 
 def _regain(g: Generator, proc: Process) -> list[Op]:
@@ -322,17 +333,17 @@ def _regain(g: Generator, proc: Process) -> list[Op]:
     vma = rng.choice(private)
     start, end = _few(g, vma)
     if rng.random() < 0.5:
-        g.first([g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE)])
-    g.first([g.ranged(OpKind.MPROTECT, proc, start, end, a=PROT_READ)])
+        g.first([g.ranged(Migrate.number, proc, start, end, arg=MIGRATE_DEVICE)])
+    g.first([g.ranged(Mprotect.number, proc, start, end, a=PROT_READ)])
     hole = (start >> REGION_SHIFT << REGION_SHIFT) - 1
     g.first([g.ranged(
-        OpKind.GPU_COPY, proc, hole, hole + 1, arg=start >> REGION_SHIFT,
+        GpuCopy.number, proc, hole, hole + 1, arg=start >> REGION_SHIFT,
         a=(start & (REGION_PAGES - 1)) * PAGE,
     )])  # fmt: skip
     kind = rng.choice((Acc.WRITE, Acc.ADD, Acc.READ))
     if kind != Acc.READ:
-        g.first([g.ranged(OpKind.MPROTECT, proc, start, end, a=PROT_RW)])
-    return [Op(OpKind.GPU_ACCESS, proc.number, acc=[
+        g.first([g.ranged(Mprotect.number, proc, start, end, a=PROT_RW)])
+    return [Op(GpuAccess.number, proc.number, acc=[
         g.access(vma, start, lane, word, kind) for lane, word in enumerate(_WORDS)
     ])]  # fmt: skip
 
@@ -350,7 +361,7 @@ def _mprotect(g: Generator, proc: Process) -> list[Op]:
     else:
         prot = rng.choice((PROT_READ, PROT_READ, PROT_READ, PROT_NONE, PROT_RW))
         start, end = g.span(vma)
-    return [g.ranged(OpKind.MPROTECT, proc, start, end, a=prot)]
+    return [g.ranged(Mprotect.number, proc, start, end, a=prot)]
 
 
 def _mremap(g: Generator, proc: Process) -> list[Op]:
@@ -370,7 +381,7 @@ def _mremap(g: Generator, proc: Process) -> list[Op]:
         new = length + 2 * PAGE
     elif r < 0.45 and vma.kind == MapKind.ANON_PRIVATE:
         dontunmap = 1
-    return [g.ranged(OpKind.MREMAP, proc, start, end, arg=region, a=to, b=new, c=dontunmap)]
+    return [g.ranged(Mremap.number, proc, start, end, arg=region, a=to, b=new, c=dontunmap)]
 
 
 def _madvise(g: Generator, proc: Process) -> list[Op]:
@@ -388,12 +399,12 @@ def _madvise(g: Generator, proc: Process) -> list[Op]:
         if big:
             vma = rng.choice(big)
             start, end = vma.start, vma.end
-    return [g.ranged(OpKind.MADVISE, proc, start, end, a=advice)]
+    return [g.ranged(Madvise.number, proc, start, end, a=advice)]
 
 
 def _cpu(g: Generator, proc: Process) -> list[Op]:
     rng = g.rng
-    o = Op(OpKind.CPU_ACCESS, proc.number, rng.randrange(2))
+    o = Op(CpuAccess.number, proc.number, rng.randrange(2))
     usable = _usable(proc)
     for _ in range(rng.choice((1, 2, 4, 8, 12))):
         vma = usable[min(rng.randrange(len(usable)), rng.randrange(len(usable)))]
@@ -406,7 +417,7 @@ def _cpu(g: Generator, proc: Process) -> list[Op]:
 
 def _gpu(g: Generator, proc: Process) -> list[Op]:
     rng = g.rng
-    o = Op(OpKind.GPU_ACCESS, proc.number, 0, flags=F_CTX1 if rng.random() < 0.3 else 0)
+    o = Op(GpuAccess.number, proc.number, 0, flags=F_CTX1 if rng.random() < 0.3 else 0)
     usable = _usable(proc)
     vmas = [usable[min(rng.randrange(len(usable)), rng.randrange(len(usable)))] for _ in range(2)]
     pages = [(v, g.page_of(v)) for v in vmas for _ in range(rng.choice((1, 1, 2, 3)))]
@@ -449,11 +460,11 @@ def _copy(g: Generator, proc: Process) -> list[Op]:
     if rng.random() < 0.4:
         g.value += 1
         return [
-            Op(OpKind.GPU_FILL, proc.number, region=d >> REGION_SHIFT, off=do, len=length,
+            Op(GpuFill.number, proc.number, region=d >> REGION_SHIFT, off=do, len=length,
                a=g.value << 32)
         ]  # fmt: skip
     return [
-        Op(OpKind.GPU_COPY, proc.number, region=s >> REGION_SHIFT, off=so, len=length,
+        Op(GpuCopy.number, proc.number, region=s >> REGION_SHIFT, off=so, len=length,
            arg=d >> REGION_SHIFT, a=do)
     ]  # fmt: skip
 
@@ -467,7 +478,7 @@ def _migrate(g: Generator, proc: Process) -> list[Op]:
         end = min(end + 4, (start | (REGION_PAGES - 1)) + 1)
     to = MIGRATE_DEVICE if rng.random() < 0.7 else MIGRATE_SYSTEM
     flag = MIGRATE_MAP if to == MIGRATE_DEVICE and rng.random() < 0.4 else 0
-    return [g.ranged(OpKind.MIGRATE, proc, start, end, arg=to, a=flag)]
+    return [g.ranged(Migrate.number, proc, start, end, arg=to, a=flag)]
 
 
 #: Migration at faults finds the most; exclusive access changes what atomics do, in either.
@@ -485,14 +496,14 @@ def _policy(g: Generator, proc: Process) -> list[Op]:
         # Where VRAM is short, the two ends of a copy may drive one another out.
         src, dst = (g.page_of(rng.choice(private)) for _ in range(2))
         g.after = [g.ranged(
-            OpKind.GPU_COPY, proc, src, src + 1, arg=dst >> REGION_SHIFT,
+            GpuCopy.number, proc, src, src + 1, arg=dst >> REGION_SHIFT,
             a=(dst & (REGION_PAGES - 1)) * PAGE,
         )]  # fmt: skip
-    return [Op(OpKind.POLICY, proc.number, arg=policy)]
+    return [Op(Policy.number, proc.number, arg=policy)]
 
 
 def _evict(g: Generator, proc: Process) -> list[Op]:
-    return [Op(OpKind.EVICT, proc.number, a=g.rng.choice((0, 1, 4, 64)))]
+    return [Op(Evict.number, proc.number, a=g.rng.choice((0, 1, 4, 64)))]
 
 
 def _query(g: Generator, proc: Process) -> list[Op]:
@@ -501,7 +512,7 @@ def _query(g: Generator, proc: Process) -> list[Op]:
     end = min(end, start + SEEN)
     if g.rng.random() < 0.3:
         end = min(end + 4, (start | (REGION_PAGES - 1)) + 1)
-    return [g.ranged(OpKind.QUERY, proc, start, end)]
+    return [g.ranged(Query.number, proc, start, end)]
 
 
 def _next_proc(g: Generator) -> int:
@@ -510,12 +521,12 @@ def _next_proc(g: Generator) -> int:
 
 def _fork(g: Generator, proc: Process) -> list[Op]:
     n = _next_proc(g)
-    return [Op(OpKind.FORK, proc.number, arg=n)] if n else []
+    return [Op(Fork.number, proc.number, arg=n)] if n else []
 
 
 def _spawn(g: Generator, proc: Process) -> list[Op]:
     n = _next_proc(g)
-    return [Op(OpKind.SPAWN, proc.number, arg=n)] if n else []
+    return [Op(Spawn.number, proc.number, arg=n)] if n else []
 
 
 def _end(g: Generator, proc: Process) -> list[Op]:
@@ -526,9 +537,9 @@ def _end(g: Generator, proc: Process) -> list[Op]:
         return []
     other = rng.choice([p for p in alive if p is not proc])
     if rng.random() < 0.5:
-        victim, last = other, Op(OpKind.KILL, proc.number, arg=other.number)
+        victim, last = other, Op(Kill.number, proc.number, arg=other.number)
     else:
-        victim, last = proc, Op(OpKind.EXIT, proc.number)
+        victim, last = proc, Op(Exit.number, proc.number)
     r = rng.random()
     if r < 0.6:
         _job(g, victim, access=r < 0.35)
@@ -538,7 +549,7 @@ def _end(g: Generator, proc: Process) -> list[Op]:
 def _job(g: Generator, proc: Process, access: bool) -> None:
     """A job that is not waited for; what comes next ends it, or waits."""
     if not access:
-        g.first([Op(OpKind.GPU_SPIN, proc.number, flags=F_NOWAIT, a=1_000_000)])
+        g.first([Op(GpuSpin.number, proc.number, flags=F_NOWAIT, a=1_000_000)])
     elif proc.vmas:
         job = _gpu(g, proc)
         job[0].flags |= F_NOWAIT
@@ -550,7 +561,7 @@ def _wait(g: Generator, proc: Process) -> list[Op]:
     if g.rng.random() < 0.3:
         return _behind(g, proc)
     _job(g, proc, access=True)
-    return [Op(OpKind.WAIT_GPU, proc.number)]
+    return [Op(WaitGpu.number, proc.number)]
 
 
 def _behind(g: Generator, proc: Process) -> list[Op]:
@@ -561,16 +572,16 @@ def _behind(g: Generator, proc: Process) -> list[Op]:
     job.acc.insert(0, (int(Acc.DELAY), 0, job.acc[0][2], 0, rng.choice(DELAYS), 0))
     job.flags |= F_NOWAIT
     g.first([job])
-    g.first([Op(OpKind.GPU_SPIN, proc.number, flags=job.flags, a=ENDLESS)])
+    g.first([Op(GpuSpin.number, proc.number, flags=job.flags, a=ENDLESS)])
     others = [p for p in g.space.alive() if p is not proc]
     r = rng.random()
     if not others or r < 0.6:
         g.after = _closing(proc)
     elif r < 0.8:
-        g.after = [Op(OpKind.EXIT, proc.number)]
+        g.after = [Op(Exit.number, proc.number)]
     else:
-        g.after = [Op(OpKind.KILL, rng.choice(others).number, arg=proc.number)]
-    return [Op(OpKind.WAIT_GPU, proc.number, a=1)]
+        g.after = [Op(Kill.number, rng.choice(others).number, arg=proc.number)]
+    return [Op(WaitGpu.number, proc.number, a=1)]
 
 
 def _close(g: Generator, proc: Process) -> list[Op]:
@@ -586,7 +597,7 @@ def _close(g: Generator, proc: Process) -> list[Op]:
 
 
 def _closing(proc: Process) -> list[Op]:
-    return [Op(OpKind.CLOSE_GPU, proc.number)]
+    return [Op(CloseGpu.number, proc.number)]
 
 
 def _writable(proc: Process) -> list[Vma]:
@@ -603,7 +614,7 @@ def _few(g: Generator, vma: Vma) -> tuple[int, int]:
 def _touch(g: Generator, proc: Process, vma: Vma, start: int, end: int, kind: int) -> Op:
     """The CPU reads or writes a word of each page, the same words each time."""
     acc = [g.access(vma, gp, 0, gp & 511, kind) for gp in range(start, end)]
-    return Op(OpKind.CPU_ACCESS, proc.number, acc=acc)
+    return Op(CpuAccess.number, proc.number, acc=acc)
 
 
 def _close_amid(g: Generator, proc: Process) -> list[Op]:
@@ -615,20 +626,20 @@ def _close_amid(g: Generator, proc: Process) -> list[Op]:
     vma = rng.choice(private)
     start, end = _few(g, vma)
     # Open, and with something to take away.
-    g.first([g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE, a=MIGRATE_MAP)])
+    g.first([g.ranged(Migrate.number, proc, start, end, arg=MIGRATE_DEVICE, a=MIGRATE_MAP)])
     out = _closing(proc)
     if rng.random() < 0.7:
-        out.insert(0, Op(OpKind.SLEEP, proc.number, a=rng.choice((100, 300, 1000))))
+        out.insert(0, Op(Sleep.number, proc.number, a=rng.choice((100, 300, 1000))))
     for _ in range(rng.choice((3, 5, 8))):
         r = rng.random()
         if r < 0.5:
             prot = rng.choice((PROT_READ, PROT_RW))
-            o = g.ranged(OpKind.MPROTECT, proc, start, end, a=prot)
+            o = g.ranged(Mprotect.number, proc, start, end, a=prot)
         elif r < 0.85:
-            o = g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.DONTNEED)
+            o = g.ranged(Madvise.number, proc, start, end, a=Advice.DONTNEED)
         else:
             o = _touch(g, proc, vma, start, end, Acc.READ)
-        out += [o, Op(OpKind.SLEEP, proc.number, a=rng.choice((50, 100, 300)))]
+        out += [o, Op(Sleep.number, proc.number, a=rng.choice((50, 100, 300)))]
         out[-1].actor = out[-2].actor = 1
     return out
 
@@ -642,7 +653,7 @@ def _handover(g: Generator, proc: Process) -> list[Op]:
     rng = g.rng
     others = [p for p in g.space.alive() if p is not proc]
     n = _next_proc(g)
-    if not others and n and g.first([Op(OpKind.SPAWN, proc.number, arg=n)]):
+    if not others and n and g.first([Op(Spawn.number, proc.number, arg=n)]):
         others = [g.space.procs[n]]
     if not others:
         return []
@@ -655,7 +666,7 @@ def _handover(g: Generator, proc: Process) -> list[Op]:
     g.first(_closing(proc))
     g.first(_gpu(g, proc))
     g.after = _gpu(g, other)
-    pause = Op(OpKind.SLEEP, other.number, a=rng.choice((100, 500, 1500, 3000)))
+    pause = Op(Sleep.number, other.number, a=rng.choice((100, 500, 1500, 3000)))
     return [*_closing(proc), pause, *_gpu(g, other)]
 
 
@@ -666,7 +677,7 @@ def _stampede(g: Generator, proc: Process) -> list[Op]:
     vma = rng.choice(_writable(proc))
     start, end = _few(g, vma)
     g.first([_touch(g, proc, vma, start, end, Acc.WRITE)])
-    g.first([g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE)])
+    g.first([g.ranged(Migrate.number, proc, start, end, arg=MIGRATE_DEVICE)])
     out = []
     for actor in range(rng.choice((3, 4, 4))):
         kind = rng.choice((Acc.READ, Acc.ADD, Acc.WRITE))
@@ -679,13 +690,13 @@ def _tear(g: Generator, proc: Process, first: int) -> list[Op]:
     """2 MiB in VRAM, which a CPU has mapped page by page, are split because one is touched, while
     another thread gives them up."""
     rng = g.rng
-    g.first([g.ranged(OpKind.MIGRATE, proc, first, first + HUGE_PAGES, arg=MIGRATE_DEVICE)])
+    g.first([g.ranged(Migrate.number, proc, first, first + HUGE_PAGES, arg=MIGRATE_DEVICE)])
     gp = first + rng.choice((0, 1, 2, rng.randrange(HUGE_PAGES), HUGE_PAGES - 1))
     if rng.random() < 0.7:
-        g.first([g.ranged(OpKind.MADVISE, proc, gp, gp + 1, a=Advice.NOHUGEPAGE)])
+        g.first([g.ranged(Madvise.number, proc, gp, gp + 1, a=Advice.NOHUGEPAGE)])
     else:
         for prot in (PROT_READ, PROT_RW):
-            g.first([g.ranged(OpKind.MPROTECT, proc, gp, gp + 1, a=prot)])
+            g.first([g.ranged(Mprotect.number, proc, gp, gp + 1, a=prot)])
     out = []
     for actor in (1, 2)[: rng.choice((1, 2))]:
         near = min(max(gp + rng.choice((0, 0, 1, -1)), first), first + HUGE_PAGES - 1)
@@ -695,9 +706,9 @@ def _tear(g: Generator, proc: Process, first: int) -> list[Op]:
             out[-1].actor = actor
     for _ in range(rng.choice((1, 2))):
         if rng.random() < 0.5:
-            out.append(Op(OpKind.SLEEP, proc.number, a=rng.choice((50, 200, 1000))))
+            out.append(Op(Sleep.number, proc.number, a=rng.choice((50, 200, 1000))))
         start = rng.choice((first, gp))
-        out.append(g.ranged(OpKind.MADVISE, proc, start, first + HUGE_PAGES, a=Advice.DONTNEED))
+        out.append(g.ranged(Madvise.number, proc, start, first + HUGE_PAGES, a=Advice.DONTNEED))
     return out
 
 
@@ -735,7 +746,7 @@ def _race(g: Generator, proc: Process) -> list[Op]:
     rng.shuffle(who)
     if rng.random() < 0.2 and vma.kind not in SHARED:
         # Somebody gets what another gives back.
-        g.first([g.ranged(OpKind.MIGRATE, proc, min(pages), max(pages) + 1, arg=MIGRATE_DEVICE)])
+        g.first([g.ranged(Migrate.number, proc, min(pages), max(pages) + 1, arg=MIGRATE_DEVICE)])
     out: list[Op] = []
     mover = rng.random() < 0.7
     for n, (p, actor) in enumerate(who[: rng.choice((2, 2, 3, 4))]):
@@ -746,7 +757,7 @@ def _race(g: Generator, proc: Process) -> list[Op]:
                 for _ in range(rng.choice((1, 2, 3))):
                     if rng.random() < 0.7:
                         wait = rng.choice((100, 300, 700, 2000))
-                        out.append(Op(OpKind.SLEEP, p.number, actor, a=wait))
+                        out.append(Op(Sleep.number, p.number, actor, a=wait))
                     o = _mover(g, p, v, gps)
                     o.actor = actor
                     out.append(o)
@@ -758,15 +769,15 @@ def _race(g: Generator, proc: Process) -> list[Op]:
         p, actor = who[-1]
         v, gps = views[p.number]
         for _ in range(rng.choice((1, 2, 4))):
-            out.append(g.ranged(OpKind.QUERY, p, min(gps), max(gps) + 1))
+            out.append(g.ranged(Query.number, p, min(gps), max(gps) + 1))
             out[-1].actor = actor
     # What the race left behind, as each side sees it.
     g.after = [
-        Op(OpKind.GPU_ACCESS, proc.number, acc=[
+        Op(GpuAccess.number, proc.number, acc=[
             g.access(vma, gp, lane, word, Acc.READ)
             for lane, (gp, word) in enumerate((gp, word) for gp in set(pages) for word in words)
         ]),
-        Op(OpKind.CPU_ACCESS, proc.number, acc=[
+        Op(CpuAccess.number, proc.number, acc=[
             g.access(vma, gp, 0, word, Acc.READ) for gp in set(pages) for word in words
         ]),
     ]  # fmt: skip
@@ -801,18 +812,18 @@ def _mover(g: Generator, p: Process, vma: Vma, gps: list[int]) -> Op:
     r = rng.random()
     if r < 0.4:
         to = MIGRATE_DEVICE if rng.random() < 0.65 else MIGRATE_SYSTEM
-        return g.ranged(OpKind.MIGRATE, p, start, end, arg=to)
+        return g.ranged(Migrate.number, p, start, end, arg=to)
     if r < 0.5:
-        return Op(OpKind.EVICT, p.number, a=0)
+        return Op(Evict.number, p.number, a=0)
     if r < 0.65:
-        return g.ranged(OpKind.MADVISE, p, start, end, a=Advice.DONTNEED)
+        return g.ranged(Madvise.number, p, start, end, a=Advice.DONTNEED)
     if r < 0.85:
         prot = rng.choice((PROT_READ, PROT_READ, PROT_RW, PROT_NONE))
-        return g.ranged(OpKind.MPROTECT, p, start, end, a=prot)
+        return g.ranged(Mprotect.number, p, start, end, a=prot)
     if r < 0.9:
-        return g.ranged(OpKind.MUNMAP, p, start, end)
+        return g.ranged(Munmap.number, p, start, end)
     advice = rng.choice((Advice.PAGEOUT, Advice.COLD, Advice.NOHUGEPAGE))
-    return g.ranged(OpKind.MADVISE, p, start, end, a=advice)
+    return g.ranged(Madvise.number, p, start, end, a=advice)
 
 
 def _racer(
@@ -821,7 +832,7 @@ def _racer(
     rng = g.rng
     kinds = (Acc.READ, Acc.READ, Acc.WRITE, Acc.WRITE, Acc.ADD, Acc.ADD, Acc.XCHG, Acc.CAS)
     if gpu:
-        o = Op(OpKind.GPU_ACCESS, p.number, actor, flags=F_CTX1 if rng.random() < 0.3 else 0)
+        o = Op(GpuAccess.number, p.number, actor, flags=F_CTX1 if rng.random() < 0.3 else 0)
         lanes = rng.choice((1, 2, 4, 32))
         each = rng.choice((2, 3, 4)) if lanes < 32 else 1
         atomics = lanes == 32 or rng.random() < 0.3
@@ -830,7 +841,7 @@ def _racer(
                 kind = Acc.ADD if atomics else rng.choice(kinds)
                 o.acc.append(g.access(vma, rng.choice(gps), lane, rng.choice(words), kind))
         return o
-    o = Op(OpKind.CPU_ACCESS, p.number, actor, arg=rng.choice((0, 0, 500, 5000)))
+    o = Op(CpuAccess.number, p.number, actor, arg=rng.choice((0, 0, 500, 5000)))
     for _ in range(rng.choice((2, 4, 6))):
         o.acc.append(g.access(vma, rng.choice(gps), 0, rng.choice(words), rng.choice(kinds)))
     return o
@@ -844,22 +855,22 @@ def _lazyfree(g: Generator, proc: Process) -> list[Op]:
     vma = g.rng.choice(private)
     start, end = _few(g, vma)
     g.first([_touch(g, proc, vma, start, end, Acc.WRITE)])
-    g.first([g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.FREE)])
+    g.first([g.ranged(Madvise.number, proc, start, end, a=Advice.FREE)])
     again = _touch(g, proc, vma, start, end, Acc.WRITE)
     out: list[Op] = []
     home: list[Op] = []
     if g.rng.random() < 0.6:
-        out.append(g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE))
+        out.append(g.ranged(Migrate.number, proc, start, end, arg=MIGRATE_DEVICE))
         # In VRAM they cannot be paged out.
-        home.append(g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_SYSTEM))
+        home.append(g.ranged(Migrate.number, proc, start, end, arg=MIGRATE_SYSTEM))
     if g.rng.random() < 0.6:
         # Where they are, if the policy leaves them there.
-        again.op = OpKind.GPU_ACCESS
+        again.op = GpuAccess.number
         out.append(again)
     else:
         out.insert(0, again)
     g.after = [
-        *home, g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.PAGEOUT),
+        *home, g.ranged(Madvise.number, proc, start, end, a=Advice.PAGEOUT),
         _touch(g, proc, vma, start, end, Acc.READ),
     ]  # fmt: skip
     for o in out[:-1]:
@@ -874,24 +885,24 @@ def _take(g: Generator, proc: Process) -> list[Op]:
     vma = rng.choice(_writable(proc))
     start, end = _few(g, vma)
     move = rng.random() < 0.3
-    g.first([Op(OpKind.POLICY, proc.number, arg=POLICY_MAP | POLICY_EXCLUSIVE)])
-    out = [Op(OpKind.GPU_ACCESS, proc.number, acc=[
+    g.first([Op(Policy.number, proc.number, arg=POLICY_MAP | POLICY_EXCLUSIVE)])
+    out = [Op(GpuAccess.number, proc.number, acc=[
         g.access(vma, gp, lane, rng.choice(_WORDS), Acc.ADD)
         for lane, gp in enumerate([*range(start, end)] * rng.choice((1, 4, 8)))
     ])]  # fmt: skip
     for _ in range(rng.choice((1, 2, 4))):
-        out.append(Op(OpKind.SLEEP, proc.number, 1, a=rng.choice((100, 300, 1000, 3000))))
+        out.append(Op(Sleep.number, proc.number, 1, a=rng.choice((100, 300, 1000, 3000))))
         if move:
-            out.append(g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE))
+            out.append(g.ranged(Migrate.number, proc, start, end, arg=MIGRATE_DEVICE))
         else:
-            out.append(g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.DONTNEED))
+            out.append(g.ranged(Madvise.number, proc, start, end, a=Advice.DONTNEED))
             out.append(_touch(g, proc, vma, start, end, Acc.WRITE))
             out[-2].actor = 1
         out[-1].actor = 1
     g.after = [
         # An entry that is still exclusive keeps a page from coming home.
-        *([Op(OpKind.EVICT, proc.number, a=0)] if move else []),
-        g.ranged(OpKind.QUERY, proc, start, end), _touch(g, proc, vma, start, end, Acc.READ),
+        *([Op(Evict.number, proc.number, a=0)] if move else []),
+        g.ranged(Query.number, proc, start, end), _touch(g, proc, vma, start, end, Acc.READ),
     ]  # fmt: skip
     return out
 
@@ -908,29 +919,29 @@ def _revoke(g: Generator, proc: Process) -> list[Op]:
     start, end = _few(g, vma)
     pages = range(start, end)
     words = [rng.choice(_WORDS) for _ in range(2)]
-    g.first([Op(OpKind.POLICY, proc.number, arg=POLICY_MAP | POLICY_EXCLUSIVE)])
+    g.first([Op(Policy.number, proc.number, arg=POLICY_MAP | POLICY_EXCLUSIVE)])
     lanes = [(gp, word) for gp in pages for word in words]
-    g.first([Op(OpKind.GPU_ACCESS, proc.number, acc=[
+    g.first([Op(GpuAccess.number, proc.number, acc=[
         g.access(vma, gp, lane, word, Acc.ADD) for lane, (gp, word) in enumerate(lanes)
     ])])  # fmt: skip
     out: list[Op] = []
     for actor in (1, 2)[: rng.choice((1, 2, 2))]:
-        out.append(Op(OpKind.CPU_ACCESS, proc.number, actor, arg=rng.choice((0, 0, 500))))
+        out.append(Op(CpuAccess.number, proc.number, actor, arg=rng.choice((0, 0, 500))))
         for gp in pages:
             kind = rng.choice((Acc.READ, Acc.ADD, Acc.WRITE))
             out[-1].acc.append(g.access(vma, gp, 0, rng.choice(words), kind))
     wait = rng.choice((0, 50, 200, 1000))
     r = rng.random()
-    g.after = [g.ranged(OpKind.QUERY, proc, start, end)]
+    g.after = [g.ranged(Query.number, proc, start, end)]
     if r < 0.25:
         return out
     if r < 0.75:
-        last = g.ranged(OpKind.MADVISE, proc, start, end, a=Advice.DONTNEED)
+        last = g.ranged(Madvise.number, proc, start, end, a=Advice.DONTNEED)
     elif r < 0.88:
-        last = g.ranged(OpKind.MUNMAP, proc, start, end)
+        last = g.ranged(Munmap.number, proc, start, end)
     else:
-        last = g.ranged(OpKind.MIGRATE, proc, start, end, arg=MIGRATE_DEVICE)
-    return [*out, *([Op(OpKind.SLEEP, proc.number, a=wait)] if wait else []), last]
+        last = g.ranged(Migrate.number, proc, start, end, arg=MIGRATE_DEVICE)
+    return [*out, *([Op(Sleep.number, proc.number, a=wait)] if wait else []), last]
 
 
 #: Weights out of 256, by the kind byte.  Kind 0 is the simplest.

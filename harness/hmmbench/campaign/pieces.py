@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hmmbench.guest.program import Op, OpKind, Program
+from hmmbench.guest.program import Op, Program
 from hmmbench.model import ops
+from hmmbench.model.ops.moving import Policy
+from hmmbench.model.ops.processes import Fork, Spawn
 from hmmbench.model.space import gp_of
 
 
@@ -27,7 +29,7 @@ def ranges(o: Op) -> Iterator[tuple[int, int]]:
 
 def sets(o: Op, named: list[tuple[int, int]]) -> bool:
     """Whether it is a policy, or shapes some of these pages."""
-    return o.op == OpKind.POLICY or any(meets(o, *pages) for pages in named)
+    return o.op == Policy.number or any(meets(o, *pages) for pages in named)
 
 
 def meets(o: Op, first: int, end: int) -> bool:
@@ -37,7 +39,7 @@ def meets(o: Op, first: int, end: int) -> bool:
 def touching(ops: list[Op], first: int, end: int) -> list[Op]:
     """The phases in which something is done to pages [first, end), and what sets the stage."""
     phases = {o.phase for o in ops if meets(o, first, end)}
-    stage = (OpKind.POLICY, OpKind.FORK, OpKind.SPAWN)
+    stage = (Policy.number, Fork.number, Spawn.number)
     return [o for o in ops if o.phase in phases or o.op in stage]
 
 

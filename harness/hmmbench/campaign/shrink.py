@@ -19,9 +19,13 @@ from hmmbench.example.delays import line
 from hmmbench.example.judge import Verdict, run
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Target
-from hmmbench.guest.program import F_NOWAIT, TIMEOUT_MS, Op, OpKind, Program
+from hmmbench.guest.program import F_NOWAIT, TIMEOUT_MS, Op, Program
 from hmmbench.model import ops
 from hmmbench.model.admit import normalise
+from hmmbench.model.ops.jobs import GpuAccess
+from hmmbench.model.ops.mapping import Mmap
+from hmmbench.model.ops.moving import Migrate, Policy
+from hmmbench.model.ops.processes import Fork, Spawn
 from hmmbench.model.space import HUGE_PAGES
 from hmmbench.oracle.violation import Violation
 
@@ -51,9 +55,9 @@ SLOW_S = 4.0
 SHAPE = frozenset(kind for kind, operation in ops.OPERATIONS.items() if operation.shapes)
 #: Operations of the processes concerned that bold guesses keep, before the phase that failed.
 GUESSES = (
-    frozenset({OpKind.MMAP, OpKind.POLICY}),
+    frozenset({Mmap.number, Policy.number}),
     SHAPE,
-    frozenset({OpKind.MMAP, OpKind.POLICY, OpKind.MIGRATE, OpKind.GPU_ACCESS}),
+    frozenset({Mmap.number, Policy.number, Migrate.number, GpuAccess.number}),
 )
 #: Executions after which what a program uses up has run out (there are 256 address spaces), or a
 #: ring that it spoils has come round (1,024 faults).
@@ -368,7 +372,7 @@ class Shrinker:
         # What it names, and what that was before it was moved.
         named = [pages for o in end for pages in ranges(o)]
         for o in reversed(before):
-            if o.op in (OpKind.FORK, OpKind.SPAWN) and o.arg in procs:
+            if o.op in (Fork.number, Spawn.number) and o.arg in procs:
                 births.add(id(o))
                 procs.add(o.proc)
             elif o.op in SHAPE and o.proc in procs and sets(o, named):

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from hmmbench.example import delays, schedules
 from hmmbench.example.recipe import Environment
-from hmmbench.guest.program import POLICY_MIGRATE, OpKind, Program
+from hmmbench.guest.program import POLICY_MIGRATE, Program
+from hmmbench.model.ops.moving import Policy
 
 #: After one example of so many, a quarter of a second: the driver is unbound and bound again.
 #: Soon for the first time, so that a short run has one.
@@ -78,7 +79,7 @@ class Surroundings:
         inject: tuple[str, ...] = ()
         if self.injections and rng.random() < INJECTED:
             inject = (rng.choice(self.injections),)
-        at_faults = any(o.op == OpKind.POLICY and o.arg & POLICY_MIGRATE for o in p.ops)
+        at_faults = any(o.op == Policy.number and o.arg & POLICY_MIGRATE for o in p.ops)
         short = rng.random() < (VRAM_SHORT_AT_FAULTS if at_faults else VRAM_SHORT)
         vram = rng.choice(VRAM_PAGES_AT_FAULTS if at_faults else VRAM_PAGES) if short else None
         rebind = index % REBIND_EACH == REBIND_FIRST

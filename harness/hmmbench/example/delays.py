@@ -25,7 +25,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hmmbench.guest.program import MIGRATE_DEVICE, POLICY_EXCLUSIVE, PROT_READ, OpKind, Program
+from hmmbench.guest.program import MIGRATE_DEVICE, POLICY_EXCLUSIVE, PROT_READ, Program
+from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuCopy
+from hmmbench.model.ops.mapping import Madvise, Mprotect, Mremap, Munmap
+from hmmbench.model.ops.moving import Evict, Migrate, Policy, Query
+from hmmbench.model.ops.processes import Fork
 
 #: Share of examples that are disturbed.
 SHARE = 0.3
@@ -108,7 +112,7 @@ class Aim:
 CROWD = 3
 
 #: What changes the CPU's page table under a page that is being made exclusive: "claim".
-CHANGES = (OpKind.MPROTECT, OpKind.MUNMAP, OpKind.MADVISE, OpKind.MREMAP, OpKind.FORK)
+CHANGES = (Mprotect.number, Munmap.number, Madvise.number, Mremap.number, Fork.number)
 
 #: By what the program does at the same time (`races`).  Waiting costs little where few examples
 #: pass the points, and those seldom; a page is freed often.
@@ -131,26 +135,26 @@ def races(program: Program) -> set[str]:
     at_once = Counter(phase for phase, _, _ in threads)
     beside = Counter((phase, proc) for phase, proc, _ in threads)
     found = set()
-    touching = {(o.phase, o.proc, o.actor) for o in program.ops if o.op == OpKind.CPU_ACCESS}
+    touching = {(o.phase, o.proc, o.actor) for o in program.ops if o.op == CpuAccess.number}
     if max(Counter((phase, proc) for phase, proc, _ in touching).values(), default=0) >= CROWD:
         found.add("stampede")
     for before, o in itertools.pairwise(program.ops):
         # A copy to what was just made read-only, which the next job may have, or read.
-        protects = before.op == OpKind.MPROTECT and before.a == PROT_READ
-        if protects and o.op == OpKind.GPU_COPY and (o.proc, o.arg) == (before.proc, before.region):
+        protects = before.op == Mprotect.number and before.a == PROT_READ
+        if protects and o.op == GpuCopy.number and (o.proc, o.arg) == (before.proc, before.region):
             found.add("refusal")
     for o in program.ops:
-        if o.op == OpKind.MIGRATE and at_once[o.phase] > 1:
+        if o.op == Migrate.number and at_once[o.phase] > 1:
             found.add("copy")
-        if o.op == OpKind.EVICT and at_once[o.phase] > 1:
+        if o.op == Evict.number and at_once[o.phase] > 1:
             found.add("evict")
-        if o.op == OpKind.POLICY and o.arg & POLICY_EXCLUSIVE:
+        if o.op == Policy.number and o.arg & POLICY_EXCLUSIVE:
             found.add("exclusive")
         elif o.op in CHANGES and beside[o.phase, o.proc] > 1:
             found.add("claim")
-        elif o.op in (OpKind.CLOSE_GPU, OpKind.QUERY) and beside[o.phase, o.proc] > 1:
-            found.add("close" if o.op == OpKind.CLOSE_GPU else "query")
-        elif o.op == OpKind.MIGRATE and o.arg == MIGRATE_DEVICE and beside[o.phase, o.proc] > 1:
+        elif o.op in (CloseGpu.number, Query.number) and beside[o.phase, o.proc] > 1:
+            found.add("close" if o.op == CloseGpu.number else "query")
+        elif o.op == Migrate.number and o.arg == MIGRATE_DEVICE and beside[o.phase, o.proc] > 1:
             found.add("move")
     if "exclusive" not in found:
         found.discard("claim")

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution, Target
-from hmmbench.guest.program import RES_SKIPPED, Acc, OpKind, Program, Result
+from hmmbench.guest.program import RES_SKIPPED, Acc, Program, Result
 from hmmbench.model.cells import Coverage
+from hmmbench.model.ops.jobs import GpuAccess
+from hmmbench.model.ops.processes import Nop, Sleep
 from hmmbench.oracle import leaks, progress
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
@@ -31,7 +33,7 @@ class Verdict:
 
 
 #: What makes no demand on the driver does not count as a checked operation.
-_IDLE = frozenset({OpKind.NOP, OpKind.SLEEP})
+_IDLE = frozenset({Nop.number, Sleep.number})
 
 
 def run(target: Target, program: Program, environment: Environment) -> Verdict:
@@ -74,7 +76,7 @@ def _judge_result(program: Program, result: Result, coverage: Coverage | None) -
     outcome.gpu_accesses = sum(
         1
         for o, r in zip(program.ops, result.ops, strict=True)
-        if o.op == OpKind.GPU_ACCESS
+        if o.op == GpuAccess.number
         for a, (_, status, _) in zip(o.acc, r.acc, strict=True)
         if status == 1 and a[0] != Acc.DELAY
     )

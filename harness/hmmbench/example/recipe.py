@@ -41,10 +41,10 @@ from hmmbench.guest.program import (
     Acc,
     Access,
     Op,
-    OpKind,
     Program,
 )
 from hmmbench.model import ops
+from hmmbench.model.ops.jobs import GpuAccess
 from hmmbench.oracle.mirror import MODES
 
 VERSION = 1
@@ -353,7 +353,7 @@ def op_to_json(o: Op) -> dict[str, Any]:
         elif value or field_.name in ("region", "off"):
             out[field_.name] = hex(value) if field_.hex else value
     if o.acc:
-        out["accesses"] = [access_to_text(a, o.op == OpKind.GPU_ACCESS) for a in o.acc]
+        out["accesses"] = [access_to_text(a, o.op == GpuAccess.number) for a in o.acc]
     return out
 
 
@@ -367,7 +367,7 @@ def op_from_json(index: int, data: Any) -> Op:
     except KeyError:
         raise ValueError(f"{where}: there is no operation {data['op']!r}") from None
     try:
-        o = Op(operation.kind, _field(data, "proc", MAX_PROCS), _field(data, "actor", MAX_ACTORS))
+        o = Op(operation.number, _field(data, "proc", MAX_PROCS), _field(data, "actor", MAX_ACTORS))
         o.phase = _field(data, "phase", 1 << 32)
         o.flags = (F_CTX1 if data.get("ctx") else 0) | (F_NOWAIT if data.get("nowait") else 0)
         known = {"op", "phase", "proc", "actor", "ctx", "nowait", "accesses"}

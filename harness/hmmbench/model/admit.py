@@ -42,11 +42,21 @@ from hmmbench.guest.program import (
     Advice,
     MapKind,
     Op,
-    OpKind,
 )
 from hmmbench.model.ops import apply
 from hmmbench.model.ops import of as operation
 from hmmbench.model.ops.base import STACK_REGION
+from hmmbench.model.ops.jobs import (
+    CloseGpu,
+    CpuAccess,
+    GpuAccess,
+    GpuCopy,
+    GpuFill,
+    GpuSpin,
+    WaitGpu,
+)
+from hmmbench.model.ops.mapping import Madvise, Mmap, Mprotect, Munmap
+from hmmbench.model.ops.processes import Exit, Kill
 from hmmbench.model.race import READS, Race, identity
 from hmmbench.model.space import ANON, REGION_SHIFT, SHARED, Space, gp_of
 
@@ -80,14 +90,14 @@ def end_nowait(ops: list[Op]) -> list[Op]:
     """NOWAIT stays only before the operation that ends the job or waits for it; else it is waited
     for at once.  Nothing waits for a program that spins without a budget."""
     for i, o in enumerate(ops):
-        if o.op == OpKind.GPU_ACCESS and o.flags & F_NOWAIT:
+        if o.op == GpuAccess.number and o.flags & F_NOWAIT:
             if not _waited(ops, i) and not broken_off(ops, i):
                 o.flags &= ~F_NOWAIT
-        elif o.op == OpKind.WAIT_GPU:
-            behind = i > 0 and ops[i - 1].op == OpKind.GPU_SPIN and ops[i - 1].proc == o.proc
+        elif o.op == WaitGpu.number:
+            behind = i > 0 and ops[i - 1].op == GpuSpin.number and ops[i - 1].proc == o.proc
             o.a = int(o.a == 1 and behind and _ended(ops, i))
     for i, o in enumerate(ops):
-        if o.op == OpKind.GPU_SPIN and not _left_behind(ops, i) and not broken_off(ops, i):
+        if o.op == GpuSpin.number and not _left_behind(ops, i) and not broken_off(ops, i):
             o.a = min(o.a or SPIN_BUDGET, SPIN_BUDGET)
     return ops
 
@@ -95,15 +105,15 @@ def end_nowait(ops: list[Op]) -> list[Op]:
 def _waited(ops: list[Op], i: int) -> bool:
     """Whether WAIT_GPU follows the job of operation i, perhaps after one that spins."""
     proc = ops[i].proc
-    if i + 1 < len(ops) and ops[i + 1].op == OpKind.GPU_SPIN and ops[i + 1].proc == proc:
+    if i + 1 < len(ops) and ops[i + 1].op == GpuSpin.number and ops[i + 1].proc == proc:
         i += 1
-    return i + 1 < len(ops) and ops[i + 1].op == OpKind.WAIT_GPU and ops[i + 1].proc == proc
+    return i + 1 < len(ops) and ops[i + 1].op == WaitGpu.number and ops[i + 1].proc == proc
 
 
 def _left_behind(ops: list[Op], i: int) -> bool:
     """Whether the next operation waits for what is before the program that spins, not for it."""
     n = ops[i + 1] if i + 1 < len(ops) else None
-    return n is not None and n.op == OpKind.WAIT_GPU and n.proc == ops[i].proc and n.a == 1
+    return n is not None and n.op == WaitGpu.number and n.proc == ops[i].proc and n.a == 1
 
 
 def _ended(ops: list[Op], i: int) -> bool:
@@ -116,10 +126,10 @@ def broken_off(ops: list[Op], i: int) -> bool:
     if i + 1 >= len(ops):
         return False
     n, proc = ops[i + 1], ops[i].proc
-    if n.op == OpKind.CLOSE_GPU and n.proc == proc:
+    if n.op == CloseGpu.number and n.proc == proc:
         # Alone: what runs beside it would see what the job still does.
         return i + 2 >= len(ops) or ops[i + 2].phase != n.phase
-    return (n.op == OpKind.EXIT and n.proc == proc) or (n.op == OpKind.KILL and n.arg == proc)
+    return (n.op == Exit.number and n.proc == proc) or (n.op == Kill.number and n.arg == proc)
 
 
 class Admission:
@@ -147,13 +157,13 @@ class Admission:
         """One operation that runs alone."""
         if not self._alive(o) or (operation(o).main_only and o.actor):
             return False
-        if o.op in (OpKind.CPU_ACCESS, OpKind.GPU_ACCESS):
+        if o.op in (CpuAccess.number, GpuAccess.number):
             self._reachable(o)
-            if o.op == OpKind.GPU_ACCESS:
+            if o.op == GpuAccess.number:
                 self._prune([o])
                 self._mark_uncertain(o)
             return bool(o.acc)
-        if o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):
+        if o.op in (GpuCopy.number, GpuFill.number):
             return self._copy(o)
         return admissible(self.space, o)
 
@@ -189,9 +199,9 @@ class Admission:
         proc.unsettled |= private_file if fails else cas
 
     def _copy(self, o: Op, racing: bool = False) -> bool:
-        if o.off % 8 or o.len % 8 or o.a % 8 * (o.op == OpKind.GPU_COPY) or not o.len:
+        if o.off % 8 or o.len % 8 or o.a % 8 * (o.op == GpuCopy.number) or not o.len:
             return False
-        fill = o.op == OpKind.GPU_FILL
+        fill = o.op == GpuFill.number
         ends = [(o.region, o.off)] if fill else [(o.region, o.off), (o.arg, o.a)]
         proc = self.space.procs[o.proc]
         fails = False
@@ -247,29 +257,29 @@ class Admission:
         for o in ops:
             if not self._alive(o) or not operation(o).races or o.flags & F_NOWAIT:
                 continue
-            if o.op in (OpKind.MPROTECT, OpKind.MUNMAP) or (
-                o.op == OpKind.MADVISE and o.a == Advice.DONTNEED
+            if o.op in (Mprotect.number, Munmap.number) or (
+                o.op == Madvise.number and o.a == Advice.DONTNEED
             ):
                 who = (o.proc, o.actor)
                 if unmapped or mm_actor not in (None, who) or not self._racing_mm(o):
                     continue
                 mm_actor = who
                 # What follows an munmap would be judged against the state before it.
-                unmapped = o.op == OpKind.MUNMAP
+                unmapped = o.op == Munmap.number
                 out.append(o)
-            elif o.op in (OpKind.CPU_ACCESS, OpKind.GPU_ACCESS):
+            elif o.op in (CpuAccess.number, GpuAccess.number):
                 self._reachable(o)
                 o.acc = [a for a in o.acc if a[0] not in (Acc.READ32, Acc.WRITE32)]
                 if o.acc:
                     out.append(o)
-            elif o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):
+            elif o.op in (GpuCopy.number, GpuFill.number):
                 if o.len <= RACING_COPY and self._copy(o, True):
                     out.append(o)
-            elif o.op == OpKind.CLOSE_GPU:
+            elif o.op == CloseGpu.number:
                 if o.proc not in with_gpu:
                     out.append(o)
             elif (
-                o.op == OpKind.MADVISE and o.a in (Advice.FREE, Advice.MERGEABLE)
+                o.op == Madvise.number and o.a in (Advice.FREE, Advice.MERGEABLE)
             ) or not admissible(self.space, o):
                 continue
             else:
@@ -277,7 +287,7 @@ class Admission:
         # Whether an operation is legal was judged against the state before the phase; an
         # munmap in it may take the ground from the others' calls, so their status is free
         # (legal_status with racing=True).
-        mm = [o for o in out if o.op in (OpKind.MPROTECT, OpKind.MUNMAP)]
+        mm = [o for o in out if o.op in (Mprotect.number, Munmap.number)]
         if mm:
             changing = {
                 gp for o in mm for gp in range(gp_of(o.region, o.off),
@@ -285,10 +295,10 @@ class Admission:
             }  # fmt: skip
             out = [o for o in out if not self._copy_in(o, mm[0].proc, changing)]
         self._prune(out)
-        out = [o for o in out if o.acc or o.op not in (OpKind.CPU_ACCESS, OpKind.GPU_ACCESS)]
+        out = [o for o in out if o.acc or o.op not in (CpuAccess.number, GpuAccess.number)]
         self._mark_racing(out, mm)
         for o in out:
-            if o.op in (OpKind.MPROTECT, OpKind.MUNMAP, OpKind.MADVISE):
+            if o.op in (Mprotect.number, Munmap.number, Madvise.number):
                 apply(self.space, o)
         return out
 
@@ -303,18 +313,18 @@ class Admission:
             return False
         if any(start <= gp < end for gp in proc.unsettled):
             return False
-        if o.op == OpKind.MPROTECT:
+        if o.op == Mprotect.number:
             return all(v.kind in ANON or v.kind in SHARED for v in vmas)
         return all(v.kind == MapKind.ANON_PRIVATE for v in vmas) or (
-            o.op == OpKind.MADVISE and all(v.kind in ANON for v in vmas)
+            o.op == Madvise.number and all(v.kind in ANON for v in vmas)
         )
 
     @staticmethod
     def _copy_in(o: Op, proc: int, changing: set[int]) -> bool:
-        if o.op not in (OpKind.GPU_COPY, OpKind.GPU_FILL) or o.proc != proc:
+        if o.op not in (GpuCopy.number, GpuFill.number) or o.proc != proc:
             return False
         ends = [(o.region, o.off)]
-        if o.op == OpKind.GPU_COPY:
+        if o.op == GpuCopy.number:
             ends.append((o.arg, o.a))
         return any(
             gp in changing
@@ -324,13 +334,13 @@ class Admission:
 
     def _mark_racing(self, ops: list[Op], mm: list[Op]) -> None:
         for o in ops:
-            if o.op == OpKind.GPU_ACCESS:
+            if o.op == GpuAccess.number:
                 self._mark_uncertain(o)
         if not mm:
             return
         # Jobs may fail in this phase: private file pages they write may or may not be copies.
         for o in ops:
-            if o.op == OpKind.GPU_ACCESS:
+            if o.op == GpuAccess.number:
                 proc = self.space.procs[o.proc]
                 for kind, region, _, off, _, _ in o.acc:
                     gp = region << REGION_SHIFT | off >> 12
@@ -345,13 +355,13 @@ class Admission:
         """Drop accesses that the rules of this file's head forbid; first come, first served."""
         race = Race(self.space)
         for o in ops:
-            if o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):
+            if o.op in (GpuCopy.number, GpuFill.number):
                 race.reserve(o)
         for o in ops:
-            if o.op == OpKind.MADVISE and o.a == Advice.DONTNEED:
+            if o.op == Madvise.number and o.a == Advice.DONTNEED:
                 race.zeroing(o)
         for seq, o in enumerate(ops):
-            if o.op in (OpKind.CPU_ACCESS, OpKind.GPU_ACCESS):
+            if o.op in (CpuAccess.number, GpuAccess.number):
                 o.acc = race.filter(o, seq)
 
 
@@ -375,7 +385,7 @@ def admissible(space: Space, o: Op) -> bool:
     p = space.procs[o.proc]
     if not operation(o).admit(space, p, o):
         return False
-    if o.len and o.op != OpKind.MMAP and o.region >= STACK_REGION:
+    if o.len and o.op != Mmap.number and o.region >= STACK_REGION:
         start = gp_of(o.region, o.off)
         return p.covered(start, start + o.len // PAGE)
     return True

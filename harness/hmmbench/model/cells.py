@@ -33,10 +33,13 @@ from hmmbench.guest.program import (
     Advice,
     MapKind,
     Op,
-    OpKind,
     OpResult,
 )
 from hmmbench.model import ops
+from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess, GpuCopy, GpuFill
+from hmmbench.model.ops.mapping import Madvise, Mmap, Mprotect, Mremap, Munmap
+from hmmbench.model.ops.moving import Evict, Migrate, Policy, Query
+from hmmbench.model.ops.processes import Exit, Fork, Kill
 from hmmbench.model.phrases import KINDS
 from hmmbench.model.space import ANON, FIXED, HUGETLB, REGION_SHIFT, Process, Space, gp_of
 
@@ -163,13 +166,13 @@ class Coverage:
         if pages is None:
             pages = self._pages[o.proc] = {}
         kind = o.op
-        if kind == OpKind.CPU_ACCESS or kind == OpKind.GPU_ACCESS:
+        if kind == CpuAccess.number or kind == GpuAccess.number:
             self._access(proc, pages, o, r, racing or bool(o.flags & F_NOWAIT))
         elif kind in _RANGED:
             self._ranged(proc, pages, o, r, racing)
-        elif kind == OpKind.POLICY and r.status == 0:
+        elif kind == Policy.number and r.status == 0:
             (self._migrate.add if o.arg & POLICY_MIGRATE else self._migrate.discard)(o.proc)
-        elif kind == OpKind.MMAP:
+        elif kind == Mmap.number:
             self.rows["mmap"] += 1
             self.cells["mmap", o.arg, Residency.ABSENT] += 1
         elif kind in _WHOLE:
@@ -178,7 +181,7 @@ class Coverage:
     def _access(
         self, proc: Process, pages: dict[int, int], o: Op, r: OpResult, racing: bool
     ) -> None:
-        gpu = o.op == OpKind.GPU_ACCESS
+        gpu = o.op == GpuAccess.number
         names = _GPU_ROWS if gpu else _CPU_ROWS
         met: dict[tuple[int, int], int] = {}
         for a in o.acc:
@@ -233,7 +236,7 @@ class Coverage:
         start = gp_of(o.region, o.off)
         end = gp_of(o.region, o.off + max(o.len, 1) - 1) + 1
         kind = o.op
-        if kind == OpKind.GPU_COPY:
+        if kind == GpuCopy.number:
             self._range(proc, pages, "copy from", start, end)
             to = gp_of(o.arg, o.a)
             to_end = gp_of(o.arg, o.a + max(o.len, 1) - 1) + 1
@@ -245,21 +248,21 @@ class Coverage:
         if row is None:
             return
         self._range(proc, pages, row, start, end)
-        if kind == OpKind.GPU_FILL:
+        if kind == GpuFill.number:
             self._used_by_gpu(proc, pages, start, end, racing or r.status != 0)
-        elif kind == OpKind.QUERY and not racing:
+        elif kind == Query.number and not racing:
             _believe(pages, start, r)
-        elif kind == OpKind.MUNMAP:
+        elif kind == Munmap.number:
             _forget(pages, start, end)
-        elif kind == OpKind.MREMAP and r.status == 0:
+        elif kind == Mremap.number and r.status == 0:
             shift = gp_of(o.arg, o.a) - start
             moved = {gp + shift: at for gp, at in pages.items() if start <= gp < end}
             _forget(pages, start, end)
             kept = gp_of(o.arg, o.a) + o.b // PAGE
             pages.update({gp: at for gp, at in moved.items() if gp < kept})
-        elif kind == OpKind.MADVISE:
+        elif kind == Madvise.number:
             _advise(proc, pages, o, start, end)
-        elif kind == OpKind.MIGRATE:
+        elif kind == Migrate.number:
             self._migrated(proc, pages, o, r, start, end, racing)
 
     def _used_by_gpu(
@@ -298,7 +301,7 @@ class Coverage:
     ) -> None:
         """Operations on all of a process; eviction on those of all."""
         kind = o.op
-        if kind == OpKind.EVICT:
+        if kind == Evict.number:
             cells: set[tuple[str, int, int]] = set()
             for number, theirs in self._pages.items():
                 owner = space.procs.get(number)
@@ -310,17 +313,17 @@ class Coverage:
                 theirs.update(dict.fromkeys(there, _UNKNOWN if o.a or r.status else _SYSTEM))
             self._count(cells)
             return
-        row = {OpKind.FORK: "fork", OpKind.EXIT: "exit", OpKind.KILL: "kill"}.get(
-            OpKind(kind), "close GPU"
+        row = {Fork.number: "fork", Exit.number: "exit", Kill.number: "kill"}.get(
+            kind, "close GPU"
         )
-        victim = o.arg if kind == OpKind.KILL else o.proc
+        victim = o.arg if kind == Kill.number else o.proc
         theirs = self._pages.get(victim, {})
         owner = space.procs.get(victim)
         for v in owner.vmas if owner else ():
             self._range(owner, theirs, row, v.start, v.end)  # type: ignore[arg-type]
-        if kind == OpKind.FORK and r.status == 0:
+        if kind == Fork.number and r.status == 0:
             self._pages[o.arg] = dict(pages)
-        elif kind == OpKind.CLOSE_GPU:
+        elif kind == CloseGpu.number:
             self._migrate.discard(o.proc)
             pages.update({gp: _UNKNOWN for gp, at in pages.items() if at == _VRAM})
 
@@ -361,10 +364,10 @@ class Coverage:
 
 
 _RANGED = frozenset({
-    OpKind.MUNMAP, OpKind.MPROTECT, OpKind.MREMAP, OpKind.MADVISE, OpKind.GPU_COPY,
-    OpKind.GPU_FILL, OpKind.MIGRATE, OpKind.QUERY,
+    Munmap.number, Mprotect.number, Mremap.number, Madvise.number, GpuCopy.number,
+    GpuFill.number, Migrate.number, Query.number,
 })  # fmt: skip
-_WHOLE = frozenset({OpKind.FORK, OpKind.EXIT, OpKind.KILL, OpKind.CLOSE_GPU, OpKind.EVICT})
+_WHOLE = frozenset({Fork.number, Exit.number, Kill.number, CloseGpu.number, Evict.number})
 
 
 def _forget(pages: dict[int, int], start: int, end: int) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from hmmbench.guest.program import PAGE, Acc, Access, MapKind, Op, OpKind
+from hmmbench.guest.program import PAGE, Acc, Access, MapKind, Op
 
 #: Accesses of one operation that are told one by one.
 TOLD = 6
@@ -59,8 +59,8 @@ def access(a: Access) -> str:
     return f"atomically replaces {expect:#x} by {value:#x} in {at}"
 
 
-def accesses(o: Op) -> str:
-    gpu = o.op == OpKind.GPU_ACCESS
+def accesses(o: Op, gpu: bool) -> str:
+    """`gpu`: lanes do them, at the same time."""
     lanes = {a[2] for a in o.acc}
     told = [
         (f"lane {a[2]} " if gpu and len(lanes) > 1 else "") + access(a) for a in o.acc[:TOLD]

@@ -6,7 +6,9 @@ First come, first served; the rules are in the head of admit.py.
 
 from __future__ import annotations
 
-from hmmbench.guest.program import PAGE, Acc, Access, MapKind, Op, OpKind
+from hmmbench.guest.program import PAGE, Acc, Access, MapKind, Op
+from hmmbench.model.ops.jobs import GpuAccess, GpuCopy, GpuFill
+from hmmbench.model.ops.processes import Nop
 from hmmbench.model.space import FILE, REGION_SHIFT, SHARED, Space, gp_of
 
 #: Changes of one word, unless all are atomics.
@@ -40,8 +42,8 @@ class Race:
         A copy that conflicts with an earlier one becomes a fill or copy of nothing: len 0
         operations are refused by the driver, so it turns into a NOP.
         """
-        ends = [(o.region, o.off, o.op == OpKind.GPU_FILL)]
-        if o.op == OpKind.GPU_COPY:
+        ends = [(o.region, o.off, o.op == GpuFill.number)]
+        if o.op == GpuCopy.number:
             ends.append((o.arg, o.a, True))
         claims: dict[tuple[tuple[int, int], int], bool] = {}
         follow: set[tuple[int, int]] = set()
@@ -55,15 +57,15 @@ class Race:
                 if vma.kind == MapKind.FILE_PRIVATE:
                     follow.add(identity(o.proc, gp, True, id(vma.obj), gp + vma.delta))
                 elif writes and self.file.get(ident) == "follow":
-                    o.op = OpKind.NOP
+                    o.op = Nop.number
                     return
                 claims[(ident, (off + 8 * k) // 8 % 512)] = writes
         for key, writes in claims.items():
             if key in self.copied and (writes or self.copied[key]):
-                o.op = OpKind.NOP
+                o.op = Nop.number
                 return
         if any(self.file.get(f) == "write" for f in follow):
-            o.op = OpKind.NOP
+            o.op = Nop.number
             return
         self.copied.update(claims)
         for f in follow:
@@ -74,7 +76,7 @@ class Race:
 
     def filter(self, o: Op, seq: int) -> list[Access]:
         proc = self.space.procs[o.proc]
-        gpu = o.op == OpKind.GPU_ACCESS
+        gpu = o.op == GpuAccess.number
         out: list[Access] = []
         last = -1
         vma = None

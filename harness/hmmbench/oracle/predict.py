@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from hmmbench.guest.program import F_NOWAIT, Acc, Advice, Op, OpKind, Program
+from hmmbench.guest.program import F_NOWAIT, Acc, Advice, Op, Program
 from hmmbench.model import ops
+from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
+from hmmbench.model.ops.mapping import Madvise, Mprotect, Munmap
 from hmmbench.model.page import ANY, AnyValue, Page, Val, join, new_value, observed
 from hmmbench.model.space import REGION_SHIFT, Space
 from hmmbench.oracle.history import HistoryEvent, Undecided, final_values, settle
@@ -48,16 +50,16 @@ class Predictor:
 
     def _phase(self, items: list[tuple[int, Op]]) -> None:
         moving = len(items) > 1 and any(
-            o.op in (OpKind.MPROTECT, OpKind.MUNMAP)
-            or (o.op == OpKind.MADVISE and o.a == Advice.DONTNEED)
+            o.op in (Mprotect.number, Munmap.number)
+            or (o.op == Madvise.number and o.a == Advice.DONTNEED)
             for _, o in items
         )
         words: dict[tuple[int, int], list[tuple[int, int, HistoryEvent]]] = {}
         pages: dict[int, Page] = {}
         for seq, (i, o) in enumerate(items):
-            if o.op in (OpKind.CPU_ACCESS, OpKind.GPU_ACCESS):
+            if o.op in (CpuAccess.number, GpuAccess.number):
                 self._accesses(seq, i, o, words, pages, moving)
-            elif o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):
+            elif o.op in (GpuCopy.number, GpuFill.number):
                 self._copy(i, o)
         for (key, word), events in words.items():
             self._word(pages[key], word, events, moving)
@@ -75,7 +77,7 @@ class Predictor:
         moving: bool,
     ) -> None:
         proc = self.space.procs[o.proc]
-        gpu = o.op == OpKind.GPU_ACCESS
+        gpu = o.op == GpuAccess.number
         bad = False
         listed: list[tuple[int, Page, int, HistoryEvent]] = []
         for step, (kind, region, lane, off, value, expect) in enumerate(o.acc):
@@ -147,7 +149,7 @@ class Predictor:
         page.put(word, settle(finals))
 
     def _copy(self, i: int, o: Op) -> None:
-        fill = o.op == OpKind.GPU_FILL
+        fill = o.op == GpuFill.number
         region, off = (o.region, o.off) if fill else (o.arg, o.a)
         bad = bad_pages(self.space, o.proc, region, off, o.len, 2)
         if not fill:

@@ -23,13 +23,15 @@ from hmmbench.guest.program import (
     Advice,
     Ast,
     Op,
-    OpKind,
     OpResult,
     Program,
     Result,
 )
 from hmmbench.model import admit, ops
 from hmmbench.model.cells import Coverage
+from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
+from hmmbench.model.ops.mapping import Madvise, Mprotect, Munmap
+from hmmbench.model.ops.moving import Migrate, Policy, Query
 from hmmbench.model.page import ANY, AnyValue, Page, Val, World, show
 from hmmbench.model.space import ANON, REGION_PAGES, REGION_SHIFT, Process, Space, Vma, gp_of, place
 from hmmbench.oracle import mapping
@@ -104,19 +106,19 @@ class Checker:
         kind = o.op
         if r.status == RES_SKIPPED:
             raise Contradiction(i, f"{describe(o)} was not run")
-        if kind == OpKind.CPU_ACCESS:
+        if kind == CpuAccess.number:
             self._cpu(i, o, r)
-        elif kind == OpKind.GPU_ACCESS:
+        elif kind == GpuAccess.number:
             meeting = Meeting(self, i)
             dying = bool(o.flags & F_NOWAIT) and admit.broken_off(self.program.ops, i)
             meeting.gpu(i, o, r, 0, dying)
             meeting.finish()
             gpu_ended(self.space, o, dying or r.status != 0)
-        elif kind == OpKind.GPU_COPY or kind == OpKind.GPU_FILL:
+        elif kind == GpuCopy.number or kind == GpuFill.number:
             self._copy(i, o, r)
         else:
             self.status(i, o, r)
-            if kind == OpKind.QUERY:
+            if kind == Query.number:
                 bad = mapping.check(self.space, o, r)
                 if bad:
                     raise Contradiction(i, bad)
@@ -130,7 +132,7 @@ class Checker:
                 + " or ".join(status_name(s) for s in sorted(legal)),
             )  # fmt: skip
         # (While others pull pages back, one may move more than once.)
-        if o.op == OpKind.MIGRATE and not racing and r.status == 0 and r.aux0 > o.len // PAGE:
+        if o.op == Migrate.number and not racing and r.status == 0 and r.aux0 > o.len // PAGE:
             raise Contradiction(
                 i, f"{describe(o)} says it moved {r.aux0} of {o.len // PAGE} pages"
             )
@@ -171,7 +173,7 @@ class Checker:
     def _copy(self, i: int, o: Op, r: OpResult) -> None:
         """GPU_COPY or GPU_FILL, alone."""
         proc = self.space.procs[o.proc]
-        fill = o.op == OpKind.GPU_FILL
+        fill = o.op == GpuFill.number
         to_region, to_off = (o.region, o.off) if fill else (o.arg, o.a)
         bad = bad_pages(self.space, o.proc, to_region, to_off, o.len, 2)
         if not fill:
@@ -212,30 +214,30 @@ class Checker:
         meeting = Meeting(self, items[0][0])
         structural: list[Op] = []
         for seq, (_, o, _) in enumerate(items):
-            if o.op in (OpKind.MPROTECT, OpKind.MUNMAP) or (
-                o.op == OpKind.MADVISE and o.a == Advice.DONTNEED
+            if o.op in (Mprotect.number, Munmap.number) or (
+                o.op == Madvise.number and o.a == Advice.DONTNEED
             ):
                 meeting.announce(o, seq)
         for seq, (i, o, r) in enumerate(items):
             if r.status == RES_SKIPPED:
                 raise Contradiction(i, f"{describe(o)} was not run")
-            if o.op == OpKind.CPU_ACCESS:
+            if o.op == CpuAccess.number:
                 meeting.cpu(i, o, r, seq)
-            elif o.op == OpKind.GPU_ACCESS:
+            elif o.op == GpuAccess.number:
                 meeting.gpu(i, o, r, seq, False)
-            elif o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):
+            elif o.op in (GpuCopy.number, GpuFill.number):
                 meeting.copy(i, o, r, seq)
             else:
                 self.status(i, o, r, True)
-                if o.op == OpKind.QUERY and (bad := mapping.check_racing(o, r)):
+                if o.op == Query.number and (bad := mapping.check_racing(o, r)):
                     raise Contradiction(i, bad)
                 structural.append(o)
         meeting.finish()
         for _, o, r in items:
             gpu_ended(self.space, o, r.status != 0)
-        policies = [o.proc for o in structural if o.op == OpKind.POLICY]
+        policies = [o.proc for o in structural if o.op == Policy.number]
         for o in structural:
-            if not (o.op == OpKind.MADVISE and o.a == Advice.DONTNEED):
+            if not (o.op == Madvise.number and o.a == Advice.DONTNEED):
                 ops.apply(self.space, o)
         for proc in policies:
             if policies.count(proc) > 1:
@@ -267,11 +269,11 @@ class Meeting:
         actor = o.proc << 4 | o.actor
         for v in proc.overlapping(start, end):
             for gp in range(max(v.start, start), min(v.end, end)):
-                if o.op == OpKind.MADVISE:
+                if o.op == Madvise.number:
                     if v.kind in ANON:
                         self.zeroed.setdefault((o.proc, gp), []).append((actor, seq))
                 else:
-                    prot = o.a if o.op == OpKind.MPROTECT else 0
+                    prot = o.a if o.op == Mprotect.number else 0
                     self.perm_changes.setdefault((o.proc, gp), []).append((actor, seq, prot))
 
     def _page(self, proc: int, gp: int, vma: Vma) -> Page:
@@ -388,7 +390,7 @@ class Meeting:
 
     def copy(self, i: int, o: Op, r: OpResult, seq: int) -> None:
         """Admission made sure that nobody else writes either range in this phase."""
-        fill = o.op == OpKind.GPU_FILL
+        fill = o.op == GpuFill.number
         self.checker._job_end(i, o, r, set())
         proc = self.space.procs[o.proc]
         to_region, to_off = (o.region, o.off) if fill else (o.arg, o.a)
@@ -435,14 +437,14 @@ class Meeting:
         key = id(page)
         if kind not in READS and kind < PERM_BEGIN:
             # A compare of the GPU that fails may or may not have made the private copy.
-            failed = kind == Acc.CAS and result != expect and o.op == OpKind.GPU_ACCESS
+            failed = kind == Acc.CAS and result != expect and o.op == GpuAccess.number
             if optional or failed:
                 self.maybe_write.add(key)
             else:
                 self.certain_write.add(key)
         # `view` carries gp and the half-word until the word is judged.
         event = HistoryEvent(kind, value, expect, result, actor, seq, lane, step, optional, off & 4)
-        event.cpu = o.op == OpKind.CPU_ACCESS
+        event.cpu = o.op == CpuAccess.number
         event.source = (i, o.proc, gp)
         where = (key, off >> 3 & 511)
         events = self.words.get(where)
@@ -584,7 +586,7 @@ class Meeting:
         high = e.view == 4
         if e.kind == Acc.CAS and not page.plain:
             op = self.checker.program.ops[e.source[0]]
-            if op.op == OpKind.CPU_ACCESS:
+            if op.op == CpuAccess.number:
                 page.own()
         if e.optional:
             page.maybe(word, e.kind, e.value, e.expect, high)
@@ -596,7 +598,7 @@ class Meeting:
     def _wrong(self, page: Page, word: int, e: HistoryEvent) -> None:
         i, _, gp = e.source
         op = self.checker.program.ops[i]
-        who = "CPU" if op.op == OpKind.CPU_ACCESS else f"GPU lane {e.lane}"
+        who = "CPU" if op.op == CpuAccess.number else f"GPU lane {e.lane}"
         raise Contradiction(
             i,
             wrong(
@@ -612,14 +614,14 @@ class Meeting:
 def gpu_ended(space: Space, o: Op, failed: bool) -> None:
     """What the end of a GPU job (nothing, if `o` is none) leaves in the fault buffer."""
     pages: set[int] = set()
-    if o.op == OpKind.GPU_ACCESS:
+    if o.op == GpuAccess.number:
         pages = {
             gp_of(region, off)
             for kind, region, _, off, _, _ in o.acc
             if kind not in READS and kind != Acc.DELAY
         }
-    elif o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):
-        region, off = (o.region, o.off) if o.op == OpKind.GPU_FILL else (o.arg, o.a)
+    elif o.op in (GpuCopy.number, GpuFill.number):
+        region, off = (o.region, o.off) if o.op == GpuFill.number else (o.arg, o.a)
         pages = set(range(gp_of(region, off), gp_of(region, off + o.len - 1) + 1))
     space.procs[o.proc].write_faulted(pages, failed)
 
@@ -627,7 +629,7 @@ def gpu_ended(space: Space, o: Op, failed: bool) -> None:
 def copy_range(proc: Process, o: Op, failed: bool) -> None:
     """The effect of GPU_COPY or GPU_FILL on the pages, page by page; `failed`: of a job that
     ended with a fault somewhere."""
-    fill = o.op == OpKind.GPU_FILL
+    fill = o.op == GpuFill.number
     to_region, to_off = (o.region, o.off) if fill else (o.arg, o.a)
     done = 0
     while done < o.len:
@@ -765,7 +767,7 @@ def fault_place(r: OpResult) -> str:
 
 def describe(o: Op) -> str:
     """An operation in a few words."""
-    name = OpKind(o.op).name.lower()
+    name = ops.of(o).name
     where = f" {at(o.region, o.off)} len {o.len:#x}" if o.len else ""
     return f"{name}{where} (process {o.proc})"
 

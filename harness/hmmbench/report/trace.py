@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench.example.tracer import NUMBER, Traced
-from hmmbench.guest.program import RES_SKIPPED, OpKind, Program, Result
+from hmmbench.guest.program import RES_SKIPPED, Program, Result
+from hmmbench.model import ops
 from hmmbench.report import words
 
 #: Of hmm_gpu_hw.h: HG_INVAL_RANGE and HG_OP_LAUNCH.
@@ -143,7 +144,7 @@ def chrome(
     out = Chrome()
     for i, (o, r) in enumerate(zip(program.ops, result.ops, strict=True)):
         if r.start_ns and r.status != RES_SKIPPED:
-            name = f"{i + 1} {OpKind(o.op).name.lower()}"
+            name = f"{i + 1} {ops.of(o).name}"
             end = words.status(o, r)
             out.slice(1, f"process {o.proc}, thread {o.actor}", name, r.start_ns, r.time_ns,
                       words.sentence(o) + (f": {end}" if end else ""))  # fmt: skip

@@ -21,10 +21,10 @@ from hmmbench.guest.program import (
     Acc,
     Ast,
     Op,
-    OpKind,
     OpResult,
 )
 from hmmbench.model import ops
+from hmmbench.model.ops.moving import Migrate
 from hmmbench.model.phrases import TOLD, span
 
 
@@ -49,7 +49,7 @@ def status(o: Op, r: OpResult) -> str:
                 seen.append(f"{value:#x}")
         else:
             seen.append({0: "not done", 2: "SIGSEGV", 3: "SIGBUS"}.get(st, f"status {st}"))
-    if o.op == OpKind.MIGRATE and not out:
+    if o.op == Migrate.number and not out:
         return f"{r.aux0} pages moved, {r.aux1} did not"
     return ", ".join([*([out] if out else []), *(["saw " + ", ".join(seen)] if seen else [])])
 

@@ -15,9 +15,9 @@ from hmmbench.model.space import Space
 
 FAMILIES = (mapping, moving, jobs, processes)
 
-#: kind -> operation
+#: number -> operation
 OPERATIONS: dict[int, Operation] = {
-    operation.kind: operation for family in FAMILIES for operation in family.OPERATIONS
+    operation.number: operation for family in FAMILIES for operation in family.OPERATIONS
 }
 
 #: as recipes have it -> operation

@@ -21,7 +21,6 @@ from hmmbench.guest.program import (
     STACK_PAGES,
     MapKind,
     Op,
-    OpKind,
 )
 from hmmbench.model.space import FIXED, HUGETLB, Process, Space, gp_of
 
@@ -56,7 +55,8 @@ RANGE = (Field("region", "region"), Field("off", "off", hex=True), Field("len", 
 class Operation:
     """One kind.  The defaults are those of an operation that does nothing.
 
-    kind      -- its number on the wire (HB_OP_* of protocol.h)
+    number    -- as the agent knows it
+    name      -- as recipes have it
     fields    -- what a recipe says of it, beside process, actor, phase and flags
     races     -- it may stand in a phase with others
     uses_gpu  -- it opens the GPU, or needs it open
@@ -65,18 +65,14 @@ class Operation:
     shapes    -- it gives memory its shape, or jobs theirs: bold guesses while shrinking keep it
     """
 
-    kind: OpKind
+    number: int
+    name: str
     fields: tuple[Field, ...] = ()
     races = False
     uses_gpu = False
     main_only = False
     wanted = True
     shapes = False
-
-    @property
-    def name(self) -> str:
-        """As recipes have it."""
-        return self.kind.name.lower()
 
     # -- the model --
 

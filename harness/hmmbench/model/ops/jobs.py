@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hmmbench.guest.program import F_CTX1, F_NOWAIT, Acc, Op, OpKind
+from hmmbench.guest.program import F_CTX1, F_NOWAIT, Acc, Op
 from hmmbench.model.ops.base import OK, RANGE, Field, Operation, place, shorter
 from hmmbench.model.phrases import accesses, span
 from hmmbench.model.space import Process, Space
@@ -51,22 +51,22 @@ class _Accesses(Operation):
 
 
 class CpuAccess(_Accesses):
-    kind = OpKind.CPU_ACCESS
+    number, name = 6, "cpu_access"
     fields = (Field("gap_ns", "arg"),)
 
     def sentence(self, o: Op, at: str) -> str:
-        return f"CPU {accesses(o)}"
+        return f"CPU {accesses(o, False)}"
 
 
 class GpuAccess(_Accesses):
-    kind = OpKind.GPU_ACCESS
+    number, name = 7, "gpu_access"
     fields = (Field("block", "arg"), Field("budget", "a"))
     uses_gpu = True
 
     def sentence(self, o: Op, at: str) -> str:
         second = " in its second context" if o.flags & F_CTX1 else ""
         wait = ", and it is not waited for" if o.flags & F_NOWAIT else ""
-        return f"GPU{second} {accesses(o)}{wait}"
+        return f"GPU{second} {accesses(o, True)}{wait}"
 
 
 class _Copies(Operation):
@@ -81,7 +81,7 @@ class _Copies(Operation):
 
 
 class GpuCopy(_Copies):
-    kind = OpKind.GPU_COPY
+    number, name = 8, "gpu_copy"
     fields = (*RANGE, Field("to_region", "arg"), Field("to_off", "a", hex=True))
 
     def ranges(self, o: Op) -> list[tuple[int, int, int]]:
@@ -95,7 +95,7 @@ class GpuCopy(_Copies):
 
 
 class GpuFill(_Copies):
-    kind = OpKind.GPU_FILL
+    number, name = 9, "gpu_fill"
     fields = (*RANGE, Field("pattern", "a", hex=True))
 
     def row(self, o: Op) -> str:
@@ -109,7 +109,7 @@ class GpuFill(_Copies):
 
 
 class WaitGpu(Operation):
-    kind = OpKind.WAIT_GPU
+    number, name = 18, "wait_gpu"
     fields = (Field("leave", "a"),)
     wanted = False
 
@@ -125,7 +125,7 @@ class WaitGpu(Operation):
 
 
 class GpuSpin(Operation):
-    kind = OpKind.GPU_SPIN
+    number, name = 20, "gpu_spin"
     fields = (Field("budget", "a"),)
     wanted = False
 
@@ -137,7 +137,7 @@ class GpuSpin(Operation):
 
 
 class CloseGpu(Operation):
-    kind = OpKind.CLOSE_GPU
+    number, name = 21, "close_gpu"
     races = True
     wanted = False
 

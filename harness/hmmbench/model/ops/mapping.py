@@ -18,7 +18,6 @@ from hmmbench.guest.program import (
     Advice,
     MapKind,
     Op,
-    OpKind,
 )
 from hmmbench.model.ops.base import (
     GLOBAL_REGION,
@@ -71,7 +70,7 @@ def hugetlb_used(space: Space) -> int:
 
 
 class Mmap(Operation):
-    kind = OpKind.MMAP
+    number, name = 1, "mmap"
     fields = (
         *RANGE, Field("kind", "arg", {k: k.name.lower() for k in MapKind}), _PROT,
         Field("file", "b"), Field("file_off", "c", hex=True),
@@ -143,7 +142,7 @@ class Mmap(Operation):
 
 
 class Munmap(Operation):
-    kind = OpKind.MUNMAP
+    number, name = 2, "munmap"
     fields = RANGE
     races = True
     shapes = True
@@ -171,7 +170,7 @@ class Munmap(Operation):
 
 
 class Mprotect(Operation):
-    kind = OpKind.MPROTECT
+    number, name = 3, "mprotect"
     fields = (*RANGE, _PROT)
     races = True
     shapes = True
@@ -207,7 +206,7 @@ class Mprotect(Operation):
 
 
 class Mremap(Operation):
-    kind = OpKind.MREMAP
+    number, name = 4, "mremap"
     fields = (
         *RANGE, Field("to_region", "arg"), Field("to_off", "a", hex=True),
         Field("new_len", "b", hex=True), Field("dontunmap", "c"),
@@ -277,7 +276,7 @@ class Mremap(Operation):
 
 
 class Madvise(Operation):
-    kind = OpKind.MADVISE
+    number, name = 5, "madvise"
     fields = (*RANGE, Field("advice", "a", {a: a.name.lower() for a in Advice}))
     races = True
 
@@ -346,7 +345,7 @@ class Madvise(Operation):
 
 
 class Ksm(Operation):
-    kind = OpKind.KSM
+    number, name = 22, "ksm"
     fields = (Field("run", "a"),)
     wanted = False
 

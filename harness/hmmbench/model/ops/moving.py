@@ -13,7 +13,6 @@ from hmmbench.guest.program import (
     POLICY_EXCLUSIVE,
     POLICY_MIGRATE,
     Op,
-    OpKind,
 )
 from hmmbench.model.ops.base import (
     OK,
@@ -31,7 +30,7 @@ from hmmbench.model.space import Process, Space
 
 
 class Migrate(Operation):
-    kind = OpKind.MIGRATE
+    number, name = 10, "migrate"
     fields = (*RANGE, Field("to", "arg", {0: "system", 1: "device"}), Field("map", "a"))
     races = True
     uses_gpu = True
@@ -60,7 +59,7 @@ class Migrate(Operation):
 
 
 class Policy(Operation):
-    kind = OpKind.POLICY
+    number, name = 11, "policy"
     fields = (
         Field("policy", "arg", {
             0: "map", 1: "migrate", 2: "map-exclusive", 3: "migrate-exclusive",
@@ -91,7 +90,7 @@ class Policy(Operation):
 
 
 class Evict(Operation):
-    kind = OpKind.EVICT
+    number, name = 12, "evict"
     fields = (Field("pages", "a"),)
     races = True
 
@@ -106,7 +105,7 @@ class Evict(Operation):
 
 
 class Query(Operation):
-    kind = OpKind.QUERY
+    number, name = 13, "query"
     fields = RANGE
     races = True
     uses_gpu = True

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from hmmbench.guest.program import MAX_PROCS, MapKind, Op, OpKind
+from hmmbench.guest.program import MAX_PROCS, MapKind, Op
 from hmmbench.model.ops.base import OK, Field, Operation
 from hmmbench.model.ops.mapping import HUGETLB_BUDGET, hugetlb_used
 from hmmbench.model.space import Process, Space
@@ -17,7 +17,7 @@ def _end(p: Process) -> None:
 
 
 class Nop(Operation):
-    kind = OpKind.NOP
+    number, name = 0, "nop"
     races = True
 
     def sentence(self, o: Op, at: str) -> str:
@@ -25,7 +25,7 @@ class Nop(Operation):
 
 
 class Sleep(Operation):
-    kind = OpKind.SLEEP
+    number, name = 19, "sleep"
     fields = (Field("usec", "a"),)
     races = True
     wanted = False
@@ -38,7 +38,7 @@ class Sleep(Operation):
 
 
 class Spawn(Operation):
-    kind = OpKind.SPAWN
+    number, name = 15, "spawn"
     fields = (Field("child", "arg"),)
     main_only = True
 
@@ -56,7 +56,7 @@ class Spawn(Operation):
 
 
 class Fork(Spawn):
-    kind = OpKind.FORK
+    number, name = 14, "fork"
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not super().admit(space, p, o):
@@ -78,7 +78,7 @@ class Fork(Spawn):
 
 
 class Exit(Operation):
-    kind = OpKind.EXIT
+    number, name = 16, "exit"
     main_only = True
     wanted = False
 
@@ -93,7 +93,7 @@ class Exit(Operation):
 
 
 class Kill(Operation):
-    kind = OpKind.KILL
+    number, name = 17, "kill"
     fields = (Field("victim", "arg"),)
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:

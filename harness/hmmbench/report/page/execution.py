@@ -20,7 +20,8 @@ import numpy as np
 
 from hmmbench.device.events import Happened, Kind
 from hmmbench.example.portrait import Decided
-from hmmbench.guest.program import RES_SKIPPED, Op, OpKind, OpResult
+from hmmbench.guest.program import RES_SKIPPED, Op, OpResult
+from hmmbench.model import ops
 from hmmbench.report.page.timeline import GPU, TOP, Axis, Bar, Mark, duration
 from hmmbench.vm.decisions import Decision, What, decision
 
@@ -232,7 +233,7 @@ def _draw_operations(
 ) -> None:
     for one in timed:
         x, x2 = axis(one.begin), axis(one.end)
-        name = OpKind(one.op.op).name.lower()
+        name = ops.of(one.op).name
         out.bars.append(
             Bar(
                 x, y[_thread(one.op)], max(x2 - x, 3), str(one.number + 1),

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hmmbench.example.event import TimedEvent
-from hmmbench.guest.program import RES_SKIPPED, Op, OpKind, OpResult
+from hmmbench.guest.program import RES_SKIPPED, Op, OpResult
+from hmmbench.model.ops import of
+from hmmbench.model.ops.jobs import GpuAccess, GpuCopy, GpuFill, GpuSpin
 
 WIDTH = 1000.0
 LABEL = 126.0
@@ -27,7 +29,7 @@ SHOWN = 60
 MARKS = 160
 
 #: Kinds of operations that a GPU does.
-GPU = frozenset({OpKind.GPU_ACCESS, OpKind.GPU_COPY, OpKind.GPU_FILL, OpKind.GPU_SPIN})
+GPU = frozenset({GpuAccess.number, GpuCopy.number, GpuFill.number, GpuSpin.number})
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def timeline(
     for i, o, r in timed:
         x, x2 = axis(r.start_ns), axis(r.start_ns + r.time_ns)
         gpu = o.op in GPU
-        name = OpKind(o.op).name.lower()
+        name = of(o).name
         title = f"step {i + 1}: {name}, {duration(r.time_ns)}"
         if gpu:
             bars.append(Bar(x, y[_thread(o)], max(x2 - x, 3), "", f"{title}: waits", "wait", False))
