@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parent / "model"))
 
 import fake
 
-from hmmbench.campaign.generate import FILE_PAGES, program, size_of
+from hmmbench.campaign.generate import program, size_of
 from hmmbench.guest.program import (
     PAGE,
     Q_CPU_DEVICE,
@@ -36,6 +36,7 @@ from hmmbench.model.cells import (
     impossible,
     oracles_of,
 )
+from hmmbench.model.drawing import FILE_PAGES
 from hmmbench.model.space import Space
 from hmmbench.oracle.values import Checker
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hmmbench.base.errors import UsageError
-from hmmbench.campaign.generate import FILE_PAGES, program, size_of
+from hmmbench.campaign.generate import program, size_of
 from hmmbench.example.recipe import (
     Anchor,
     Environment,
@@ -24,6 +24,7 @@ from hmmbench.example.recipe import (
     op_to_json,
 )
 from hmmbench.guest.program import Acc, Program
+from hmmbench.model.drawing import FILE_PAGES
 from hmmbench.report.words import sentence
 
 

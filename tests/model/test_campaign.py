@@ -16,13 +16,13 @@ from fake import FakeTarget
 
 from hmmbench.campaign.export_c import export
 from hmmbench.campaign.findings import repeats
-from hmmbench.campaign.generate import ENDLESS
 from hmmbench.campaign.replay import replay
 from hmmbench.campaign.runner import Campaign
 from hmmbench.campaign.shrink import Shrinker
 from hmmbench.example.recipe import Environment, Recipe
 from hmmbench.example.target import Execution
 from hmmbench.guest.program import F_NOWAIT, PAGE, PROT_RW, TIMEOUT_MS, Acc, Op, OpKind, Program
+from hmmbench.model.scenes import ENDLESS
 from hmmbench.model.space import gp_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.report.result import Report

@@ -12,9 +12,11 @@ import pytest
 
 from hmmbench.base import paths
 from hmmbench.campaign.export_c import export
-from hmmbench.campaign.generate import ENDLESS, FILE_PAGES, program, size_of
+from hmmbench.campaign.generate import program, size_of
 from hmmbench.example.recipe import Environment, Recipe
 from hmmbench.guest.program import F_NOWAIT, Acc, Op, OpKind, Program
+from hmmbench.model.drawing import FILE_PAGES
+from hmmbench.model.scenes import ENDLESS
 
 DRIVER = paths.driver_sources()
 INCLUDES = [f"-I{DRIVER / d}" for d in ("lib", "include/uapi", "kernels", "agent")]

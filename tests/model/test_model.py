@@ -11,7 +11,7 @@ from collections import Counter
 import fake
 import pytest
 
-from hmmbench.campaign.generate import ENDLESS, FILE_PAGES, MAX_STEPS, program, size_of
+from hmmbench.campaign.generate import MAX_STEPS, program, size_of
 from hmmbench.guest.program import (
     F_NOWAIT,
     HUGE,
@@ -28,6 +28,8 @@ from hmmbench.guest.program import (
     Result,
 )
 from hmmbench.model.admit import SPIN_BUDGET, broken_off, normalise
+from hmmbench.model.drawing import FILE_PAGES
+from hmmbench.model.scenes import ENDLESS
 from hmmbench.oracle.values import Checker
 
 

@@ -19,7 +19,6 @@ from typing import Any
 
 import recording
 
-from hmmbench.campaign.generate import program as generate
 from hmmbench.example.judge import judge
 from hmmbench.example.target import Execution
 from hmmbench.guest.program import Program, Result
@@ -63,7 +62,7 @@ class Answer:
 
     @property
     def program(self) -> Program:
-        return generate(recording.block(self.number), self.number)
+        return recording.generate(self.number)
 
     def judged(self) -> Verdict:
         """The verdict of the code as it is."""

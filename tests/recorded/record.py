@@ -122,7 +122,7 @@ def executed(
     """Answers to `tried` programs, until `enough` of them fail, or there are `enough` of any."""
     found = hung = 0
     for _, number in zip(range(tried), numbers, strict=False):
-        program = answers.generate(recording.block(number), number)
+        program = recording.generate(number)
         env = replace(campaign.surroundings.of(number, program), audit="off", rebind=False)
         done = target.execute(program, env)
         answer = answers.of(number, driver, done)

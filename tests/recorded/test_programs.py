@@ -14,11 +14,12 @@ from hmmbench.campaign.runner import Campaign
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
 from hmmbench.guest.program import Op, OpKind, Program
+from hmmbench.model.ops import jobs, moving
 
 
 def sources() -> list[Path]:
     package = paths.project_root() / "harness/hmmbench"
-    return [*(package / "model").glob("*.py"), package / "campaign/generate.py"]
+    return [*(package / "model").rglob("*.py"), package / "campaign/generate.py"]
 
 
 def test_the_generator_makes_the_recorded_programs() -> None:
@@ -37,8 +38,9 @@ def test_a_changed_generator_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
     data = recording.PROGRAMS.read_bytes()
     assert recording.differing(data, range(60)) == []
     with monkeypatch.context() as patch:
-        patch.setattr(generate, "_WORDS", (0, 1, 2, 63, 64, 255, 510, 510))
+        patch.setattr(jobs, "WORDS", (0, 1, 2, 63, 64, 255, 510, 510))
         assert len(recording.differing(data, range(60))) > 50
+    monkeypatch.setattr(moving, "SEEN", moving.SEEN - 1)
     monkeypatch.setattr(generate, "SEEN", generate.SEEN - 1)
     assert 0 < len(recording.differing(data, range(60))) < 40
 

@@ -10,13 +10,13 @@ import pytest
 from work import plain
 
 from hmmbench.base.errors import EnvironmentFailure
-from hmmbench.campaign.generate import FILE_PAGES
 from hmmbench.campaign.runner import Campaign
 from hmmbench.example.delays import Point
 from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment
 from hmmbench.example.vm_target import VmTarget
 from hmmbench.guest.program import F_NOWAIT, PAGE, PROT_RW, Acc, Op, OpKind, Program
+from hmmbench.model.drawing import FILE_PAGES
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 

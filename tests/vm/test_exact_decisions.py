@@ -20,13 +20,13 @@ from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.campaign import fleet
 from hmmbench.campaign.exact_shrink import ExactShrinker
 from hmmbench.campaign.fresh import Fresh
-from hmmbench.campaign.generate import FILE_PAGES
 from hmmbench.campaign.repeat import exact_specs
 from hmmbench.example import holds, schedules
 from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.judge import run
 from hmmbench.example.recipe import Environment, Recipe, op_from_json
 from hmmbench.guest.program import Op, OpKind, Program
+from hmmbench.model.drawing import FILE_PAGES
 from hmmbench.symbols import SymbolTable
 from hmmbench.vm import decisions
 from hmmbench.vm.decisions import What

@@ -18,7 +18,7 @@ PYTHONPATH={root}/harness exec {python} -m hmmbench "$@"
 """
 
 #: In the generator: what a step does with what was drawn for it.
-LINE, CHANGED = "self.rng = Random(seed)", "self.rng = Random(seed + 1)"
+LINE, CHANGED = "self.rng.seed(seed)", "self.rng.seed(seed + 1)"
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench.base import paths
-from hmmbench.campaign.generate import FILE_PAGES
 from hmmbench.example import delays
 from hmmbench.example.recipe import Environment, Recipe
 from hmmbench.guest.program import (
@@ -32,6 +31,7 @@ from hmmbench.guest.program import (
     Program,
     Result,
 )
+from hmmbench.model.drawing import FILE_PAGES
 from hmmbench.oracle import mirror
 from hmmbench.vm.machine import Machine
 

@@ -22,6 +22,7 @@ from hmmbench.guest.program import (
     MapKind,
     Op,
 )
+from hmmbench.model.drawing import Draw
 from hmmbench.model.space import FIXED, HUGETLB, Process, Space, gp_of
 
 #: The two regions whose memory is there from the start.
@@ -58,6 +59,9 @@ class Operation:
     number    -- as the agent knows it
     name      -- as recipes have it
     fields    -- what a recipe says of it, beside process, actor, phase and flags
+    weight    -- how often it is drawn: of all steps of a program, in 256ths of grammar 1
+    since     -- the version of the grammar with which it came, so that a seed of an older one
+                 keeps its meaning
     races     -- it may stand in a phase with others
     uses_gpu  -- it opens the GPU, or needs it open
     main_only -- only a process's first thread does it
@@ -68,11 +72,20 @@ class Operation:
     number: int
     name: str
     fields: tuple[Field, ...] = ()
+    weight = 0
+    since = 1
     races = False
     uses_gpu = False
     main_only = False
     wanted = True
     shapes = False
+
+    # -- drawing --
+
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        """A step with it: operations of one phase; what is to stand before goes to g.first(),
+        what is to follow to g.after.  None: it does not make sense here."""
+        return []
 
     # -- the model --
 

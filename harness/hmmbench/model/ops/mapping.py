@@ -19,6 +19,8 @@ from hmmbench.guest.program import (
     MapKind,
     Op,
 )
+from hmmbench.model import scenes
+from hmmbench.model.drawing import FILE_PAGES, REGIONS, Draw
 from hmmbench.model.ops.base import (
     GLOBAL_REGION,
     OK,
@@ -71,6 +73,7 @@ def hugetlb_used(space: Space) -> int:
 
 class Mmap(Operation):
     number, name = 1, "mmap"
+    weight = 18
     fields = (
         *RANGE, Field("kind", "arg", {k: k.name.lower() for k in MapKind}), _PROT,
         Field("file", "b"), Field("file_off", "c", hex=True),
@@ -140,9 +143,41 @@ class Mmap(Operation):
             return f"map_file({text}, {o.b}, {o.c:#x})"
         return f"map({text})"
 
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        rng = g.rng
+        r = rng.random()
+        region = rng.randrange(REGIONS)
+        slot = rng.randrange(4) * HUGE
+        pages = rng.choice((1, 2, 4, 8, 16))
+        prot = PROT_RW if rng.random() < 0.9 else rng.choice((PROT_READ, PROT_NONE))
+        o = g.op("mmap", proc, region=region, off=slot, len=pages * PAGE, a=prot)
+        if r < 0.42:
+            o.arg = MapKind.ANON_PRIVATE
+            if rng.random() < 0.35:
+                # room for 2 MiB pages
+                o.len = rng.choice((HUGE, 2 * HUGE))
+        elif r < 0.54:
+            o.arg = MapKind.ANON_SHARED
+        elif r < 0.84:
+            o.arg = MapKind.FILE_PRIVATE if r < 0.7 else MapKind.FILE_SHARED
+            o.b = rng.choice((0, 0, 0, 1))
+            limit = FILE_PAGES[o.b]
+            first = rng.choice((0, 0, 1, limit - pages))
+            o.c = first * PAGE
+        elif r < 0.9:
+            o.arg = rng.choice((MapKind.HUGETLB_PRIVATE, MapKind.HUGETLB_SHARED))
+            o.len = HUGE
+            o.a = PROT_RW
+        elif r < 0.95:
+            o.arg, o.region = MapKind.STACK, STACK_REGION
+        else:
+            o.arg, o.region = MapKind.GLOBAL, GLOBAL_REGION
+        return [o]
+
 
 class Munmap(Operation):
     number, name = 2, "munmap"
+    weight = 6
     fields = RANGE
     races = True
     shapes = True
@@ -168,9 +203,17 @@ class Munmap(Operation):
     def call(self, o: Op) -> str:
         return f"unmap({place(o)})"
 
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        if g.rng.random() < 0.1:
+            return scenes.wide(g, proc)
+        vma = g.pick(proc)
+        start, end = g.span(vma)
+        return [g.ranged("munmap", proc, start, end)]
+
 
 class Mprotect(Operation):
     number, name = 3, "mprotect"
+    weight = 14
     fields = (*RANGE, _PROT)
     races = True
     shapes = True
@@ -204,9 +247,25 @@ class Mprotect(Operation):
     def call(self, o: Op) -> str:
         return f"protect({place(o)}, {o.a})"
 
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        rng = g.rng
+        if rng.random() < 0.08:
+            return scenes.regain(g, proc)
+        vma = g.pick(proc)
+        weak = [v for v in proc.vmas if v.prot != PROT_RW]
+        if weak and rng.random() < 0.5:
+            vma = rng.choice(weak)
+            prot = PROT_RW
+            start, end = vma.start, vma.end
+        else:
+            prot = rng.choice((PROT_READ, PROT_READ, PROT_READ, PROT_NONE, PROT_RW))
+            start, end = g.span(vma)
+        return [g.ranged("mprotect", proc, start, end, a=prot)]
+
 
 class Mremap(Operation):
     number, name = 4, "mremap"
+    weight = 7
     fields = (
         *RANGE, Field("to_region", "arg"), Field("to_off", "a", hex=True),
         Field("new_len", "b", hex=True), Field("dontunmap", "c"),
@@ -274,9 +333,29 @@ class Mremap(Operation):
     def call(self, o: Op) -> str:
         return f"remap({place(o)}, {o.arg}, {o.a:#x}, {o.b:#x}, {o.c})"
 
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        rng = g.rng
+        vma = g.pick(proc)
+        start, end = g.span(vma)
+        region = rng.randrange(REGIONS)
+        length = (end - start) * PAGE
+        # Beside or across 2 MiB borders, as page tables move whole or piecewise.
+        to = rng.randrange(4) * HUGE + rng.choice((0, 0, 16, 255)) * PAGE
+        new = length
+        r = rng.random()
+        dontunmap = 0
+        if r < 0.15 and length > PAGE:
+            new = length - PAGE
+        elif r < 0.3 and vma.kind == MapKind.ANON_PRIVATE:
+            new = length + 2 * PAGE
+        elif r < 0.45 and vma.kind == MapKind.ANON_PRIVATE:
+            dontunmap = 1
+        return [g.ranged("mremap", proc, start, end, arg=region, a=to, b=new, c=dontunmap)]
+
 
 class Madvise(Operation):
     number, name = 5, "madvise"
+    weight = 22
     fields = (*RANGE, Field("advice", "a", {a: a.name.lower() for a in Advice}))
     races = True
 
@@ -342,6 +421,25 @@ class Madvise(Operation):
 
     def call(self, o: Op) -> str:
         return f"advise({place(o)}, {o.a})"
+
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        rng = g.rng
+        advice = rng.choice(
+            (Advice.DONTNEED, Advice.DONTNEED, Advice.FREE, Advice.HUGEPAGE, Advice.HUGEPAGE,
+             Advice.NOHUGEPAGE, Advice.COLD, Advice.PAGEOUT, Advice.PAGEOUT)
+        )  # fmt: skip
+        vma = g.pick(proc)
+        start, end = g.span(vma)
+        if advice == Advice.FREE:
+            end = min(end, start + 64)
+        if advice == Advice.HUGEPAGE:
+            big = [
+                v for v in proc.vmas if v.end - v.start >= 512 and v.kind == MapKind.ANON_PRIVATE
+            ]  # fmt: skip
+            if big:
+                vma = rng.choice(big)
+                start, end = vma.start, vma.end
+        return [g.ranged("madvise", proc, start, end, a=advice)]
 
 
 class Ksm(Operation):

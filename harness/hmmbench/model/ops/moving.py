@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from hmmbench.guest.program import (
     HUGE,
     MIGRATE_DEVICE,
+    MIGRATE_MAP,
+    MIGRATE_SYSTEM,
     PAGE,
     POLICY_EXCLUSIVE,
+    POLICY_MAP,
     POLICY_MIGRATE,
     Op,
 )
+from hmmbench.model.drawing import SEEN, Draw, offset, writable
 from hmmbench.model.ops.base import (
     OK,
     RANGE,
@@ -26,11 +30,12 @@ from hmmbench.model.ops.base import (
     ranged,
     shorter,
 )
-from hmmbench.model.space import Process, Space
+from hmmbench.model.space import REGION_PAGES, REGION_SHIFT, SHARED, Process, Space
 
 
 class Migrate(Operation):
     number, name = 10, "migrate"
+    weight = 30
     fields = (*RANGE, Field("to", "arg", {0: "system", 1: "device"}), Field("map", "a"))
     races = True
     uses_gpu = True
@@ -57,9 +62,28 @@ class Migrate(Operation):
     def call(self, o: Op) -> str:
         return f"migrate({place(o)}, {o.arg}, {o.a})"
 
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        rng = g.rng
+        private = [v for v in proc.vmas if v.kind not in SHARED]
+        vma = g.pick(proc) if not private or rng.random() < 0.2 else rng.choice(private)
+        start, end = g.span(vma)
+        if rng.random() < 0.15:
+            end = min(end + 4, (start | (REGION_PAGES - 1)) + 1)
+        to = MIGRATE_DEVICE if rng.random() < 0.7 else MIGRATE_SYSTEM
+        flag = MIGRATE_MAP if to == MIGRATE_DEVICE and rng.random() < 0.4 else 0
+        return [g.ranged("migrate", proc, start, end, arg=to, a=flag)]
+
+
+#: Migration at faults finds the most; exclusive access changes what atomics do, in either.
+POLICIES = (
+    POLICY_MAP, POLICY_MIGRATE, POLICY_MIGRATE, POLICY_MAP | POLICY_EXCLUSIVE,
+    POLICY_MIGRATE | POLICY_EXCLUSIVE,
+)  # fmt: skip
+
 
 class Policy(Operation):
     number, name = 11, "policy"
+    weight = 3
     fields = (
         Field("policy", "arg", {
             0: "map", 1: "migrate", 2: "map-exclusive", 3: "migrate-exclusive",
@@ -88,9 +112,22 @@ class Policy(Operation):
     def call(self, o: Op) -> str:
         return f"policy({o.arg})"
 
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        rng = g.rng
+        policy = rng.choice(POLICIES)
+        private = writable(proc)
+        if policy & POLICY_MIGRATE and private and rng.random() < 0.4:
+            # Where VRAM is short, the two ends of a copy may drive one another out.
+            src, dst = (g.page_of(rng.choice(private)) for _ in range(2))
+            g.after = [g.ranged(
+                "gpu_copy", proc, src, src + 1, arg=dst >> REGION_SHIFT, a=offset(dst)
+            )]  # fmt: skip
+        return [g.op("policy", proc, arg=policy)]
+
 
 class Evict(Operation):
     number, name = 12, "evict"
+    weight = 2
     fields = (Field("pages", "a"),)
     races = True
 
@@ -103,9 +140,13 @@ class Evict(Operation):
     def call(self, o: Op) -> str:
         return f"evict({o.a})"
 
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        return [g.op("evict", proc, a=g.rng.choice((0, 1, 4, 64)))]
+
 
 class Query(Operation):
     number, name = 13, "query"
+    weight = 12
     fields = RANGE
     races = True
     uses_gpu = True
@@ -124,6 +165,14 @@ class Query(Operation):
 
     def sentence(self, o: Op, at: str) -> str:
         return f"asks for the page tables of {at}"
+
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        vma = g.pick(proc)
+        start, end = g.span(vma)
+        end = min(end, start + SEEN)
+        if g.rng.random() < 0.3:
+            end = min(end + 4, (start | (REGION_PAGES - 1)) + 1)
+        return [g.ranged("query", proc, start, end)]
 
 
 OPERATIONS = (Migrate(), Policy(), Evict(), Query())

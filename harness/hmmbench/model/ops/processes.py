@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from hmmbench.guest.program import MAX_PROCS, MapKind, Op
+from hmmbench.model.drawing import Draw
 from hmmbench.model.ops.base import OK, Field, Operation
 from hmmbench.model.ops.mapping import HUGETLB_BUDGET, hugetlb_used
 from hmmbench.model.space import Process, Space
@@ -39,6 +40,7 @@ class Sleep(Operation):
 
 class Spawn(Operation):
     number, name = 15, "spawn"
+    weight = 1
     fields = (Field("child", "arg"),)
     main_only = True
 
@@ -54,9 +56,14 @@ class Spawn(Operation):
     def sentence(self, o: Op, at: str) -> str:
         return f"process {o.arg} is started"
 
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        n = g.next_proc()
+        return [g.op("spawn", proc, arg=n)] if n else []
+
 
 class Fork(Spawn):
     number, name = 14, "fork"
+    weight = 3
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not super().admit(space, p, o):
@@ -75,6 +82,10 @@ class Fork(Spawn):
 
     def call(self, o: Op) -> str:
         return f"fork_process({o.arg})"
+
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        n = g.next_proc()
+        return [g.op("fork", proc, arg=n)] if n else []
 
 
 class Exit(Operation):
