@@ -26,13 +26,13 @@ from hmmbench.guest.program import (
     Result,
 )
 from hmmbench.model import ops
+from hmmbench.model.belief import Residency
 from hmmbench.model.cells import (
     HOLE,
     MAPPINGS,
     ORACLES,
     ROWS,
     Coverage,
-    Residency,
     impossible,
     oracles_of,
 )

@@ -12,7 +12,8 @@ import pytest
 
 from hmmbench.example.portrait import Portrait
 from hmmbench.guest.program import Op, OpKind, OpResult
-from hmmbench.model.cells import MAPPINGS, ROWS, Residency, impossible
+from hmmbench.model.belief import Residency
+from hmmbench.model.cells import MAPPINGS, ROWS, impossible
 from hmmbench.oracle.violation import Violation
 from hmmbench.report.page import render
 from hmmbench.report.page.heat import heat, short

@@ -26,8 +26,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hmmbench.guest.program import MIGRATE_DEVICE, POLICY_EXCLUSIVE, PROT_READ, Program
+from hmmbench.model.ops.advice import Madvise
 from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuCopy
-from hmmbench.model.ops.mapping import Madvise, Mprotect, Mremap, Munmap
+from hmmbench.model.ops.mapping import Mprotect, Mremap, Munmap
 from hmmbench.model.ops.moving import Evict, Migrate, Policy, Query
 from hmmbench.model.ops.processes import Fork
 

@@ -45,6 +45,7 @@ from hmmbench.guest.program import (
 )
 from hmmbench.model.ops import apply
 from hmmbench.model.ops import of as operation
+from hmmbench.model.ops.advice import Madvise
 from hmmbench.model.ops.base import STACK_REGION
 from hmmbench.model.ops.jobs import (
     CloseGpu,
@@ -55,7 +56,7 @@ from hmmbench.model.ops.jobs import (
     GpuSpin,
     WaitGpu,
 )
-from hmmbench.model.ops.mapping import Madvise, Mmap, Mprotect, Munmap
+from hmmbench.model.ops.mapping import Mmap, Mprotect, Munmap
 from hmmbench.model.ops.processes import Exit, Kill
 from hmmbench.model.race import READS, Race, identity
 from hmmbench.model.space import ANON, REGION_SHIFT, SHARED, Space, gp_of

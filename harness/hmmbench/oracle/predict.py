@@ -11,8 +11,9 @@ from itertools import groupby
 
 from hmmbench.guest.program import F_NOWAIT, Acc, Advice, Op, Program
 from hmmbench.model import ops
+from hmmbench.model.ops.advice import Madvise
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
-from hmmbench.model.ops.mapping import Madvise, Mprotect, Munmap
+from hmmbench.model.ops.mapping import Mprotect, Munmap
 from hmmbench.model.page import ANY, AnyValue, Page, Val, join, new_value, observed
 from hmmbench.model.space import REGION_SHIFT, Space
 from hmmbench.oracle.history import HistoryEvent, Undecided, final_values, settle

@@ -29,8 +29,9 @@ from hmmbench.guest.program import (
 )
 from hmmbench.model import admit, ops
 from hmmbench.model.cells import Coverage
+from hmmbench.model.ops.advice import Madvise
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
-from hmmbench.model.ops.mapping import Madvise, Mprotect, Munmap
+from hmmbench.model.ops.mapping import Mprotect, Munmap
 from hmmbench.model.ops.moving import Migrate, Policy, Query
 from hmmbench.model.page import ANY, AnyValue, Page, Val, World, show
 from hmmbench.model.space import ANON, REGION_PAGES, REGION_SHIFT, Process, Space, Vma, gp_of, place

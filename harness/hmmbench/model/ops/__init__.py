@@ -9,11 +9,11 @@ A family is a module here; a new operation is a class in it and an entry of its 
 from __future__ import annotations
 
 from hmmbench.guest.program import Op
-from hmmbench.model.ops import jobs, mapping, moving, processes
+from hmmbench.model.ops import advice, jobs, mapping, moving, processes
 from hmmbench.model.ops.base import Operation
 from hmmbench.model.space import Space
 
-FAMILIES = (mapping, moving, jobs, processes)
+FAMILIES = (mapping, advice, moving, jobs, processes)
 
 #: number -> operation
 OPERATIONS: dict[int, Operation] = {

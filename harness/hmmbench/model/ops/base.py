@@ -21,7 +21,9 @@ from hmmbench.guest.program import (
     STACK_PAGES,
     MapKind,
     Op,
+    OpResult,
 )
+from hmmbench.model.belief import Belief, touched
 from hmmbench.model.drawing import Draw
 from hmmbench.model.space import FIXED, HUGETLB, Process, Space, gp_of
 
@@ -66,6 +68,10 @@ class Operation:
     uses_gpu  -- it opens the GPU, or needs it open
     main_only -- only a process's first thread does it
     wanted    -- a reproducer compares the result of its call with what the model allows
+    rows      -- of the table of what a campaign met, in the order in which people look for them
+    holes     -- addresses where nothing is mapped are a column of these rows
+    group     -- of which part of that table
+    oracle    -- which judges what it does or answers
     shapes    -- it gives memory its shape, or jobs theirs: bold guesses while shrinking keep it
     """
 
@@ -79,6 +85,10 @@ class Operation:
     main_only = False
     wanted = True
     shapes = False
+    rows: tuple[str, ...] = ()
+    holes = False
+    group = ""
+    oracle = "status"
 
     # -- drawing --
 
@@ -113,8 +123,21 @@ class Operation:
         """Simpler ones of its kind, the boldest first."""
         return iter(())
 
+    # -- what a campaign met (cells.py) --
+
     def row(self, o: Op) -> str | None:
-        """Of the table of what a campaign met (cells.py), for what names one range."""
+        """Which of its rows it counts in."""
+        return self.rows[0] if self.rows else None
+
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        """Counts the cells that it meets, and says where its pages are from now on."""
+        row = self.row(o)
+        if row is not None:
+            b.range(row, *touched(o))
+
+    def impossible(self, row: str, kind: int, at: int) -> str | None:
+        """Why a cell cannot be met ("": it can), for mapping kind and residency; None: as the
+        common rules have it."""
         return None
 
     # -- for people --

@@ -10,12 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hmmbench.guest.program import F_CTX1, F_NOWAIT, PAGE, Acc, Op
+from hmmbench.guest.program import F_CTX1, F_NOWAIT, PAGE, Acc, Op, OpResult
 from hmmbench.model import scenes
+from hmmbench.model.belief import (
+    ABSENT,
+    HOLE,
+    MOVABLE,
+    SYSTEM,
+    UNKNOWN,
+    UNSETTLED,
+    VRAM,
+    Belief,
+    Cell,
+    touched,
+    unsure,
+)
 from hmmbench.model.drawing import KINDS, WORDS, Draw, offset, usable
 from hmmbench.model.ops.base import OK, RANGE, Field, Operation, place, shorter
 from hmmbench.model.phrases import accesses, span
-from hmmbench.model.space import REGION_SHIFT, Process, Space
+from hmmbench.model.space import ANON, REGION_SHIFT, Process, Space, gp_of
 
 
 def _context(o: Op) -> int:
@@ -26,10 +39,61 @@ def _waits(o: Op) -> int:
     return 0 if o.flags & F_NOWAIT else 1
 
 
+#: What of a row an access counts for.
+_CLASSES = ("read", "write", "atomic")
+_CLASS = {
+    Acc.READ: 0, Acc.READ32: 0, Acc.WRITE: 1, Acc.WRITE32: 1, Acc.ADD: 2, Acc.XCHG: 2, Acc.CAS: 2,
+}  # fmt: skip
+
+
 class _Accesses(Operation):
     """A list of accesses."""
 
     races = True
+    holes = True
+    oracle = "values"
+
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        gpu = self.uses_gpu
+        racing = racing or bool(o.flags & F_NOWAIT)
+        met: dict[tuple[int, int], int] = {}
+        for a in o.acc:
+            met[a[0], a[1] << REGION_SHIFT | a[3] >> 12] = 0
+        migrate = gpu and o.proc in b.migrate
+        cells: set[Cell] = set()
+        find, get = b.proc.find, b.pages.get
+        new: dict[int, int] = {}
+        for kind, gp in met:
+            if kind == Acc.DELAY:
+                continue
+            row = self.rows[_CLASS[kind]]  # type: ignore[index]
+            vma = find(gp)
+            if vma is None:
+                cells.add((row, HOLE, ABSENT))
+                continue
+            before = get(gp, ABSENT)
+            cells.add((row, vma.kind, before))
+            if not gpu:
+                new[gp] = SYSTEM
+            elif migrate and vma.kind in MOVABLE:
+                new[gp] = UNKNOWN if racing or vma.kind not in ANON else VRAM
+            elif before in UNSETTLED:
+                new[gp] = SYSTEM
+        if r.status == 0:
+            b.pages.update(new)
+        else:
+            b.refused += 1
+            # How far it came is in the accesses' results; the belief does not follow them.
+            b.pages.update({
+                gp: UNKNOWN if get(gp) == VRAM else at
+                for gp, at in new.items() if gp in b.pages
+            })  # fmt: skip
+        b.count(cells)
+
+    def impossible(self, row: str, kind: int, at: int) -> str | None:
+        if kind == HOLE:
+            return "" if at == ABSENT else "nothing is there"
+        return None
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         return False
@@ -55,6 +119,8 @@ class _Accesses(Operation):
 class CpuAccess(_Accesses):
     number, name = 6, "cpu_access"
     weight = 61
+    rows = tuple(f"CPU {a}" for a in _CLASSES)
+    group = "CPU"
     fields = (Field("gap_ns", "arg"),)
 
     def sentence(self, o: Op, at: str) -> str:
@@ -76,6 +142,8 @@ class CpuAccess(_Accesses):
 class GpuAccess(_Accesses):
     number, name = 7, "gpu_access"
     weight = 40
+    rows = tuple(f"GPU {a}" for a in _CLASSES)
+    group = "GPU"
     fields = (Field("block", "arg"), Field("budget", "a"))
     uses_gpu = True
 
@@ -118,6 +186,8 @@ class GpuAccess(_Accesses):
 class _Copies(Operation):
     races = True
     uses_gpu = True
+    group = "GPU"
+    oracle = "values"
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         return False
@@ -129,10 +199,18 @@ class _Copies(Operation):
 class GpuCopy(_Copies):
     number, name = 8, "gpu_copy"
     weight = 6
+    rows = ("copy from", "copy to")
     fields = (*RANGE, Field("to_region", "arg"), Field("to_off", "a", hex=True))
 
     def ranges(self, o: Op) -> list[tuple[int, int, int]]:
         return [(o.region, o.off, o.len), (o.arg, o.a, o.len)]
+
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        to = gp_of(o.arg, o.a), gp_of(o.arg, o.a + max(o.len, 1) - 1) + 1
+        for row, ends in zip(self.rows, (touched(o), to), strict=True):
+            b.range(row, *ends)
+        for ends in (touched(o), to):
+            b.used_by_gpu(*ends, unsure(r, racing))
 
     def sentence(self, o: Op, at: str) -> str:
         return f"GPU copies {at} to {span(o.arg, o.a, o.len)}"
@@ -166,9 +244,11 @@ class GpuCopy(_Copies):
 class GpuFill(_Copies):
     number, name = 9, "gpu_fill"
     fields = (*RANGE, Field("pattern", "a", hex=True))
+    rows = ("fill",)
 
-    def row(self, o: Op) -> str:
-        return "fill"
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        super().meet(b, o, r, racing)
+        b.used_by_gpu(*touched(o), unsure(r, racing))
 
     def sentence(self, o: Op, at: str) -> str:
         return f"GPU fills {at} with {o.a:#x}"
@@ -216,6 +296,8 @@ class GpuSpin(Operation):
 class CloseGpu(Operation):
     number, name = 21, "close_gpu"
     weight = 4
+    rows = ("close GPU",)
+    group = "process"
     races = True
     wanted = False
 
@@ -224,6 +306,11 @@ class CloseGpu(Operation):
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         p.exclusive = False
+
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        b.whole("close GPU", o.proc)
+        b.migrate.discard(o.proc)
+        b.pages.update({gp: UNKNOWN for gp, at in b.pages.items() if at == VRAM})
 
     def sentence(self, o: Op, at: str) -> str:
         return "closes its GPU file"

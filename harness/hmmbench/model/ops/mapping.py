@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Operations on mappings: mmap, munmap, mprotect, mremap, madvise, and the page merger."""
+"""Operations on mappings: mmap, munmap, mprotect, mremap."""
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,11 +14,12 @@ from hmmbench.guest.program import (
     PROT_READ,
     PROT_RW,
     REGION_SIZE,
-    Advice,
     MapKind,
     Op,
+    OpResult,
 )
 from hmmbench.model import scenes
+from hmmbench.model.belief import ABSENT, Belief, touched
 from hmmbench.model.drawing import FILE_PAGES, REGIONS, Draw
 from hmmbench.model.ops.base import (
     GLOBAL_REGION,
@@ -39,7 +39,6 @@ from hmmbench.model.ops.base import (
 )
 from hmmbench.model.phrases import KINDS, PROTECTION, span
 from hmmbench.model.space import (
-    ANON,
     FILE,
     FIXED,
     HUGETLB,
@@ -71,9 +70,14 @@ def hugetlb_used(space: Space) -> int:
     return private + sum(shared.values())
 
 
+GROUP = "address space"
+
+
 class Mmap(Operation):
     number, name = 1, "mmap"
     weight = 18
+    rows = ("mmap",)
+    group = GROUP
     fields = (
         *RANGE, Field("kind", "arg", {k: k.name.lower() for k in MapKind}), _PROT,
         Field("file", "b"), Field("file_off", "c", hex=True),
@@ -129,6 +133,13 @@ class Mmap(Operation):
             obj, delta = SharedObject(f"shared@{place_of(start)}", npages), -start
         p.add(Vma(start, start + npages, kind, prot, obj, delta))
 
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        b.rows["mmap"] += 1
+        b.cells["mmap", o.arg, ABSENT] += 1
+
+    def impossible(self, row: str, kind: int, at: int) -> str:
+        return "" if at == ABSENT else "a new mapping has no pages"
+
     def simpler(self, o: Op) -> Iterator[Op]:
         if o.arg and o.arg < 6:
             yield replace(o, arg=0, b=0, c=0)
@@ -178,6 +189,8 @@ class Mmap(Operation):
 class Munmap(Operation):
     number, name = 2, "munmap"
     weight = 6
+    rows = ("munmap",)
+    group = GROUP
     fields = RANGE
     races = True
     shapes = True
@@ -194,8 +207,12 @@ class Munmap(Operation):
     def simpler(self, o: Op) -> Iterator[Op]:
         return shorter(o, PAGE)
 
-    def row(self, o: Op) -> str:
-        return "munmap"
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        super().meet(b, o, r, racing)
+        b.forget(*touched(o))
+
+    def impossible(self, row: str, kind: int, at: int) -> str | None:
+        return "stack and globals stay where they are" if kind in FIXED else None
 
     def sentence(self, o: Op, at: str) -> str:
         return f"unmaps {at}"
@@ -214,6 +231,8 @@ class Munmap(Operation):
 class Mprotect(Operation):
     number, name = 3, "mprotect"
     weight = 14
+    rows = ("mprotect",)
+    group = GROUP
     fields = (*RANGE, _PROT)
     races = True
     shapes = True
@@ -238,8 +257,8 @@ class Mprotect(Operation):
     def simpler(self, o: Op) -> Iterator[Op]:
         return shorter(o, PAGE)
 
-    def row(self, o: Op) -> str:
-        return "mprotect"
+    def impossible(self, row: str, kind: int, at: int) -> str | None:
+        return "the stack's protection stays" if kind == MapKind.STACK else None
 
     def sentence(self, o: Op, at: str) -> str:
         return f"changes the protection of {at} to {PROTECTION.get(o.a, hex(o.a))}"
@@ -266,6 +285,8 @@ class Mprotect(Operation):
 class Mremap(Operation):
     number, name = 4, "mremap"
     weight = 7
+    rows = ("mremap",)
+    group = GROUP
     fields = (
         *RANGE, Field("to_region", "arg"), Field("to_off", "a", hex=True),
         Field("new_len", "b", hex=True), Field("dontunmap", "c"),
@@ -323,8 +344,21 @@ class Mremap(Operation):
     def ranges(self, o: Op) -> list[tuple[int, int, int]]:
         return [(o.region, o.off, o.len), (o.arg, o.a, o.b)]
 
-    def row(self, o: Op) -> str:
-        return "mremap"
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        super().meet(b, o, r, racing)
+        if r.status:
+            return
+        start, end = touched(o)
+        to = gp_of(o.arg, o.a)
+        moved = {gp + to - start: at for gp, at in b.pages.items() if start <= gp < end}
+        b.forget(start, end)
+        kept = to + o.b // PAGE
+        b.pages.update({gp: at for gp, at in moved.items() if gp < kept})
+
+    def impossible(self, row: str, kind: int, at: int) -> str | None:
+        if kind in FIXED:
+            return "stack and globals stay where they are"
+        return "not for hugetlb" if kind in HUGETLB else None
 
     def sentence(self, o: Op, at: str) -> str:
         left = ", leaving the old range mapped and empty" if o.c else ""
@@ -353,105 +387,4 @@ class Mremap(Operation):
         return [g.ranged("mremap", proc, start, end, arg=region, a=to, b=new, c=dontunmap)]
 
 
-class Madvise(Operation):
-    number, name = 5, "madvise"
-    weight = 22
-    fields = (*RANGE, Field("advice", "a", {a: a.name.lower() for a in Advice}))
-    races = True
-
-    def admit(self, space: Space, p: Process, o: Op) -> bool:
-        if not aligned(o) or o.a not in list(Advice):
-            return False
-        start, end = pages(o)
-        vmas = p.overlapping(start, end)
-        if not vmas:
-            return False
-        if o.a == Advice.DONTNEED:
-            return huge_ok(p, start, end)
-        if o.a == Advice.FREE:
-            # Either all of it can be freed or the call is refused as a whole.
-            return end - start <= 1024 and (
-                all(v.kind in ANON for v in vmas)
-                or (len(vmas) == 1 and vmas[0].kind not in ANON and p.covered(start, end))
-            )
-        if o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
-            return all(v.kind not in HUGETLB for v in vmas)
-        return all(v.kind not in HUGETLB for v in vmas) or len(vmas) == 1
-
-    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
-        p = space.procs[o.proc]
-        start, end = pages(o)
-        vmas = p.overlapping(start, end)
-        if racing and o.a != Advice.DONTNEED:
-            return None
-        if o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
-            return None
-        if o.a == Advice.FREE and any(v.kind not in ANON for v in vmas):
-            return frozenset({-errno.EINVAL})
-        if o.a in (Advice.COLD, Advice.PAGEOUT) and any(v.kind in HUGETLB for v in vmas):
-            return frozenset({-errno.EINVAL})
-        return OK if p.covered(start, end) else frozenset({-errno.ENOMEM})
-
-    def apply(self, space: Space, p: Process, o: Op) -> None:
-        start, end = pages(o)
-        if o.a == Advice.DONTNEED:
-            for v in p.overlapping(start, end):
-                if v.kind not in SHARED:
-                    p.drop_pages(max(v.start, start), min(v.end, end))
-        elif o.a == Advice.FREE:
-            for v in p.overlapping(start, end):
-                if v.kind in ANON:
-                    lo, hi = max(v.start, start), min(v.end, end)
-                    p.unsettled.update(range(lo, hi))
-                    for gp, page in p.private.items():
-                        if lo <= gp < hi:
-                            page.free()
-        elif o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
-            p.split(start, end)
-
-    def simpler(self, o: Op) -> Iterator[Op]:
-        return shorter(o, PAGE)
-
-    def row(self, o: Op) -> str | None:
-        return f"madvise {Advice(o.a).name.lower()}" if o.a in list(Advice) else None
-
-    def sentence(self, o: Op, at: str) -> str:
-        name = Advice(o.a).name if o.a in list(Advice) else str(o.a)
-        return f"advises the kernel: MADV_{name} for {at}"
-
-    def call(self, o: Op) -> str:
-        return f"advise({place(o)}, {o.a})"
-
-    def draw(self, g: Draw, proc: Process) -> list[Op]:
-        rng = g.rng
-        advice = rng.choice(
-            (Advice.DONTNEED, Advice.DONTNEED, Advice.FREE, Advice.HUGEPAGE, Advice.HUGEPAGE,
-             Advice.NOHUGEPAGE, Advice.COLD, Advice.PAGEOUT, Advice.PAGEOUT)
-        )  # fmt: skip
-        vma = g.pick(proc)
-        start, end = g.span(vma)
-        if advice == Advice.FREE:
-            end = min(end, start + 64)
-        if advice == Advice.HUGEPAGE:
-            big = [
-                v for v in proc.vmas if v.end - v.start >= 512 and v.kind == MapKind.ANON_PRIVATE
-            ]  # fmt: skip
-            if big:
-                vma = rng.choice(big)
-                start, end = vma.start, vma.end
-        return [g.ranged("madvise", proc, start, end, a=advice)]
-
-
-class Ksm(Operation):
-    number, name = 22, "ksm"
-    fields = (Field("run", "a"),)
-    wanted = False
-
-    def sentence(self, o: Op, at: str) -> str:
-        return "runs the page merger" if o.a else "stops the page merger"
-
-    def call(self, o: Op) -> str:
-        return f"ksm({o.a})"
-
-
-OPERATIONS = (Mmap(), Munmap(), Mprotect(), Mremap(), Madvise(), Ksm())
+OPERATIONS = (Mmap(), Munmap(), Mprotect(), Mremap())

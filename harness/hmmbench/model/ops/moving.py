@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import struct
 from collections.abc import Iterator
 
 from hmmbench.guest.program import (
@@ -15,7 +16,20 @@ from hmmbench.guest.program import (
     POLICY_EXCLUSIVE,
     POLICY_MAP,
     POLICY_MIGRATE,
+    Q_CPU_DEVICE,
+    Q_CPU_READ,
     Op,
+    OpResult,
+)
+from hmmbench.model.belief import (
+    MOVABLE,
+    SWAPPED,
+    SYSTEM,
+    UNKNOWN,
+    VRAM,
+    Belief,
+    Cell,
+    touched,
 )
 from hmmbench.model.drawing import SEEN, Draw, offset, writable
 from hmmbench.model.ops.base import (
@@ -36,6 +50,8 @@ from hmmbench.model.space import REGION_PAGES, REGION_SHIFT, SHARED, Process, Sp
 class Migrate(Operation):
     number, name = 10, "migrate"
     weight = 30
+    rows = ("migrate to VRAM", "migrate to system")
+    group = "migration"
     fields = (*RANGE, Field("to", "arg", {0: "system", 1: "device"}), Field("map", "a"))
     races = True
     uses_gpu = True
@@ -53,7 +69,23 @@ class Migrate(Operation):
         return shorter(o, PAGE)
 
     def row(self, o: Op) -> str:
-        return "migrate to VRAM" if o.arg == MIGRATE_DEVICE else "migrate to system"
+        return self.rows[0] if o.arg == MIGRATE_DEVICE else self.rows[1]
+
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        super().meet(b, o, r, racing)
+        if r.status != 0:
+            return
+        start, end = touched(o)
+        if o.arg == MIGRATE_DEVICE:
+            whole = r.aux0 == end - start and not racing
+            for v in b.proc.overlapping(start, end):
+                if v.kind in MOVABLE:
+                    b.put(range(max(v.start, start), min(v.end, end)), VRAM if whole else UNKNOWN)
+            return
+        there = [
+            gp for gp, at in b.pages.items() if at in (VRAM, UNKNOWN) and start <= gp < end
+        ]  # fmt: skip
+        b.put(there, UNKNOWN if racing or r.aux1 else SYSTEM)
 
     def sentence(self, o: Op, at: str) -> str:
         where = "VRAM" if o.arg == MIGRATE_DEVICE else "system memory"
@@ -103,6 +135,10 @@ class Policy(Operation):
             # A fault that is being served meanwhile may take its page after that.
             p.exclusive = None
 
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        if r.status == 0:
+            (b.migrate.add if o.arg & POLICY_MIGRATE else b.migrate.discard)(o.proc)
+
     def sentence(self, o: Op, at: str) -> str:
         migrates = o.arg & POLICY_MIGRATE
         how = "migrate pages to VRAM" if migrates else "map pages where they are"
@@ -128,11 +164,29 @@ class Policy(Operation):
 class Evict(Operation):
     number, name = 12, "evict"
     weight = 2
+    rows = ("evict",)
+    group = "migration"
     fields = (Field("pages", "a"),)
     races = True
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         return OK
+
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        """Pages of all processes."""
+        cells: set[Cell] = set()
+        for number, theirs in b.all_pages.items():
+            owner = b.space.procs.get(number)
+            there = [gp for gp, at in theirs.items() if at == VRAM]
+            for gp in there:
+                vma = owner.find(gp) if owner else None
+                if vma is not None:
+                    cells.add(("evict", int(vma.kind), VRAM))
+            theirs.update(dict.fromkeys(there, UNKNOWN if o.a or r.status else SYSTEM))
+        b.count(cells)
+
+    def impossible(self, row: str, kind: int, at: int) -> str | None:
+        return "eviction concerns pages in VRAM" if at != VRAM else None
 
     def sentence(self, o: Op, at: str) -> str:
         return f"evicts {o.a or 'all'} pages from VRAM"
@@ -147,6 +201,9 @@ class Evict(Operation):
 class Query(Operation):
     number, name = 13, "query"
     weight = 12
+    rows = ("query",)
+    group = "query"
+    oracle = "mapping"
     fields = RANGE
     races = True
     uses_gpu = True
@@ -160,8 +217,19 @@ class Query(Operation):
     def simpler(self, o: Op) -> Iterator[Op]:
         return shorter(o, PAGE)
 
-    def row(self, o: Op) -> str:
-        return "query"
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        """It says where each page is; one that was swapped may still be."""
+        super().meet(b, o, r, racing)
+        if racing or r.status != 0 or len(r.data) % 4:
+            return
+        words = struct.unpack(f"<{len(r.data) // 4}I", r.data)
+        for gp, q in enumerate(words, touched(o)[0]):
+            if q & Q_CPU_DEVICE:
+                b.pages[gp] = VRAM
+            elif q & Q_CPU_READ:
+                b.pages[gp] = SYSTEM
+            elif gp in b.pages and b.pages[gp] != SWAPPED:
+                del b.pages[gp]
 
     def sentence(self, o: Op, at: str) -> str:
         return f"asks for the page tables of {at}"

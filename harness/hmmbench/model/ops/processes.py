@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from hmmbench.guest.program import MAX_PROCS, MapKind, Op
+from hmmbench.guest.program import MAX_PROCS, MapKind, Op, OpResult
+from hmmbench.model.belief import Belief
 from hmmbench.model.drawing import Draw
 from hmmbench.model.ops.base import OK, Field, Operation
 from hmmbench.model.ops.mapping import HUGETLB_BUDGET, hugetlb_used
@@ -64,6 +65,8 @@ class Spawn(Operation):
 class Fork(Spawn):
     number, name = 14, "fork"
     weight = 3
+    rows = ("fork",)
+    group = "process"
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not super().admit(space, p, o):
@@ -76,6 +79,11 @@ class Fork(Spawn):
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         space.procs[o.arg] = p.fork(o.arg)
+
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        b.whole("fork", o.proc)
+        if r.status == 0:
+            b.all_pages[o.arg] = dict(b.pages)
 
     def sentence(self, o: Op, at: str) -> str:
         return f"forks: process {o.arg} is its copy"
@@ -90,11 +98,16 @@ class Fork(Spawn):
 
 class Exit(Operation):
     number, name = 16, "exit"
+    rows = ("exit",)
+    group = "process"
     main_only = True
     wanted = False
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         _end(p)
+
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        b.whole("exit", o.proc)
 
     def sentence(self, o: Op, at: str) -> str:
         return "exits"
@@ -105,6 +118,8 @@ class Exit(Operation):
 
 class Kill(Operation):
     number, name = 17, "kill"
+    rows = ("kill",)
+    group = "process"
     fields = (Field("victim", "arg"),)
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
@@ -113,6 +128,9 @@ class Kill(Operation):
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         _end(space.procs[o.arg])
+
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        b.whole("kill", o.arg)
 
     def sentence(self, o: Op, at: str) -> str:
         return f"kills process {o.arg}"

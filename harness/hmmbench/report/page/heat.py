@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hmmbench.model.belief import Residency
 from hmmbench.model.cells import (
     GROUPS,
     MAPPINGS,
@@ -13,7 +14,6 @@ from hmmbench.model.cells import (
     RESIDENCIES,
     ROWS,
     Coverage,
-    Residency,
     impossible,
     oracles_of,
 )

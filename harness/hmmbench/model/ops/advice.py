@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the kernel is told about memory that is mapped: madvise, and the page merger."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+from hmmbench.guest.program import PAGE, Advice, MapKind, Op, OpResult
+from hmmbench.model.belief import SWAPPED, SYSTEM, UNKNOWN, Belief, touched
+from hmmbench.model.drawing import Draw
+from hmmbench.model.ops.base import (
+    OK,
+    RANGE,
+    Field,
+    Operation,
+    aligned,
+    huge_ok,
+    pages,
+    place,
+    shorter,
+)
+from hmmbench.model.ops.mapping import GROUP
+from hmmbench.model.space import ANON, HUGETLB, SHARED, Process, Space
+
+
+class Madvise(Operation):
+    number, name = 5, "madvise"
+    weight = 22
+    rows = tuple(f"madvise {a.name.lower()}" for a in Advice)
+    group = GROUP
+    fields = (*RANGE, Field("advice", "a", {a: a.name.lower() for a in Advice}))
+    races = True
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        if not aligned(o) or o.a not in list(Advice):
+            return False
+        start, end = pages(o)
+        vmas = p.overlapping(start, end)
+        if not vmas:
+            return False
+        if o.a == Advice.DONTNEED:
+            return huge_ok(p, start, end)
+        if o.a == Advice.FREE:
+            # Either all of it can be freed or the call is refused as a whole.
+            return end - start <= 1024 and (
+                all(v.kind in ANON for v in vmas)
+                or (len(vmas) == 1 and vmas[0].kind not in ANON and p.covered(start, end))
+            )
+        if o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
+            return all(v.kind not in HUGETLB for v in vmas)
+        return all(v.kind not in HUGETLB for v in vmas) or len(vmas) == 1
+
+    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
+        p = space.procs[o.proc]
+        start, end = pages(o)
+        vmas = p.overlapping(start, end)
+        if racing and o.a != Advice.DONTNEED:
+            return None
+        if o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
+            return None
+        if o.a == Advice.FREE and any(v.kind not in ANON for v in vmas):
+            return frozenset({-errno.EINVAL})
+        if o.a in (Advice.COLD, Advice.PAGEOUT) and any(v.kind in HUGETLB for v in vmas):
+            return frozenset({-errno.EINVAL})
+        return OK if p.covered(start, end) else frozenset({-errno.ENOMEM})
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        start, end = pages(o)
+        if o.a == Advice.DONTNEED:
+            for v in p.overlapping(start, end):
+                if v.kind not in SHARED:
+                    p.drop_pages(max(v.start, start), min(v.end, end))
+        elif o.a == Advice.FREE:
+            for v in p.overlapping(start, end):
+                if v.kind in ANON:
+                    lo, hi = max(v.start, start), min(v.end, end)
+                    p.unsettled.update(range(lo, hi))
+                    for gp, page in p.private.items():
+                        if lo <= gp < hi:
+                            page.free()
+        elif o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
+            p.split(start, end)
+
+    def simpler(self, o: Op) -> Iterator[Op]:
+        return shorter(o, PAGE)
+
+    def row(self, o: Op) -> str | None:
+        return f"madvise {Advice(o.a).name.lower()}" if o.a in list(Advice) else None
+
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        super().meet(b, o, r, racing)
+        start, end = touched(o)
+        if o.a == Advice.DONTNEED:
+            b.forget(start, end)
+        elif o.a == Advice.FREE:
+            for gp in [gp for gp in b.pages if start <= gp < end]:
+                v = b.proc.find(gp)
+                if v is not None and v.kind in ANON:
+                    b.pages[gp] = UNKNOWN
+        elif o.a == Advice.PAGEOUT:
+            for v in b.proc.overlapping(start, end):
+                if v.kind not in HUGETLB:
+                    lo, hi = max(v.start, start), min(v.end, end)
+                    there = [gp for gp, at in b.pages.items() if at == SYSTEM and lo <= gp < hi]
+                    b.put(there, SWAPPED)
+
+    def impossible(self, row: str, kind: int, at: int) -> str | None:
+        shapes = (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE)
+        if kind in HUGETLB and row in {f"madvise {a.name.lower()}" for a in shapes}:
+            return "not for hugetlb"
+        return None
+
+    def sentence(self, o: Op, at: str) -> str:
+        name = Advice(o.a).name if o.a in list(Advice) else str(o.a)
+        return f"advises the kernel: MADV_{name} for {at}"
+
+    def call(self, o: Op) -> str:
+        return f"advise({place(o)}, {o.a})"
+
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        rng = g.rng
+        advice = rng.choice(
+            (Advice.DONTNEED, Advice.DONTNEED, Advice.FREE, Advice.HUGEPAGE, Advice.HUGEPAGE,
+             Advice.NOHUGEPAGE, Advice.COLD, Advice.PAGEOUT, Advice.PAGEOUT)
+        )  # fmt: skip
+        vma = g.pick(proc)
+        start, end = g.span(vma)
+        if advice == Advice.FREE:
+            end = min(end, start + 64)
+        if advice == Advice.HUGEPAGE:
+            big = [
+                v for v in proc.vmas if v.end - v.start >= 512 and v.kind == MapKind.ANON_PRIVATE
+            ]  # fmt: skip
+            if big:
+                vma = rng.choice(big)
+                start, end = vma.start, vma.end
+        return [g.ranged("madvise", proc, start, end, a=advice)]
+
+
+class Ksm(Operation):
+    number, name = 22, "ksm"
+    fields = (Field("run", "a"),)
+    wanted = False
+
+    def sentence(self, o: Op, at: str) -> str:
+        return "runs the page merger" if o.a else "stops the page merger"
+
+    def call(self, o: Op) -> str:
+        return f"ksm({o.a})"
+
+
+OPERATIONS = (Madvise(), Ksm())
