@@ -39,13 +39,11 @@ from hmmbench.guest.program import (
     STACK_PAGES,
     Acc,
     Access,
-    Advice,
     MapKind,
     Op,
 )
 from hmmbench.model.ops import apply
 from hmmbench.model.ops import of as operation
-from hmmbench.model.ops.advice import Madvise
 from hmmbench.model.ops.base import STACK_REGION
 from hmmbench.model.ops.jobs import (
     CloseGpu,
@@ -56,10 +54,10 @@ from hmmbench.model.ops.jobs import (
     GpuSpin,
     WaitGpu,
 )
-from hmmbench.model.ops.mapping import Mmap, Mprotect, Munmap
+from hmmbench.model.ops.mapping import Mmap
 from hmmbench.model.ops.processes import Exit, Kill
 from hmmbench.model.race import READS, Race, identity
-from hmmbench.model.space import ANON, REGION_SHIFT, SHARED, Space, gp_of
+from hmmbench.model.space import REGION_SHIFT, SHARED, Space, gp_of
 
 #: Bytes of a copy that races (it is followed word by word).
 RACING_COPY = 512
@@ -254,21 +252,11 @@ class Admission:
         mm_actor: tuple[int, int] | None = None
         unmapped = False
         out: list[Op] = []
-        with_gpu = {o.proc for o in ops if operation(o).uses_gpu}
+        gpu = frozenset(o.proc for o in ops if operation(o).uses_gpu)
         for o in ops:
             if not self._alive(o) or not operation(o).races or o.flags & F_NOWAIT:
                 continue
-            if o.op in (Mprotect.number, Munmap.number) or (
-                o.op == Madvise.number and o.a == Advice.DONTNEED
-            ):
-                who = (o.proc, o.actor)
-                if unmapped or mm_actor not in (None, who) or not self._racing_mm(o):
-                    continue
-                mm_actor = who
-                # What follows an munmap would be judged against the state before it.
-                unmapped = o.op == Munmap.number
-                out.append(o)
-            elif o.op in (CpuAccess.number, GpuAccess.number):
+            if o.op in (CpuAccess.number, GpuAccess.number):
                 self._reachable(o)
                 o.acc = [a for a in o.acc if a[0] not in (Acc.READ32, Acc.WRITE32)]
                 if o.acc:
@@ -276,19 +264,20 @@ class Admission:
             elif o.op in (GpuCopy.number, GpuFill.number):
                 if o.len <= RACING_COPY and self._copy(o, True):
                     out.append(o)
-            elif o.op == CloseGpu.number:
-                if o.proc not in with_gpu:
-                    out.append(o)
-            elif (
-                o.op == Madvise.number and o.a in (Advice.FREE, Advice.MERGEABLE)
-            ) or not admissible(self.space, o):
-                continue
-            else:
+            elif operation(o).changes(o):
+                who = (o.proc, o.actor)
+                if unmapped or mm_actor not in (None, who) or not self._beside(o, gpu):
+                    continue
+                mm_actor = who
+                # What follows an munmap would be judged against the state before it.
+                unmapped = operation(o).unmaps
+                out.append(o)
+            elif self._beside(o, gpu):
                 out.append(o)
         # Whether an operation is legal was judged against the state before the phase; an
         # munmap in it may take the ground from the others' calls, so their status is free
         # (legal_status with racing=True).
-        mm = [o for o in out if o.op in (Mprotect.number, Munmap.number)]
+        mm = [o for o in out if operation(o).protects(o) is not None]
         if mm:
             changing = {
                 gp for o in mm for gp in range(gp_of(o.region, o.off),
@@ -299,26 +288,14 @@ class Admission:
         out = [o for o in out if o.acc or o.op not in (CpuAccess.number, GpuAccess.number)]
         self._mark_racing(out, mm)
         for o in out:
-            if o.op in (Mprotect.number, Munmap.number, Madvise.number):
+            if operation(o).lays:
                 apply(self.space, o)
         return out
 
-    def _racing_mm(self, o: Op) -> bool:
-        """Only private anonymous, settled memory; mprotect also shared memory."""
-        if not admissible(self.space, o):
-            return False
-        start, end = gp_of(o.region, o.off), gp_of(o.region, o.off) + o.len // PAGE
-        proc = self.space.procs[o.proc]
-        vmas = proc.overlapping(start, end)
-        if end - start > 1024 or not proc.covered(start, end):
-            return False
-        if any(start <= gp < end for gp in proc.unsettled):
-            return False
-        if o.op == Mprotect.number:
-            return all(v.kind in ANON or v.kind in SHARED for v in vmas)
-        return all(v.kind == MapKind.ANON_PRIVATE for v in vmas) or (
-            o.op == Madvise.number and all(v.kind in ANON for v in vmas)
-        )
+    def _beside(self, o: Op, gpu: frozenset[int]) -> bool:
+        """May it stand here, in a phase with others?  (Not for accesses and copies.)"""
+        p = self.space.procs[o.proc]
+        return admissible(self.space, o) and operation(o).beside(self.space, p, o, gpu)
 
     @staticmethod
     def _copy_in(o: Op, proc: int, changing: set[int]) -> bool:
@@ -359,7 +336,7 @@ class Admission:
             if o.op in (GpuCopy.number, GpuFill.number):
                 race.reserve(o)
         for o in ops:
-            if o.op == Madvise.number and o.a == Advice.DONTNEED:
+            if operation(o).zeroes(o):
                 race.zeroing(o)
         for seq, o in enumerate(ops):
             if o.op in (CpuAccess.number, GpuAccess.number):

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from hmmbench.guest.program import F_NOWAIT, Acc, Advice, Op, Program
+from hmmbench.guest.program import F_NOWAIT, Acc, Op, Program
 from hmmbench.model import ops
-from hmmbench.model.ops.advice import Madvise
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
-from hmmbench.model.ops.mapping import Mprotect, Munmap
 from hmmbench.model.page import ANY, AnyValue, Page, Val, join, new_value, observed
+from hmmbench.model.race import READS
 from hmmbench.model.space import REGION_SHIFT, Space
+from hmmbench.oracle.endings import bad_pages, copy_range, gpu_ended
 from hmmbench.oracle.history import HistoryEvent, Undecided, final_values, settle
-from hmmbench.oracle.values import READS, bad_pages, copy_range, gpu_ended
 
 #: More values than a reproducer can list are as good as any.
 LIMIT = 16
@@ -51,9 +50,7 @@ class Predictor:
 
     def _phase(self, items: list[tuple[int, Op]]) -> None:
         moving = len(items) > 1 and any(
-            o.op in (Mprotect.number, Munmap.number)
-            or (o.op == Madvise.number and o.a == Advice.DONTNEED)
-            for _, o in items
+            ops.of(o).changes(o) for _, o in items
         )
         words: dict[tuple[int, int], list[tuple[int, int, HistoryEvent]]] = {}
         pages: dict[int, Page] = {}

@@ -7,7 +7,7 @@ What is too long, and what is only slow, the agent decides (guest-driver/agent/p
 from __future__ import annotations
 
 from hmmbench.guest.program import BUSY_TIMES, RES_SKIPPED, TIMEOUT_BUSY, Program, Result
-from hmmbench.oracle.values import describe
+from hmmbench.oracle.telling import describe
 from hmmbench.oracle.violation import Violation
 
 

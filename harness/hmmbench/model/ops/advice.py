@@ -18,6 +18,7 @@ from hmmbench.model.ops.base import (
     huge_ok,
     pages,
     place,
+    settled,
     shorter,
 )
 from hmmbench.model.ops.mapping import GROUP
@@ -29,6 +30,7 @@ class Madvise(Operation):
     weight = 22
     rows = tuple(f"madvise {a.name.lower()}" for a in Advice)
     group = GROUP
+    lays = True
     fields = (*RANGE, Field("advice", "a", {a: a.name.lower() for a in Advice}))
     races = True
 
@@ -64,6 +66,14 @@ class Madvise(Operation):
         if o.a in (Advice.COLD, Advice.PAGEOUT) and any(v.kind in HUGETLB for v in vmas):
             return frozenset({-errno.EINVAL})
         return OK if p.covered(start, end) else frozenset({-errno.ENOMEM})
+
+    def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
+        if self.zeroes(o):
+            return settled(p, o) and all(v.kind in ANON for v in p.overlapping(*pages(o)))
+        return o.a not in (Advice.FREE, Advice.MERGEABLE)
+
+    def zeroes(self, o: Op) -> bool:
+        return o.a == Advice.DONTNEED
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         start, end = pages(o)

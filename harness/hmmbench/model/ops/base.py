@@ -72,6 +72,8 @@ class Operation:
     holes     -- addresses where nothing is mapped are a column of these rows
     group     -- of which part of that table
     oracle    -- which judges what it does or answers
+    unmaps    -- behind it, in its phase, nothing is known of its memory
+    lays      -- what it does in a phase with others counts for what is admitted after that
     shapes    -- it gives memory its shape, or jobs theirs: bold guesses while shrinking keep it
     """
 
@@ -85,6 +87,8 @@ class Operation:
     main_only = False
     wanted = True
     shapes = False
+    unmaps = False
+    lays = False
     rows: tuple[str, ...] = ()
     holes = False
     group = ""
@@ -110,8 +114,31 @@ class Operation:
         """
         return None
 
+    def judge(self, o: Op, r: OpResult, racing: bool) -> str:
+        """What is wrong with what it answers beside its status; "": nothing."""
+        return ""
+
     def apply(self, space: Space, p: Process, o: Op) -> None:
         """What it does when it succeeds, apart from accesses and copies."""
+
+    # -- what it may race with: the rules are in the head of admit.py --
+
+    def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
+        """May it stand in a phase with others, where it may stand alone?  `gpu`: the processes
+        that use the GPU in that phase."""
+        return True
+
+    def protects(self, o: Op) -> int | None:
+        """The protection that it gives its pages while others access them; None: it leaves it."""
+        return None
+
+    def zeroes(self, o: Op) -> bool:
+        """Whether it takes its private pages away, which are zero when touched again."""
+        return False
+
+    def changes(self, o: Op) -> bool:
+        """Whether accesses of its phase see a difference."""
+        return self.zeroes(o) or self.protects(o) is not None
 
     # -- its form --
 
@@ -190,6 +217,16 @@ def huge_ok(p: Process, start: int, end: int) -> bool:
     return all(
         v.kind not in HUGETLB or (max(v.start, start) % 512 == 0 and min(v.end, end) % 512 == 0)
         for v in p.overlapping(start, end)
+    )
+
+
+def settled(p: Process, o: Op) -> bool:
+    """Is its range mapped as a whole, not too large, and of known contents?"""
+    start, end = pages(o)
+    return (
+        end - start <= 1024
+        and p.covered(start, end)
+        and not any(start <= gp < end for gp in p.unsettled)
     )
 
 

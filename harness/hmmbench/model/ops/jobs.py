@@ -304,6 +304,9 @@ class CloseGpu(Operation):
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         return OK
 
+    def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
+        return o.proc not in gpu
+
     def apply(self, space: Space, p: Process, o: Op) -> None:
         p.exclusive = False
 

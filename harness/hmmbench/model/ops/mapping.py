@@ -35,10 +35,12 @@ from hmmbench.model.ops.base import (
     no_fixed,
     pages,
     place,
+    settled,
     shorter,
 )
 from hmmbench.model.phrases import KINDS, PROTECTION, span
 from hmmbench.model.space import (
+    ANON,
     FILE,
     FIXED,
     HUGETLB,
@@ -190,6 +192,8 @@ class Munmap(Operation):
     number, name = 2, "munmap"
     weight = 6
     rows = ("munmap",)
+    unmaps = True
+    lays = True
     group = GROUP
     fields = RANGE
     races = True
@@ -200,6 +204,13 @@ class Munmap(Operation):
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         return OK
+
+    def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
+        private = (v.kind == MapKind.ANON_PRIVATE for v in p.overlapping(*pages(o)))
+        return settled(p, o) and all(private)
+
+    def protects(self, o: Op) -> int:
+        return PROT_NONE
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         p.unmap(*pages(o))
@@ -232,6 +243,7 @@ class Mprotect(Operation):
     number, name = 3, "mprotect"
     weight = 14
     rows = ("mprotect",)
+    lays = True
     group = GROUP
     fields = (*RANGE, _PROT)
     races = True
@@ -249,6 +261,13 @@ class Mprotect(Operation):
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         return OK
+
+    def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
+        known = (v.kind in ANON or v.kind in SHARED for v in p.overlapping(*pages(o)))
+        return settled(p, o) and all(known)
+
+    def protects(self, o: Op) -> int:
+        return o.a
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         for v in p.split(*pages(o)):
