@@ -14,6 +14,8 @@ import pytest
 
 from hmmbench import cli
 from hmmbench.base.errors import UsageError
+from hmmbench.campaign import generate
+from hmmbench.campaign.generate import newest
 from hmmbench.campaign.repeat import Digest, nth
 from hmmbench.commands import exact as command
 from hmmbench.compare import exact
@@ -87,7 +89,8 @@ while [ "$1" != --json ]; do shift; done
 echo 'ANSWER' >"$2"
 """
 
-ALL = "--examples --times --seed --json --built"
+OLDER = "--examples --times --seed --json --built"
+ALL = f"{OLDER} --grammar"
 
 
 def checkout(folder: Path, said: str = ALL, answer: Any = None, status: int = 0) -> Path:
@@ -136,6 +139,24 @@ def test_a_result_without_programs(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "has no programs" in capsys.readouterr().err
 
 
+def test_one_that_is_older_than_grammars(
+    this: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It makes what the first makes, and is not asked for it."""
+    monkeypatch.setattr(generate, "newest", lambda: 2)
+    other = checkout(tmp_path / "other", OLDER, {"programs": [digest()]})
+    assert cli.main(["exact", "--against", str(other)]) == 2
+    err = capsys.readouterr().err
+    assert "makes other programs of a seed" in err
+    assert "--grammar 1" in err
+    assert cli.main(["exact", "--against", str(other), "--grammar", "1"]) == 0
+    ours, theirs = ((one / "log").read_text().splitlines()[-1] for one in (this, other))
+    assert "--grammar 1" in ours
+    assert "--grammar" not in theirs
+    assert cli.main(["exact", "--against", str(other), "--grammar", "3"]) == 2
+    assert "--grammar 3: there are 1 to 2" in capsys.readouterr().err
+
+
 def test_one_guest_for_both(
     this: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,6 +175,7 @@ def test_one_guest_for_both(
     assert ours.split(" --json")[0] == theirs.split(" --json")[0]
     assert "--examples 9 --times 1 --seed 5 --chain 3" in ours
     assert "--memory --built " in ours
+    assert f"--grammar {newest()}" in ours
     # Verdicts alone: each builds its own, with the options that were given.
     assert cli.main([*words, "--verdicts", "--kernel", "latest"]) == 0
     assert json.loads(result.read_text())["equal"] == 1

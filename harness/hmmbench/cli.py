@@ -9,14 +9,18 @@ longer to load than `doctor` takes to run.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from hmmbench import __version__
+from hmmbench.base import outside
 from hmmbench.base.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, HmmbenchError
 from hmmbench.base.interrupt import interruptible
 
@@ -24,6 +28,9 @@ COMMANDS = (
     "run", "test", "build", "boot", "replay", "mutants", "selftests", "conformance", "workload",
     "bench", "exact", "sum", "doctor",
 )  # fmt: skip
+
+#: An option of all commands.
+OPERATIONS = "--operations"
 
 HELP = """Property-test HMM mirroring and migration on an emulated GPU, in real VMs.
 
@@ -51,8 +58,16 @@ def make_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
         version: bool = typer.Option(
             False, "--version", callback=_version, is_eager=True, help="Print the version and end."
         ),
-    ) -> None:
-        del version
+        operations: Annotated[
+            list[Path] | None,
+            typer.Option(
+                OPERATIONS, metavar="DIR",
+                help="Programs use the operations of this folder, too: NAME.py and NAME.c of each "
+                "family (docs/writing-tests.md; may be repeated).",
+            ),
+        ] = None,
+    ) -> None:  # fmt: skip
+        del version, operations  # `main` has looked at it, before anything was imported
 
     for name in names:
         module = f"hmmbench.commands.{name}"
@@ -61,11 +76,27 @@ def make_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
     return app
 
 
+def _before_command(args: Sequence[str]) -> tuple[list[str], str | None]:
+    """The folders of --operations, which stands before the command, and the command."""
+    folders: list[str] = []
+    words = iter(args)
+    for word in words:
+        if word == OPERATIONS:
+            folders.append(next(words, ""))
+        elif word.startswith(OPERATIONS + "="):
+            folders.append(word.partition("=")[2])
+        elif not word.startswith("-"):
+            return folders, word
+    return folders, None
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
-    wanted = next((word for word in args if not word.startswith("-")), None)
-    app = make_app((wanted,) if wanted in COMMANDS else COMMANDS)
+    before, wanted = _before_command(args)
+    if before:
+        os.environ[outside.VARIABLE] = os.pathsep.join(str(Path(f).absolute()) for f in before)
     try:
+        app = make_app((wanted,) if wanted in COMMANDS else COMMANDS)
         # Not standalone: exit codes are ours, and an error must not become a traceback.
         with interruptible():
             result = app(args=args, prog_name="hmmbench", standalone_mode=False)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from hmmbench.base.errors import UsageError
 from hmmbench.guest.program import MapKind, Op, Program
 from hmmbench.model import ops, scenes
 from hmmbench.model.admit import Admission, end_nowait
@@ -74,6 +75,16 @@ def table(grammar: int) -> tuple[Step, ...]:
     return tuple(step for step in map(_step, (*FIRST, *later)) for _ in range(step.weight))
 
 
+def version(asked: int | None) -> int:
+    """The version that is meant (None: the newest).
+
+    Raises UsageError for one that there is not.
+    """
+    if asked is not None and not 1 <= asked <= newest():
+        raise UsageError(f"--grammar {asked}: there are 1 to {newest()}")
+    return newest() if asked is None else asked
+
+
 def size_of(steps: int) -> int:
     """Bytes that `program` reads for so many steps."""
     return steps * BYTES_A_STEP
@@ -84,7 +95,7 @@ def program(data: bytes, seed: int = 0, grammar: int | None = None) -> Program:
 
     The same bytes give the same program.
     """
-    g = Generator(newest() if grammar is None else grammar)
+    g = Generator(version(grammar))
     for k in range(0, len(data) - BYTES_A_STEP + 1, BYTES_A_STEP):
         g.step(data[k], int.from_bytes(data[k + 1 : k + 4], "little") | (k + 1) << 24)
     return Program(g.finish(), FILE_PAGES, seed=seed)

@@ -38,10 +38,10 @@ from hmmbench.vm.standard import exact_spec
 CPUS = (1, 2, 4)
 
 
-def nth(seed: int, index: int) -> Program:
+def nth(seed: int, index: int, grammar: int | None = None) -> Program:
     """A program from our own random bytes, which no library's version changes."""
     rng = random.Random(seed << 32 | index)
-    return program(rng.randbytes(size_of(rng.randint(MIN_STEPS, MAX_STEPS))), seed)
+    return program(rng.randbytes(size_of(rng.randint(MIN_STEPS, MAX_STEPS))), seed, grammar)
 
 
 def surroundings(
@@ -163,7 +163,7 @@ class Repeater:
 
     def chain(
         self, seed: int, first: int, length: int, times: int,
-        done: Callable[[int], None] = lambda equal: None,
+        done: Callable[[int], None] = lambda equal: None, grammar: int | None = None,
     ) -> Repeated:  # fmt: skip
         """Examples `first` to `first + length - 1` one after another in one machine, so often."""
         out = Repeated()
@@ -172,7 +172,7 @@ class Repeater:
         target = self._targets[cpus]
         examples = []
         for index in range(first, first + length):
-            p = nth(seed, index)
+            p = nth(seed, index, grammar)
             examples.append((p, surroundings(seed, index, self._points[cpus])))
         before: list[Print] = []
         logs = [self._folder / f"log-{first}-{n}" for n in range(length)]
@@ -253,11 +253,12 @@ def load(on: bool = True) -> Iterator[None]:
 def repeat(
     specs: dict[int, MachineSpec], points: dict[int, schedules.Points], *, seed: int,
     examples: int, times: int, chain: int = 1, jobs: int = 2, memory: bool = True,
-    done: Callable[[int], None] = lambda equal: None,
+    done: Callable[[int], None] = lambda equal: None, grammar: int | None = None,
 ) -> Repeated:  # fmt: skip
     """`examples` programs in chains of `chain`, each `times` times; the sum.
 
     specs, points -- by number of CPUs
+    grammar       -- of the programs (generate.py)
     """
     total = Repeated()
     with tempfile.TemporaryDirectory(prefix="hmmbench-exact-") as folder, ExitStack() as stack:
@@ -270,7 +271,9 @@ def repeat(
         def one(first: int) -> Repeated:
             worker = free.pop()
             try:
-                return worker.chain(seed, first, min(chain, examples - first), times, done)
+                return worker.chain(
+                    seed, first, min(chain, examples - first), times, done, grammar
+                )
             finally:
                 free.append(worker)
 

@@ -93,6 +93,7 @@ class Campaign:
     tally       -- that of a campaign before, which this one goes on with
     given       -- programs that are run in turn instead of new ones, each in its surroundings; on
                    exact machines under another schedule each time
+    grammar     -- of which version what the seed makes is (generate.py; None: the newest)
     built       -- what recipes of exact machines depend on (recipe.BUILT)
     """
 
@@ -120,10 +121,12 @@ class Campaign:
         given: Sequence[Link] = (),
         built: Mapping[str, str] | None = None,
         spare: Sequence[Target] = (),
+        grammar: int | None = None,
     ) -> None:
         self.targets = tuple(targets) if isinstance(targets, Sequence) else (targets,)
         self.out = out
         self.seed = seed
+        self.grammar = grammar
         self.examples = examples
         self.schedule = SCHEDULES[schedule](tuple(delays))
         self.note = note
@@ -248,7 +251,7 @@ class Campaign:
                 index = self._number()
                 # Without a seed, which only a reader of its bytes sees: recipes have none, and
                 # what ran is what they hold.
-                p = program(data)
+                p = program(data, grammar=self.grammar)
                 yield _Example(index, p, self.surroundings.of(index, p), not (index % CHAIN))
 
     def _number(self) -> int:

@@ -16,6 +16,7 @@ from hmmbench.base.errors import EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, depends, ensure, normalise
 from hmmbench.campaign import fleet
+from hmmbench.campaign.generate import version
 from hmmbench.campaign.repeat import CPUS, exact_specs, load, repeat
 from hmmbench.commands import options
 from hmmbench.compare import checkouts, exact
@@ -33,6 +34,7 @@ def main(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of programs and schedules.")] = 1,
+    grammar: options.Grammar = None,
     chain: Annotated[
         int, typer.Option(min=1, help="So many programs one after another in one machine.")
     ] = 1,
@@ -110,8 +112,11 @@ def main(
             "--cpus", cpus, "--memory" if memory and not verdicts else "--no-memory",
             *([] if jobs is None else ["--jobs", str(jobs)]),
         ]  # fmt: skip
-        return _against(checkouts.checkout(other), request, words, verdicts, ui, json_file)
+        return _against(
+            checkouts.checkout(other), request, words, verdicts, version(grammar), ui, json_file
+        )
     times = times or 3
+    grammar = version(grammar)
     artifacts = Artifacts.read(built) if built is not None else ensure(request, ui)
     on = depends.built(request, artifacts)
     specs = exact_specs(standard_spec(artifacts), wanted)
@@ -129,12 +134,13 @@ def main(
         begun = time.monotonic()
         found = repeat(
             specs, points, seed=seed, examples=examples, times=times, chain=chain,
-            jobs=jobs or fleet.size(20 * examples), memory=memory, done=done,
+            jobs=jobs or fleet.size(20 * examples), memory=memory, done=done, grammar=grammar,
         )  # fmt: skip
     seconds = time.monotonic() - begun
     result = {
         "verdict": "fail" if found.parted else "pass",
         "seed": seed,
+        "grammar": grammar,
         "kernel": artifacts.kernel_release,
         "examples": examples,
         "times": times,
@@ -170,10 +176,10 @@ def main(
 
 
 def _against(
-    folder: Path, request: BuildRequest, words: list[str], verdicts: bool, ui: Ui,
-    json_file: Path | None,
+    folder: Path, request: BuildRequest, words: list[str], verdicts: bool, grammar: int,
+    ui: Ui, json_file: Path | None,
 ) -> int:  # fmt: skip
-    exact.check(folder, one_guest=not verdicts)
+    asked = exact.check(folder, one_guest=not verdicts, grammar=grammar)
     begun = time.monotonic()
     with TemporaryDirectory(prefix="hmmbench-against-") as scratch:
         if verdicts:
@@ -184,7 +190,9 @@ def _against(
             write_json(guest, ensure(request, ui).as_json())
             words += ["--built", str(guest)]
             what = exact.WHAT
-        ours, theirs = exact.both(folder, words, ui)
+        ours, theirs = exact.both(
+            folder, [*words, exact.GRAMMAR, str(grammar)], [*words, *asked], ui
+        )
     parted = exact.compare(ours, theirs, what)
     # No kind that `sum` adds up: it is about two checkouts.
     write_json(json_file, {

@@ -66,6 +66,13 @@ KernelPatch = Annotated[
         metavar="FILE", help="Patch C sources of the kernel (-p1; may be repeated); a minute."
     ),
 ]
+Grammar = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", show_default="newest",
+        help="What a seed makes: the version of the programs' grammar, 1 is the oldest.",
+    ),
+]
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the result to FILE.")
 ]

@@ -27,6 +27,7 @@ from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, depends, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.campaign import fleet, line_coverage, second_look
+from hmmbench.campaign.generate import version
 from hmmbench.campaign.progress import Progress
 from hmmbench.campaign.runner import PROFILES, UNBOUNDED, Campaign
 from hmmbench.campaign.surroundings import INJECTIONS
@@ -93,6 +94,7 @@ def main(
             "is in every result.",
         ),
     ] = "1",
+    grammar: options.Grammar = None,
     examples: Annotated[
         int | None, typer.Option(min=1, help="So many examples instead of the profile's.")
     ] = None,
@@ -199,7 +201,8 @@ def main(
             " its slowness is taken for hangs on exact ones (--accel exact tries)."
         )
     report = Report(
-        seed=number, profile=f"{minutes:g} minutes" if minutes else profile.value,
+        seed=number, grammar=version(grammar),
+        profile=f"{minutes:g} minutes" if minutes else profile.value,
         options=options.same(request), audit=audit.value,
         schedule=_schedule(schedule, accel or options.Accel.exact), minutes=minutes or 0.0,
     )  # fmt: skip
@@ -208,7 +211,7 @@ def main(
     begun = time.monotonic()
     count = UNBOUNDED if minutes else examples or PROFILES[profile.value]
     wanted = _Wanted(
-        request, out, number, count, None if minutes is None else 60 * minutes,
+        request, out, number, report.grammar, count, None if minutes is None else 60 * minutes,
         jobs or fleet.size(count), inject, delays, accel, schedule,
     )  # fmt: skip
     code = EXIT_ENVIRONMENT
@@ -253,6 +256,7 @@ class _Wanted:
     request: BuildRequest
     out: Path
     seed: int
+    grammar: int
     examples: int
     limit_s: float | None
     jobs: int
@@ -327,7 +331,8 @@ def _run(
                 delay_points = targets[0].delay_points() if wanted.delays else []
             with ui.stage("examples") as stage:
                 campaign = Campaign(
-                    targets, wanted.out, seed=wanted.seed, examples=portion.examples,
+                    targets, wanted.out, seed=wanted.seed, grammar=wanted.grammar,
+                    examples=portion.examples,
                     kernel=report.kernel, delays=delay_points,
                     injections=INJECTIONS if wanted.inject else (),
                     note=Progress(stage, tally, wanted.examples, portion.limit_s),

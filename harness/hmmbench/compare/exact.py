@@ -28,6 +28,7 @@ VERDICT = "verdict"
 
 #: Options of `exact` that a comparison needs, and one more for one guest.
 NEEDED, ONE_GUEST = ("--examples", "--times", "--seed", "--json"), "--built"
+GRAMMAR = "--grammar"
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,11 @@ class Differs:
         return text
 
 
-def check(folder: Path, one_guest: bool) -> None:
-    """Raises UsageError with what the other checkout's `exact` lacks."""
+def check(folder: Path, one_guest: bool, grammar: int) -> list[str]:
+    """The words that ask the other checkout for that grammar.
+
+    Raises UsageError with what its `exact` lacks.
+    """
     with TemporaryDirectory(prefix="hmmbench-against-") as scratch:
         try:
             said = checkouts.hmmbench(folder, ["exact", "--help"], Path(scratch), (EXIT_OK,))
@@ -55,6 +59,11 @@ def check(folder: Path, one_guest: bool) -> None:
             raise UsageError(
                 f"--against: {folder} has no command `exact`, or does not start: {error.hint}"
             ) from error
+    if grammar > 1 and GRAMMAR not in said:
+        raise UsageError(
+            f"--against: {folder} makes other programs of a seed",
+            f"Its grammar is the first: {GRAMMAR} 1.",
+        )
     wanted = (*NEEDED, ONE_GUEST) if one_guest else NEEDED
     missing = [name for name in wanted if name not in said]
     if missing:
@@ -62,14 +71,18 @@ def check(folder: Path, one_guest: bool) -> None:
         if missing == [ONE_GUEST]:
             hint += " With --verdicts each builds its own guest, and needs no such option."
         raise UsageError(f"--against: `exact` of {folder} has no {', '.join(missing)}", hint)
+    # One that is older than grammars has the first.
+    return [GRAMMAR, str(grammar)] if GRAMMAR in said else []
 
 
-def both(folder: Path, words: Sequence[str], ui: Ui) -> tuple[list[Any], list[Any]]:
+def both(
+    folder: Path, ours: Sequence[str], theirs: Sequence[str], ui: Ui
+) -> tuple[list[Any], list[Any]]:
     """What this checkout and the one in `folder` say of their programs."""
     told = []
     with TemporaryDirectory(prefix="hmmbench-against-") as name:
         scratch = Path(name)
-        for who, root in (("this", paths.project_root()), ("other", folder)):
+        for who, root, words in (("this", paths.project_root(), ours), ("other", folder, theirs)):
             answer = scratch / f"{who}.json"
             with ui.stage(f"executions: {who} checkout"):
                 checkouts.hmmbench(

@@ -365,7 +365,9 @@ def op_from_json(index: int, data: Any) -> Op:
     try:
         operation = ops.NAMED[data["op"]]
     except KeyError:
-        raise ValueError(f"{where}: there is no operation {data['op']!r}") from None
+        raise ValueError(
+            f"{where}: there is no operation {data['op']!r} (one from outside: --operations DIR)"
+        ) from None
     try:
         o = Op(operation.number, _field(data, "proc", MAX_PROCS), _field(data, "actor", MAX_ACTORS))
         o.phase = _field(data, "phase", 1 << 32)

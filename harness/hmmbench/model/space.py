@@ -65,14 +65,15 @@ class Vma:
     """A range of pages [start, end) with one kind and one protection.
 
     Page gp of it is page gp + delta of `obj`, if there is one.  `large`: the kernel may have had
-    room for a 2 MiB page there, so its pages may be pieces of one.
+    room for a 2 MiB page there, so its pages may be pieces of one.  `flags`: what operations said
+    of it and other operations ask for; they go with memory that moves, a child of fork has none.
     """
 
-    __slots__ = ("delta", "end", "kind", "large", "obj", "prot", "start")
+    __slots__ = ("delta", "end", "flags", "kind", "large", "obj", "prot", "start")
 
     def __init__(
         self, start: int, end: int, kind: MapKind, prot: int, obj: SharedObject | None, delta: int,
-        large: bool = False,
+        large: bool = False, flags: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
         self.start = start
         self.end = end
@@ -81,9 +82,12 @@ class Vma:
         self.obj = obj
         self.delta = delta
         self.large = large
+        self.flags = flags
 
     def sub(self, start: int, end: int) -> Vma:
-        return Vma(start, end, self.kind, self.prot, self.obj, self.delta, self.large)
+        return Vma(
+            start, end, self.kind, self.prot, self.obj, self.delta, self.large, self.flags
+        )  # fmt: skip
 
 
 class Process:
@@ -116,6 +120,8 @@ class Process:
     def fork(self, number: int) -> Process:
         child = Process(number)
         child.vmas = [v.sub(v.start, v.end) for v in self.vmas]
+        for v in child.vmas:
+            v.flags = frozenset()
         child.starts = list(self.starts)
         child.private = {gp: p.copy() for gp, p in self.private.items()}
         child.unsettled = set(self.unsettled)

@@ -23,6 +23,7 @@ class Report:
 
     verdict: str = "error"
     seed: int = 0
+    grammar: int = 1
     profile: str = ""
     #: of --minutes; 0: so many examples as the profile has, or were asked for
     minutes: float = 0.0

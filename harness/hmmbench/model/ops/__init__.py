@@ -3,22 +3,28 @@
 
     ops.of(o).sentence(o, ...)      whatever it is
 
-A family is a module here; a new operation is a class in it and an entry of its OPERATIONS.
+A family is a module here, or one from outside (base/outside.py); a new operation is a class in
+it and an entry of its OPERATIONS.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hmmbench.guest.program import Op
-from hmmbench.model.ops import advice, jobs, mapping, moving, processes
+from hmmbench.model.ops import advice, jobs, mapping, moving, outside, processes
 from hmmbench.model.ops.base import Operation
 from hmmbench.model.space import Space
 
-FAMILIES = (mapping, advice, moving, jobs, processes)
+
+def _all() -> Iterator[Operation]:
+    for family in (mapping, advice, moving, jobs, processes):
+        yield from family.OPERATIONS
+    yield from outside.operations()
+
 
 #: number -> operation
-OPERATIONS: dict[int, Operation] = {
-    operation.number: operation for family in FAMILIES for operation in family.OPERATIONS
-}
+OPERATIONS: dict[int, Operation] = {operation.number: operation for operation in _all()}
 
 #: as recipes have it -> operation
 NAMED: dict[str, Operation] = {operation.name: operation for operation in OPERATIONS.values()}

@@ -349,11 +349,13 @@ class Mremap(Operation):
         marks = {gp + shift for gp in p.unsettled if start <= gp < start + move}
         late = {gp + shift for gp in p.late if start <= gp < start + move}
         kind, prot, obj, delta, large = old.kind, old.prot, old.obj, old.delta, old.large
+        flags = old.flags
         if o.c:
             p.drop_pages(start, end)
+            old.flags = frozenset()
         else:
             p.unmap(start, end)
-        p.add(Vma(to, to + count, kind, prot, obj, delta - shift, large))
+        p.add(Vma(to, to + count, kind, prot, obj, delta - shift, large, flags))
         p.private.update(contents)
         p.unsettled |= marks
         p.late |= late

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Operations from outside of the bench: their Python modules are loaded and looked at."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from hmmbench.base import outside
+from hmmbench.base.errors import UsageError
+from hmmbench.model.ops import advice, jobs, mapping, moving, processes
+from hmmbench.model.ops.base import Operation
+
+#: Numbers below are the bench's own.
+FIRST = 256
+#: The wire has 16 bits for them.
+END = 1 << 16
+
+
+def operations() -> list[Operation]:
+    """Of all families from outside.
+
+    Raises UsageError if a file is no such family, or has a number or a name that is another's.
+    """
+    found: list[Operation] = []
+    names = {
+        operation.name
+        for family in (mapping, advice, moving, jobs, processes)
+        for operation in family.OPERATIONS
+    }
+    numbers: set[int] = set()
+    for file in outside.families():
+        for operation in _load(file):
+            where = f"{file}: operation {operation.name!r}"
+            if not FIRST <= operation.number < END or operation.number in numbers:
+                raise UsageError(
+                    f"{where} has number {operation.number}",
+                    f"Numbers from outside are {FIRST} to {END - 1}, each of one operation.",
+                )
+            if operation.name in names:
+                raise UsageError(f"{where}: there is one of that name already")
+            numbers.add(operation.number)
+            names.add(operation.name)
+            found.append(operation)
+    return found
+
+
+def _load(file: Path) -> tuple[Operation, ...]:
+    name = f"hmmbench_operations_{file.stem}"
+    if name not in sys.modules:
+        spec = spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise UsageError(f"{file}: Python cannot load it")
+        module = module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[name]
+            raise UsageError(f"{file}: {type(error).__name__}: {error}") from error
+    listed = getattr(sys.modules[name], "OPERATIONS", None)
+    if not isinstance(listed, tuple) or not all(isinstance(o, Operation) for o in listed):
+        raise UsageError(
+            f"{file} has no OPERATIONS", "It is a tuple of instances of Operation; see mapping.py."
+        )
+    return listed

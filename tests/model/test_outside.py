@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Operations from a folder outside of the tree: programs have them, recipes name them.
+
+That a machine runs one is in tests/vm/test_outside_vm.py.  Each case is a process of its own:
+families are loaded once for each.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hmmbench.base import paths
+from hmmbench.base.outside import VARIABLE
+
+FAMILY = '''
+from hmmbench.guest.program import PAGE
+from hmmbench.model.ops.base import OK, RANGE, Operation, pages, ranged
+
+
+class Populate(Operation):
+    """MADV_POPULATE_WRITE: all pages are there and may be written."""
+
+    number, name = 300, "populate"
+    fields = RANGE
+    weight = 40
+    since = 2
+    rows = ("populate",)
+    group = "address space"
+
+    def draw(self, g, proc):
+        return [g.ranged("populate", proc, *g.few(g.pick(proc)))]
+
+    def admit(self, space, p, o):
+        vmas = p.overlapping(*pages(o)) if ranged(o) else []
+        return bool(vmas) and p.covered(*pages(o)) and all(v.prot == 3 for v in vmas)
+
+    def statuses(self, space, o, racing):
+        return OK
+
+    def sentence(self, o, at):
+        return f"populates {at}"
+
+
+OPERATIONS = (Populate(),)
+'''
+
+DRAWN = """
+from random import Random
+from hmmbench.campaign.generate import newest, program, size_of
+from hmmbench.example.recipe import op_from_json, op_to_json
+from hmmbench.model import cells, ops
+data = Random(3).randbytes(size_of(100))
+found = [o for o in program(data).ops if o.op == 300]
+assert newest() == 2 and found
+assert not any(o.op == 300 for o in program(data, grammar=1).ops)
+assert all(op_from_json(0, op_to_json(o)) == o for o in found)
+assert ops.of(found[0]).sentence(found[0], "it") == "populates it"
+assert "populate" in cells.ROWS
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "populate.py").write_text(FAMILY)
+    (folder / "populate.c").write_text("/* what the agent does */\n")
+    return folder
+
+
+def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, VARIABLE: str(folder), "PYTHONPATH": str(paths.project_root() / "harness")}
+    return subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True)
+
+
+def test_it_is_drawn_and_named(folder: Path) -> None:
+    done = python(folder, "-c", DRAWN)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_it_a_recipe_says_what_is_missing(tmp_path: Path) -> None:
+    words = 'from hmmbench.example.recipe import op_from_json as f; f(0, {"op": "populate"})'
+    env = {**os.environ, "PYTHONPATH": str(paths.project_root() / "harness")}
+    env.pop(VARIABLE, None)
+    done = subprocess.run(
+        [sys.executable, "-c", words], env=env, capture_output=True, text=True
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "there is no operation 'populate'" in done.stderr
+    assert "--operations" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("300", "20", "has number 20"),
+        ('"populate"\n', '"munmap"\n', "there is one of that name already"),
+        ("OPERATIONS = ", "MINE = ", "has no OPERATIONS"),
+        ("import PAGE", "import PAGES", "cannot import name 'PAGES'"),
+    ],
+)
+def test_a_family_that_is_wrong_is_named(folder: Path, old: str, new: str, said: str) -> None:
+    text = (folder / "populate.py").read_text()
+    assert old in text
+    (folder / "populate.py").write_text(text.replace(old, new))
+    done = python(folder, "-m", "hmmbench", "--operations", str(folder), "run", "--help")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "populate.py" in done.stderr
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    done = python(tmp_path, "-m", "hmmbench", "--operations", str(tmp_path), "run", "--help")
+    assert done.returncode == 2
+    assert "no folder with families of operations" in done.stderr
