@@ -9,22 +9,20 @@ it and an entry of its OPERATIONS.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from hmmbench.guest.program import Op
 from hmmbench.model.ops import advice, jobs, mapping, moving, outside, processes
 from hmmbench.model.ops.base import Operation
 from hmmbench.model.space import Space
 
+#: The bench's own.
+FAMILIES = (mapping, advice, moving, jobs, processes)
 
-def _all() -> Iterator[Operation]:
-    for family in (mapping, advice, moving, jobs, processes):
-        yield from family.OPERATIONS
-    yield from outside.operations()
-
+_OWN = tuple(operation for family in FAMILIES for operation in family.OPERATIONS)
 
 #: number -> operation
-OPERATIONS: dict[int, Operation] = {operation.number: operation for operation in _all()}
+OPERATIONS: dict[int, Operation] = {
+    operation.number: operation for operation in (*_OWN, *outside.operations(_OWN))
+}
 
 #: as recipes have it -> operation
 NAMED: dict[str, Operation] = {operation.name: operation for operation in OPERATIONS.values()}

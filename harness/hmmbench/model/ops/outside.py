@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from hmmbench.base import outside
 from hmmbench.base.errors import UsageError
-from hmmbench.model.ops import advice, jobs, mapping, moving, processes
 from hmmbench.model.ops.base import Operation
 
 #: Numbers below are the bench's own.
@@ -18,17 +18,13 @@ FIRST = 256
 END = 1 << 16
 
 
-def operations() -> list[Operation]:
-    """Of all families from outside.
+def operations(own: Iterable[Operation]) -> list[Operation]:
+    """Of all families from outside; `own`: those that the bench has.
 
     Raises UsageError if a file is no such family, or has a number or a name that is another's.
     """
     found: list[Operation] = []
-    names = {
-        operation.name
-        for family in (mapping, advice, moving, jobs, processes)
-        for operation in family.OPERATIONS
-    }
+    names = {operation.name for operation in own}
     numbers: set[int] = set()
     for file in outside.families():
         for operation in _load(file):
