@@ -17,7 +17,6 @@ from hmmbench.guest.program import (
     PAGE,
     Q_CPU_DEVICE,
     Acc,
-    Advice,
     MapKind,
     Op,
     OpKind,
@@ -37,6 +36,7 @@ from hmmbench.model.cells import (
     oracles_of,
 )
 from hmmbench.model.drawing import FILE_PAGES
+from hmmbench.model.ops.advice import Advice
 from hmmbench.model.space import Space
 from hmmbench.oracle.values import Checker
 

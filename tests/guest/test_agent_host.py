@@ -15,7 +15,8 @@ from host_agent import HostAgent
 
 from hmmbench.guest import example
 from hmmbench.guest import program as p
-from hmmbench.guest.program import Acc, Advice, Ast, MapKind, Op, OpKind, Program, Result
+from hmmbench.guest.program import Acc, Ast, MapKind, Op, OpKind, Program, Result
+from hmmbench.model.ops.advice import Advice
 from hmmbench.vm.agent import Agent, AgentError
 
 RW = p.PROT_RW

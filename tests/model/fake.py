@@ -20,7 +20,8 @@ from hmmbench.example.event import TimedEvent
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
 from hmmbench.guest import program as P
-from hmmbench.guest.program import Acc, Advice, MapKind, Op, OpKind, OpResult, Program, Result
+from hmmbench.guest.program import Acc, MapKind, Op, OpKind, OpResult, Program, Result
+from hmmbench.model.ops.advice import Advice
 
 SHIFT = 14
 M64 = (1 << 64) - 1

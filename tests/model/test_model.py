@@ -19,7 +19,6 @@ from hmmbench.guest.program import (
     PROT_NONE,
     PROT_RW,
     Acc,
-    Advice,
     Ast,
     MapKind,
     Op,
@@ -29,6 +28,7 @@ from hmmbench.guest.program import (
 )
 from hmmbench.model.admit import SPIN_BUDGET, broken_off, normalise
 from hmmbench.model.drawing import FILE_PAGES
+from hmmbench.model.ops.advice import Advice
 from hmmbench.model.scenes import ENDLESS
 from hmmbench.oracle.values import Checker
 

@@ -86,13 +86,14 @@ def test_a_campaign_runs_what_the_generator_makes(
     """Only the bytes are Hypothesis's: from them on it is the way that is recorded."""
     blocks: list[tuple[bytes, int]] = []
 
-    def noted(data: bytes, seed: int = 0) -> Program:
+    def noted(data: bytes, seed: int = 0, grammar: int | None = None) -> Program:
+        assert grammar == 1
         blocks.append((bytes(data), seed))
         return Program([Op(OpKind.NOP)], seed=len(blocks))
 
     monkeypatch.setattr(runner, "program", noted)
     target = Seen()
-    Campaign(target, tmp_path, seed=9, examples=12).run()  # type: ignore[arg-type]
+    Campaign(target, tmp_path, seed=9, examples=12, grammar=1).run()  # type: ignore[arg-type]
     assert target.programs == [
         Program([Op(OpKind.NOP)], seed=n).encode() for n in range(1, 13)
     ]

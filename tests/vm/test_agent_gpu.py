@@ -17,7 +17,8 @@ from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, 
 from hmmbench.gpu import build
 from hmmbench.guest import program as p
 from hmmbench.guest import splat
-from hmmbench.guest.program import Acc, Access, Advice, Ast, MapKind, Op, OpKind, Program, Result
+from hmmbench.guest.program import Acc, Access, Ast, MapKind, Op, OpKind, Program, Result
+from hmmbench.model.ops.advice import Advice
 from hmmbench.suites import driver_life
 from hmmbench.vm.agent import AgentError, ExecResult
 from hmmbench.vm.machine import Machine

@@ -11,8 +11,9 @@ from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, 
 
 from hmmbench.guest import program as p
 from hmmbench.guest import splat
-from hmmbench.guest.program import Acc, Advice, MapKind, Op, OpKind
+from hmmbench.guest.program import Acc, MapKind, Op, OpKind
 from hmmbench.model import ops
+from hmmbench.model.ops.advice import Advice
 from hmmbench.model.space import Space
 from hmmbench.oracle import mapping
 from hmmbench.vm.machine import Machine

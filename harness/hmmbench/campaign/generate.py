@@ -148,6 +148,9 @@ class Generator(Draw):
     def number(self, name: str) -> int:
         return ops.NAMED[name].number
 
+    def word(self, name: str, field: str, word: str) -> int:
+        return ops.NAMED[name].word(field, word)
+
     def draw(self, name: str, proc: Process) -> list[Op]:
         return ops.NAMED[name].draw(self, proc)
 

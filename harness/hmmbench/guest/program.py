@@ -122,18 +122,6 @@ class Acc(IntEnum):
     DELAY = 7
 
 
-class Advice(IntEnum):
-    """MADV_* of Linux that the programs use."""
-
-    DONTNEED = 4
-    FREE = 8
-    MERGEABLE = 12
-    HUGEPAGE = 14
-    NOHUGEPAGE = 15
-    COLD = 20
-    PAGEOUT = 21
-
-
 class Ast(IntEnum):
     """HB_AST_*: how an access ended."""
 

@@ -73,6 +73,10 @@ class Draw(ABC):
         """Of the operation of that name."""
 
     @abstractmethod
+    def word(self, name: str, field: str, word: str) -> int:
+        """The number that an operation's field has for a word of recipes."""
+
+    @abstractmethod
     def draw(self, name: str, proc: Process) -> list[Op]:
         """What the operation of that name draws."""
 

@@ -16,7 +16,6 @@ from hmmbench.guest.program import (
     PROT_READ,
     PROT_RW,
     Acc,
-    Advice,
     Op,
 )
 from hmmbench.model.drawing import (
@@ -47,6 +46,10 @@ ENDLESS = 1 << 40
 DELAYS = (30_000, 150_000)
 
 
+def _advise(g: Draw, proc: Process, start: int, end: int, advice: str) -> Op:
+    return g.ranged("madvise", proc, start, end, a=g.word("madvise", "advice", advice))
+
+
 def wide(g: Draw, proc: Process) -> list[Op]:
     """Many small pages that the GPU has mapped are taken away at once."""
     rng = g.rng
@@ -55,14 +58,14 @@ def wide(g: Draw, proc: Process) -> list[Op]:
     if not g.first([new]):
         return []
     start = region << REGION_SHIFT
-    g.first([g.ranged("madvise", proc, start, start + 1024, a=Advice.NOHUGEPAGE)])
+    g.first([_advise(g, proc, start, start + 1024, "nohugepage")])
     g.value += 1
     g.first([g.ranged("gpu_fill", proc, start, start + pages, a=g.value << 32)])
     r = rng.random()
     if r < 0.4:
         return [g.ranged("munmap", proc, start, start + 1024)]
     if r < 0.7:
-        return [g.ranged("madvise", proc, start, start + 1024, a=Advice.DONTNEED)]
+        return [_advise(g, proc, start, start + 1024, "dontneed")]
     return [g.ranged("mprotect", proc, start, start + 1024, a=PROT_READ)]
 
 
@@ -140,7 +143,7 @@ def close_amid(g: Draw, proc: Process) -> list[Op]:
             prot = rng.choice((PROT_READ, PROT_RW))
             o = g.ranged("mprotect", proc, start, end, a=prot)
         elif r < 0.85:
-            o = g.ranged("madvise", proc, start, end, a=Advice.DONTNEED)
+            o = _advise(g, proc, start, end, "dontneed")
         else:
             o = g.touch(proc, vma, start, end, Acc.READ)
         out += [o, g.op("sleep", proc, a=rng.choice((50, 100, 300)))]
@@ -197,7 +200,7 @@ def _tear(g: Draw, proc: Process, first: int) -> list[Op]:
     g.first([g.ranged("migrate", proc, first, first + HUGE_PAGES, arg=MIGRATE_DEVICE)])
     gp = first + rng.choice((0, 1, 2, rng.randrange(HUGE_PAGES), HUGE_PAGES - 1))
     if rng.random() < 0.7:
-        g.first([g.ranged("madvise", proc, gp, gp + 1, a=Advice.NOHUGEPAGE)])
+        g.first([_advise(g, proc, gp, gp + 1, "nohugepage")])
     else:
         for prot in (PROT_READ, PROT_RW):
             g.first([g.ranged("mprotect", proc, gp, gp + 1, a=prot)])
@@ -212,7 +215,7 @@ def _tear(g: Draw, proc: Process, first: int) -> list[Op]:
         if rng.random() < 0.5:
             out.append(g.op("sleep", proc, a=rng.choice((50, 200, 1000))))
         start = rng.choice((first, gp))
-        out.append(g.ranged("madvise", proc, start, first + HUGE_PAGES, a=Advice.DONTNEED))
+        out.append(_advise(g, proc, start, first + HUGE_PAGES, "dontneed"))
     return out
 
 
@@ -294,14 +297,13 @@ def _mover(g: Draw, p: Process, vma: Vma, gps: list[int]) -> Op:
     if r < 0.5:
         return g.op("evict", p, a=0)
     if r < 0.65:
-        return g.ranged("madvise", p, start, end, a=Advice.DONTNEED)
+        return _advise(g, p, start, end, "dontneed")
     if r < 0.85:
         prot = rng.choice((PROT_READ, PROT_READ, PROT_RW, PROT_NONE))
         return g.ranged("mprotect", p, start, end, a=prot)
     if r < 0.9:
         return g.ranged("munmap", p, start, end)
-    advice = rng.choice((Advice.PAGEOUT, Advice.COLD, Advice.NOHUGEPAGE))
-    return g.ranged("madvise", p, start, end, a=advice)
+    return _advise(g, p, start, end, rng.choice(("pageout", "cold", "nohugepage")))
 
 
 def _racer(
@@ -333,7 +335,7 @@ def lazyfree(g: Draw, proc: Process) -> list[Op]:
     vma = g.rng.choice(private)
     start, end = g.few(vma)
     g.first([g.touch(proc, vma, start, end, Acc.WRITE)])
-    g.first([g.ranged("madvise", proc, start, end, a=Advice.FREE)])
+    g.first([_advise(g, proc, start, end, "free")])
     again = g.touch(proc, vma, start, end, Acc.WRITE)
     out: list[Op] = []
     home: list[Op] = []
@@ -348,7 +350,7 @@ def lazyfree(g: Draw, proc: Process) -> list[Op]:
     else:
         out.insert(0, again)
     g.after = [
-        *home, g.ranged("madvise", proc, start, end, a=Advice.PAGEOUT),
+        *home, _advise(g, proc, start, end, "pageout"),
         g.touch(proc, vma, start, end, Acc.READ),
     ]  # fmt: skip
     for o in out[:-1]:
@@ -373,7 +375,7 @@ def _take(g: Draw, proc: Process) -> list[Op]:
         if move:
             out.append(g.ranged("migrate", proc, start, end, arg=MIGRATE_DEVICE))
         else:
-            out.append(g.ranged("madvise", proc, start, end, a=Advice.DONTNEED))
+            out.append(_advise(g, proc, start, end, "dontneed"))
             out.append(g.touch(proc, vma, start, end, Acc.WRITE))
             out[-2].actor = 1
         out[-1].actor = 1
@@ -414,7 +416,7 @@ def revoke(g: Draw, proc: Process) -> list[Op]:
     if r < 0.25:
         return out
     if r < 0.75:
-        last = g.ranged("madvise", proc, start, end, a=Advice.DONTNEED)
+        last = _advise(g, proc, start, end, "dontneed")
     elif r < 0.88:
         last = g.ranged("munmap", proc, start, end)
     else:

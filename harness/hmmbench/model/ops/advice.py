@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from enum import IntEnum
 
-from hmmbench.guest.program import PAGE, Advice, MapKind, Op, OpResult
+from hmmbench.guest.program import PAGE, MapKind, Op, OpResult
 from hmmbench.model.belief import SWAPPED, SYSTEM, UNKNOWN, Belief, touched
 from hmmbench.model.drawing import Draw
 from hmmbench.model.ops.base import (
@@ -23,6 +24,18 @@ from hmmbench.model.ops.base import (
 )
 from hmmbench.model.ops.mapping import GROUP
 from hmmbench.model.space import ANON, HUGETLB, SHARED, Process, Space
+
+
+class Advice(IntEnum):
+    """MADV_* of Linux that the programs use."""
+
+    DONTNEED = 4
+    FREE = 8
+    MERGEABLE = 12
+    HUGEPAGE = 14
+    NOHUGEPAGE = 15
+    COLD = 20
+    PAGEOUT = 21
 
 
 class Madvise(Operation):

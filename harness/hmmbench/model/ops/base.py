@@ -94,6 +94,11 @@ class Operation:
     group = ""
     oracle = "status"
 
+    def word(self, field: str, word: str) -> int:
+        """The number that a field has for a word.  Raises StopIteration if it knows none."""
+        words = next(f.words for f in self.fields if f.name == field) or {}
+        return next(number for number, text in words.items() if text == word)
+
     # -- drawing --
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
