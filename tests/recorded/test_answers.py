@@ -12,7 +12,7 @@ import recording
 from answers import SOUND, Answer
 
 from hmmbench.build import depends
-from hmmbench.oracle import mapping, values
+from hmmbench.oracle import mapping, telling, values
 
 #: The whole folder, bytes.
 MOST = 5_000_000
@@ -90,7 +90,7 @@ def test_weaker_and_other_oracles_are_noticed(monkeypatch: pytest.MonkeyPatch) -
         patch.setattr(values.Checker, "run", lambda self: None)
         assert len(differing(accused)) == 20
     with monkeypatch.context() as patch:
-        patch.setattr(values, "acc_name", lambda kind: "an access")
+        patch.setattr(telling, "acc_name", lambda kind: "an access")
         assert differing(accused)
     monkeypatch.setattr(mapping, "check", lambda *_, **__: "wrong")
     assert differing(sound)
