@@ -35,7 +35,9 @@ def build(ctx: Context, kernel: Kernel) -> Path:
     found = cache.find("agent", key)
     if found is not None:
         return found
-    work = paths.cache_dir("work", f"agent-{variant}")
+    # What make knows of the last build names files: where others are, it is another folder.
+    names = cache.digest(variant, *sorted(map(str, files)))
+    work = paths.cache_dir("work", f"agent-{names}")
     with ctx.lock(work.name, "the agent"):
         log = ctx.log("agent-build")
         with ctx.ui.stage("agent: compiling", log):
