@@ -14,7 +14,7 @@ from hmmbench.device import cheader
 ROOT = Path(__file__).resolve().parents[1]
 HEADERS = [
     ROOT / "qemu-device/include/hmm_gpu_hw.h",
-    ROOT / "guest-driver/agent/protocol.h",
+    ROOT / "guest-driver/user/agent/protocol.h",
     ROOT / "guest-driver/include/uapi/hmm_gpu_drm.h",
 ]
 

@@ -13,7 +13,7 @@ from hmmbench.device import cheader
 from hmmbench.guest import example as E
 from hmmbench.guest import program as P
 
-HEADER = cheader.load(paths.driver_sources() / "agent" / "protocol.h")
+HEADER = cheader.load(paths.user_sources() / "agent" / "protocol.h")
 UAPI = cheader.load(paths.driver_sources() / "include" / "uapi" / "hmm_gpu_drm.h")
 HW = cheader.load(paths.device_sources() / "include" / "hmm_gpu_hw.h")
 

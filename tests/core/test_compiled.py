@@ -66,7 +66,7 @@ def build(folder: Path, source: str) -> bytes:
     (folder / "t.c").write_text(source)
     clang = tool("clang", "clang-19", "clang-16", "clang-14")
     lld = tool("ld.lld", "ld.lld-19", "ld.lld-16", "ld.lld-14")
-    kernels = ROOT / "guest-driver" / "kernels"
+    kernels = ROOT / "guest-driver" / "user" / "kernels"
     (folder / "t.ld").write_text(
         f"SECTIONS {{ . = {CODE:#x}; .all : {{ *(.text.start) *(.text*) *(.rodata*) "
         "*(.srodata*) *(.sdata*) *(.data*) } /DISCARD/ : { *(.comment) *(.riscv*) "

@@ -11,12 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpu_program import DRIVER, INCLUDES, run
-from host_agent import ROOT, HostAgent
+from gpu_program import INCLUDES, USER, run
+from host_agent import HostAgent
 
 from hmmbench.vm.agent import Agent
-
-AGENT_SOURCES = ROOT / "guest-driver" / "agent"
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +22,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with agent, libhmmgpu.a and kernels.elf, compiled from the tree."""
     out = tmp_path_factory.mktemp("agent-build")
     result = subprocess.run(
-        ["make", "-C", str(AGENT_SOURCES), f"OUT={out}", "-j2"],
+        ["make", "-C", str(USER), f"OUT={out}", "-j2"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
@@ -38,7 +36,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run("gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror",
         "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *INCLUDES,
         Path(__file__).with_name("loader_harness.c"),
-        *(DRIVER / "lib" / f"{n}.c" for n in ("hmmgpu", "kernel", "lines", "print")),
+        *(USER / "lib" / f"{n}.c" for n in ("hmmgpu", "kernel", "lines", "print")),
         "-o", out)  # fmt: skip
     return out
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from host_agent import ROOT
 
 DRIVER = ROOT / "guest-driver"
+USER = DRIVER / "user"
 #: Linker flags of a program that can be placed anywhere.
 PIE = ("-pie", "--no-dynamic-linker")
 INCLUDES = [
-    f"-I{DRIVER / 'lib'}", f"-I{DRIVER / 'include' / 'uapi'}", f"-I{DRIVER / 'kernels'}",
-    f"-I{DRIVER / 'agent'}", f"-I{ROOT / 'qemu-device' / 'include'}",
+    f"-I{USER / 'lib'}", f"-I{DRIVER / 'include' / 'uapi'}", f"-I{USER / 'kernels'}",
+    f"-I{USER / 'agent'}", f"-I{ROOT / 'qemu-device' / 'include'}",
 ]  # fmt: skip
 
 

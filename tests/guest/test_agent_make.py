@@ -23,7 +23,7 @@ def tree(tmp_path: Path) -> Path:
 def make(tree: Path, *wanted: str) -> str:
     out = tree / "out"
     done = subprocess.run(
-        ["make", "-C", tree / "guest-driver/agent", f"OUT={out}", *(str(out / w) for w in wanted)],
+        ["make", "-C", tree / "guest-driver/user", f"OUT={out}", *(str(out / w) for w in wanted)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -31,7 +31,7 @@ def make(tree: Path, *wanted: str) -> str:
 
 
 def test_a_header_that_is_gone_is_not_missed(tree: Path) -> None:
-    source = tree / "guest-driver/lib/lines.c"
+    source = tree / "guest-driver/user/lib/lines.c"
     text = source.read_text()
     header = source.with_name("gone.h")
     header.write_text("enum { GONE };\n")
@@ -44,7 +44,7 @@ def test_a_header_that_is_gone_is_not_missed(tree: Path) -> None:
 
 
 def test_other_flags_make_all_again(tree: Path) -> None:
-    makefile = tree / "guest-driver/agent/Makefile"
+    makefile = tree / "guest-driver/user/Makefile"
     assert "lines.c" in make(tree, "lines.o")
     makefile.write_text(makefile.read_text().replace("-O2", "-O1"))
     assert "-O1" in make(tree, "lines.o")

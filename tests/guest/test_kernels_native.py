@@ -12,7 +12,7 @@ from host_agent import ROOT
 
 from hmmbench.guest.program import Acc, Ast
 
-DRIVER = ROOT / "guest-driver"
+USER = ROOT / "guest-driver" / "user"
 
 GLUE = """
 #include "hmm_gpu_kernel.h"
@@ -28,10 +28,10 @@ void set_thread(uint32_t tid, uint32_t bid, uint32_t ntid, uint32_t nbid)
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder = tmp_path_factory.mktemp("native")
     (folder / "glue.c").write_text(GLUE)
-    sources = [str(DRIVER / "kernels" / f"{n}.c") for n in ("accesses", "measure")]
+    sources = [str(USER / "kernels" / f"{n}.c") for n in ("accesses", "measure")]
     subprocess.run(
         ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC",
-         "-DHMM_GPU_NATIVE", f"-I{DRIVER / 'kernels'}", f"-I{DRIVER / 'agent'}",
+         "-DHMM_GPU_NATIVE", f"-I{USER / 'kernels'}", f"-I{USER / 'agent'}",
          f"-I{ROOT / 'qemu-device' / 'include'}", str(folder / "glue.c"), *sources,
          "-o", str(folder / "k.so")],
         check=True,

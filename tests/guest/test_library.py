@@ -6,10 +6,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gpu_program import DRIVER, INCLUDES, run
+from gpu_program import INCLUDES, USER, run
 from host_agent import ROOT
 
-HEADER = (DRIVER / "lib" / "hmmgpu.h").read_text()
+HEADER = (USER / "lib" / "hmmgpu.h").read_text()
 PAGE = (ROOT / "docs" / "libhmmgpu.md").read_text()
 CODE = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.DOTALL)
 FUNCTIONS = set(re.findall(r"\b(hmmgpu_\w+)\(", CODE))

@@ -18,7 +18,7 @@ from hmmbench.vm.errors import VmError
 
 __all__ = ["folder"]  # a fixture
 
-AGENT = ROOT / "guest-driver" / "agent"
+USER = ROOT / "guest-driver" / "user"
 
 BREAKS: dict[str, tuple[str, str, str, Callable[[HostMailbox], None]]] = {
     "answers-the-request-of-the-dead": (
@@ -101,16 +101,16 @@ BREAKS: dict[str, tuple[str, str, str, Callable[[HostMailbox], None]]] = {
 @pytest.mark.parametrize("name", BREAKS)
 def test_it_is_seen(name: str, built: Path, folder: Path, tmp_path: Path) -> None:
     file, old, new, check = BREAKS[name]
-    text = (AGENT / file).read_text()
+    text = (USER / "agent" / file).read_text()
     assert text.count(old) == 1
     source = tmp_path / "guest-driver"
     shutil.copytree(ROOT / "guest-driver", source, symlinks=True)
     (tmp_path / "qemu-device").symlink_to(ROOT / "qemu-device")
-    (source / "agent" / file).write_text(text.replace(old, new))
+    (source / "user" / "agent" / file).write_text(text.replace(old, new))
     # Times are copied too, so that only that file is compiled.
     out = tmp_path / "out"
     shutil.copytree(built, out)
-    subprocess.run(["make", "-s", "-C", source / "agent", f"OUT={out}", out / "agent"], check=True)
+    subprocess.run(["make", "-s", "-C", source / "user", f"OUT={out}", out / "agent"], check=True)
     box = HostMailbox(out / "agent", folder)
     try:
         box.wait()

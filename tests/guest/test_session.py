@@ -169,7 +169,7 @@ def test_many_are_refused_and_room_comes_back(agent: Agent, host_agent: HostAgen
 
 
 def test_structs_are_those_of_the_header() -> None:
-    text = (paths.driver_sources() / "session" / "session.h").read_text()
+    text = (paths.user_sources() / "session" / "session.h").read_text()
     sizes = dict(re.findall(r"^struct (hs_\w+) \{\t+/\* (\d+) bytes", text, re.MULTILINE))
     assert {name: int(size) for name, size in sizes.items()} == {
         "hs_alloc": gp._ALLOC.size, "hs_launch": gp._LAUNCH.size,

@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from gpu_program import DRIVER, INCLUDES, PIE, link, run, tool
+from gpu_program import INCLUDES, PIE, USER, link, run, tool
 
 from hmmbench.device.core import FULL, HW, PAGE, SYS, Ctx, Device, Report, Tables, map_code
 
@@ -215,7 +215,7 @@ def test_a_broken_reader_is_noticed(tmp_path: Path) -> None:
         elfs.append(program(tmp_path / str(n), SOURCE, f"--image-base={BASE:#x}", debug=debug))
     elfs.append(host_program(tmp_path, "-gdwarf-5"))
     names = ("lines.c", "kernel.c", "hmmgpu.c", "print.c")
-    sources = {n: (DRIVER / "lib" / n).read_text() for n in names}
+    sources = {n: (USER / "lib" / n).read_text() for n in names}
     harness = tmp_path / "harness"
     for name, (file, old, new) in BREAKS.items():
         for n, text in sources.items():

@@ -19,7 +19,7 @@ from hmmbench.model.drawing import FILE_PAGES
 from hmmbench.model.scenes import ENDLESS
 
 DRIVER = paths.driver_sources()
-INCLUDES = [f"-I{DRIVER / d}" for d in ("lib", "include/uapi", "kernels", "agent")]
+INCLUDES = [f"-I{DRIVER / d}" for d in ("user/lib", "include/uapi", "user/kernels", "user/agent")]
 
 
 def test_a_wait_leaves_what_does_not_end() -> None:

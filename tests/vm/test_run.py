@@ -48,9 +48,10 @@ def test_an_exported_program_runs_and_can_fail(
     spec: MachineSpec, artifacts: Artifacts, tmp_path: Path
 ) -> None:
     driver = paths.driver_sources()
+    includes = ("user/lib", "include/uapi", "user/kernels", "user/agent")
     library = tmp_path / "agent"
     subprocess.run(
-        ["make", "-s", "-C", str(driver / "agent"), f"OUT={library}"], check=True
+        ["make", "-s", "-C", str(driver / "user"), f"OUT={library}"], check=True
     )
     source = export(plain())
     assert "READ(1, 0x0, 0x5ull)" in source
@@ -61,7 +62,7 @@ def test_an_exported_program_runs_and_can_fail(
             (tmp_path / f"{name}.c").write_text(text)
             subprocess.run(
                 ["gcc", "-static", "-std=gnu11", "-O2",
-                 *(f"-I{driver / d}" for d in ("lib", "include/uapi", "kernels", "agent")),
+                 *(f"-I{driver / d}" for d in includes),
                  str(tmp_path / f"{name}.c"), str(library / "libhmmgpu.a"), "-lpthread",
                  "-o", str(tmp_path / name)], check=True,
             )  # fmt: skip

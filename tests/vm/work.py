@@ -146,12 +146,12 @@ def delay_points(machine: Machine) -> list[delays.Point]:
 def broken_library(folder: Path, file: str, old: str, new: str) -> None:
     """libhmmgpu.a in `folder`, of sources that have `new` where `old` stands once."""
     copy = folder / "src"
-    shutil.copytree(paths.driver_sources() / "lib", copy)
+    shutil.copytree(paths.user_sources() / "lib", copy)
     text = (copy / file).read_text()
     assert text.count(old) == 1
     (copy / file).write_text(text.replace(old, new))
     subprocess.run(
-        ["make", "-s", "-C", str(paths.driver_sources() / "agent"), f"OUT={folder}",
+        ["make", "-s", "-C", str(paths.user_sources()), f"OUT={folder}",
          f"LIB={copy}", "WARN=-w", str(folder / "libhmmgpu.a")],
         check=True,
     )  # fmt: skip

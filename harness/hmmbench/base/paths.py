@@ -52,3 +52,8 @@ def device_sources() -> Path:
 
 def driver_sources() -> Path:
     return project_root() / "guest-driver"
+
+
+def user_sources() -> Path:
+    """Agent, user library, GPU kernels and the sessions' program."""
+    return driver_sources() / "user"

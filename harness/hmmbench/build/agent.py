@@ -14,9 +14,10 @@ from hmmbench.build.kernel import Kernel
 
 PROGRAM = "agent"
 PARTS = (
-    "guest-driver/agent",
-    "guest-driver/lib",
-    "guest-driver/kernels",
+    "guest-driver/user/Makefile",
+    "guest-driver/user/agent",
+    "guest-driver/user/lib",
+    "guest-driver/user/kernels",
     "guest-driver/include",
     "qemu-device/include",
 )
@@ -48,7 +49,7 @@ def build(ctx: Context, kernel: Kernel) -> Path:
                 "make",
                 f"-j{ctx.jobs}",
                 "-C",
-                work / "src/guest-driver/agent",
+                work / "src/guest-driver/user",
                 "CC=gcc",
                 "CLANG=clang",
                 f"OUT={out}",

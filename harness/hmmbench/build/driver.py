@@ -17,7 +17,7 @@ MODULE = "hmm_gpu.ko"
 _DEBUGINFO = "debuginfo-driver"
 
 #: Parts of guest-driver/ that are not the module.
-NOT_MODULE = ("guest-driver/agent", "guest-driver/lib", "guest-driver/kernels")
+NOT_MODULE = ("guest-driver/user",)
 
 
 def build(

@@ -25,8 +25,8 @@ _HEAD = """\
  * Kernel: {kernel}
  *
  * In the folder guest-driver/ of hmmbench:
- *	make -C agent OUT=/tmp/hmmgpu
- *	gcc -std=gnu11 -O2 -Ilib -Iinclude/uapi -Ikernels -Iagent THIS.c \\
+ *	make -C user OUT=/tmp/hmmgpu
+ *	gcc -std=gnu11 -O2 -Iuser/lib -Iinclude/uapi -Iuser/kernels -Iuser/agent THIS.c \\
  *		/tmp/hmmgpu/libhmmgpu.a -lpthread -o repro
  * and on the machine with the GPU:
  *	./repro {times}

@@ -14,7 +14,7 @@ from hmmbench.build import cache
 from hmmbench.build.riscv import Tools
 from hmmbench.gpu.errors import CompileError
 
-_PARTS = ("agent", "lib", "kernels", "session", "include")
+_PARTS = ("user", "include")
 
 # No contraction: a * b + c has two roundings, as in numpy.
 _KERNEL_FLAGS = (
@@ -43,7 +43,7 @@ def library() -> Path:
 
     def fill(folder: Path) -> None:
         done = subprocess.run(
-            ["make", "-s", "-C", str(driver / "agent"), f"OUT={folder}", "session"],
+            ["make", "-s", "-C", str(driver / "user"), f"OUT={folder}", "session"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
@@ -58,8 +58,8 @@ def program(host: Path | None = None) -> bytes:
     Raises CompileError with the compiler's words about `host`, EnvironmentFailure about ours.
     """
     folder = library()
-    driver = paths.driver_sources()
-    includes = [f"-I{driver / part}" for part in ("session", "kernels", "lib", "include/uapi")]
+    includes = [f"-I{paths.user_sources() / part}" for part in ("session", "kernels", "lib")]
+    includes.append(f"-I{paths.driver_sources() / 'include/uapi'}")
     includes.append(f"-I{paths.device_sources() / 'include'}")
     with tempfile.TemporaryDirectory(prefix="hmmbench-session-") as work:
         objects = [str(folder / "session.o")]
@@ -85,7 +85,7 @@ def kernels(source: Path, defines: Sequence[str] = ()) -> bytes:
     tools = Tools.find()
     at = _source(source)
     includes = [
-        f"-I{paths.driver_sources() / 'kernels'}", f"-I{paths.device_sources() / 'include'}"
+        f"-I{paths.user_sources() / 'kernels'}", f"-I{paths.device_sources() / 'include'}"
     ]  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="hmmbench-kernels-") as work:
         _compile(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A session: a process in the guest that does what it is told, one request at a time.
 
-Layout and numbers are those of guest-driver/session/session.h.
+Layout and numbers are those of guest-driver/user/session/session.h.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _names = itertools.count(1)
 @lru_cache(maxsize=1)
 def numbers() -> cheader.Header:
     """The constants of session.h."""
-    return cheader.load(paths.driver_sources() / "session" / "session.h")
+    return cheader.load(paths.user_sources() / "session" / "session.h")
 
 
 @dataclass(frozen=True)

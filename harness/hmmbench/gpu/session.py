@@ -44,7 +44,7 @@ from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
 
-#: What memory an array is in: see HS_MEM_* of guest-driver/session/session.h.
+#: What memory an array is in: see HS_MEM_* of guest-driver/user/session/session.h.
 MEMORY = ("malloc", "anon", "shared", "file", "stack", "global", "device")
 
 #: Of those, what can be in VRAM: the driver migrates anonymous memory.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """EXAMPLE: a program and all that surrounds it, as one request to the guest's agent.
 
-The numbers mirror ``guest-driver/agent/protocol.h``, as those of hmmbench.guest.protocol do.
+The numbers mirror ``guest-driver/user/agent/protocol.h``, as those of hmmbench.guest.protocol do.
 On an exact machine, in steps:
 
     vm.post(EXAMPLE, Example(program, stand=True).encode())

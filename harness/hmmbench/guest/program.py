@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Messages between the bench and the guest agent: PROGRAM out, RESULT in.
 
-The numbers mirror ``guest-driver/agent/protocol.h``; ``tests/test_protocol.py``
+The numbers mirror ``guest-driver/user/agent/protocol.h``; ``tests/test_protocol.py``
 compares every one of them with the header, and the agent's HELLO answers the
 sizes of its structs, so the two sides cannot drift apart unnoticed.
 

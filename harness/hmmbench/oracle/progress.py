@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The progress oracle: every operation ends, every process dies when it is killed.
 
-What is too long, and what is only slow, the agent decides (guest-driver/agent/patience.h).
+What is too long, and what is only slow, the agent decides (guest-driver/user/agent/patience.h).
 """
 
 from __future__ import annotations

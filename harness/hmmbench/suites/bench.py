@@ -2,7 +2,7 @@
 """How fast it is: the driver beside the kernel's own test driver, and the bench itself.
 
 What both drivers can do is measured for both in one virtual machine, in rounds that alternate
-(guest-driver/agent/bench.c), and given as a ratio: absolute times of an emulated machine say
+(guest-driver/user/agent/bench.c), and given as a ratio: absolute times of an emulated machine say
 little, and a busy host slows both.
 """
 

@@ -109,13 +109,14 @@ def build(
 
 def build_library(out: Path) -> None:
     """libhmmgpu.a and kernels.elf, and the agent beside them."""
-    _call(["make", "-s", "-C", str(paths.driver_sources() / "agent"), f"OUT={out}"])
+    _call(["make", "-s", "-C", str(paths.user_sources()), f"OUT={out}"])
 
 
 def compile_c(source: Path, library: Path, out: Path, flags: Sequence[str] = ()) -> bytes:
     """The guest's program `out` of one C file and libhmmgpu.a of the folder `library`."""
     driver = paths.driver_sources()
-    includes = [f"-I{driver / d}" for d in ("lib", "include/uapi", "kernels", "agent")]
+    folders = ("user/lib", "include/uapi", "user/kernels", "user/agent")
+    includes = [f"-I{driver / d}" for d in folders]
     _call(
         ["gcc", "-static", "-std=gnu11", "-O2", *flags, *includes,
          f"-I{paths.device_sources() / 'include'}", str(source),

@@ -67,7 +67,7 @@ def find_qemu(path: Path | None = None) -> Path | None:
 def programs() -> Path:
     """The folder with `bench`, and KERNEL.bin and KERNEL.user of each kernel, in the cache."""
     device = paths.device_sources()
-    files = cache.read_sources(paths.driver_sources() / "kernels", "kernels")
+    files = cache.read_sources(paths.user_sources() / "kernels", "kernels")
     for part in ("core", "include", "tests"):
         files |= cache.read_sources(device / part, part, skip=("build",))
     tools = Tools.find()

@@ -3,7 +3,7 @@
 
 One request is outstanding at a time, and its answer carries its id. So an answer that comes
 after its request was given up is recognised by its id and dropped, and the stream stays in
-step. Layout and constants come from guest-driver/agent/protocol.h.
+step. Layout and constants come from guest-driver/user/agent/protocol.h.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEADER = struct.Struct("<IHHII")
 @lru_cache(maxsize=1)
 def protocol() -> cheader.Header:
     """The constants of protocol.h."""
-    return cheader.load(paths.driver_sources() / "agent" / "protocol.h")
+    return cheader.load(paths.user_sources() / "agent" / "protocol.h")
 
 
 class ProtocolError(VmError):

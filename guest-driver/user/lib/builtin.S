@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The GPU kernels of guest-driver/kernels/, linked, as bytes of the library; see builtin.c. */
+/* The GPU kernels of guest-driver/user/kernels/, linked, as bytes of the library; see builtin.c. */
 	.section .rodata, "a"
 	.balign 16
 	.globl hmmgpu_builtin_elf, hmmgpu_builtin_elf_end
