@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The Python side of the protocol against the headers, and its encoding against itself."""
+"""The Python side of the protocol against the C side, and its encoding against itself."""
 
 from __future__ import annotations
 
 import random
+import re
+import struct
+from pathlib import Path
 
 import pytest
 
@@ -12,20 +15,151 @@ from hmmbench.campaign.generate import program, size_of
 from hmmbench.device import cheader
 from hmmbench.guest import example as E
 from hmmbench.guest import program as P
+from hmmbench.model import ops
+from hmmbench.vm import channel
 
-HEADER = cheader.load(paths.user_sources() / "agent" / "protocol.h")
+USER = paths.user_sources()
+HEADERS = (
+    USER / "kernels/accesses.h", USER / "agent/base/program.h", USER / "agent/protocol.h"
+)  # fmt: skip
+HEADER = {name: value for file in HEADERS for name, value in cheader.load(file).items()}
 UAPI = cheader.load(paths.driver_sources() / "include" / "uapi" / "hmm_gpu_drm.h")
 HW = cheader.load(paths.device_sources() / "include" / "hmm_gpu_hw.h")
 
+CODES = {
+    "uint8_t": "B", "uint16_t": "H", "uint32_t": "I", "uint64_t": "Q", "int32_t": "i",
+}  # fmt: skip
+
+
+class Layout:
+    """A struct of the headers: packs and unpacks it by the names of its fields."""
+
+    def __init__(self, name: str) -> None:
+        text = "".join(file.read_text() for file in HEADERS)
+        found = re.search(rf"^struct {name} {{\s*(?:/\* (\d+) bytes)?(.*?)^}};", text, re.M | re.S)
+        assert found, name
+        body = re.sub(r"/\*.*?\*/", "", found[2], flags=re.S)
+        self.names: list[str] = []
+        codes = ""
+        for kind, field, many in re.findall(r"(\w+) (\w+)(?:\[(\w+)\])?;", body):
+            count = int(HEADER.get(many, many)) if many else 0
+            self.names += [f"{field}{n}" for n in range(count)] if many else [field]
+            codes += CODES[kind] * (count or 1)
+        self.form = struct.Struct("<" + codes)
+        assert struct.calcsize("@" + codes) == self.form.size, "C puts nothing between its fields"
+        assert int(found[1]) == self.form.size, f"{name}: the comment says {found[1]} bytes"
+
+    def unpack(self, data: bytes, at: int = 0) -> dict[str, int]:
+        return dict(zip(self.names, self.form.unpack_from(data, at), strict=True))
+
+    def pack(self, **fields: int) -> bytes:
+        assert fields.keys() <= set(self.names)
+        return self.form.pack(*(fields.get(name, 0) for name in self.names))
+
+
+def families() -> dict[str, dict[int, tuple[str, str]]]:
+    """The tables of the agent's operations: family -> number -> name and flags."""
+    entry = re.compile(r'^\t\{ (\d+), "(\w+)", \w+, ([\w |]+), \w+ \},$', re.M)
+    return {
+        file.stem: {int(n): (name, flags) for n, name, flags in entry.findall(file.read_text())}
+        for file in sorted(Path(USER / "agent/ops").glob("*.c"))
+    }
+
+
+def test_operations_are_those_of_the_agent() -> None:
+    """Family by family: numbers, names, and who may do them."""
+    agent = families()
+    for family in ops.FAMILIES:
+        name = family.__name__.rpartition(".")[2]
+        ours = {number: o for number, o in ops.OPERATIONS.items() if o in family.OPERATIONS}
+        theirs = agent.pop(name)
+        assert {number: o.name for number, o in ours.items()} == {
+            number: said for number, (said, _) in theirs.items()
+        }
+        for number, (said, flags) in theirs.items():
+            assert ours[number].main_only or "OP_MAIN_ONLY" not in flags, said
+    assert agent == {}
+    assert {e.value: e.name.lower() for e in P.OpKind} == {
+        number: o.name for number, o in ops.OPERATIONS.items()
+    }
+
 
 @pytest.mark.parametrize(
-    ("prefix", "enum"),
-    [("HB_OP_", P.OpKind), ("HB_MAP_", P.MapKind), ("HB_ACC_", P.Acc), ("HB_AST_", P.Ast)],
+    ("prefix", "enum"), [("HB_MAP_", P.MapKind), ("HB_ACC_", P.Acc), ("HB_AST_", P.Ast)]
 )
-def test_enumerations_are_those_of_the_header(prefix: str, enum: type[P.OpKind]) -> None:
+def test_enumerations_are_those_of_the_header(prefix: str, enum: type[P.MapKind]) -> None:
     assert {e.name: e.value for e in enum} == {
-        n: v for v, n in HEADER.names(prefix).items()
+        name.removeprefix(prefix): v for name, v in HEADER.items() if name.startswith(prefix)
     }
+
+
+def test_fields_of_a_program() -> None:
+    first = P.Op(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, [(1, 2, 3, 4, 5, 6)])
+    second = P.Op(21, acc=[(7, 8, 9, 10, 11, 12), (0, 0, 0, 0, 0, 0)])
+    sent = P.Program([first, second], (1, 2, 3, 4), 5, 6, 7, 8)
+    data = sent.encode()
+    head, op, access = Layout("hb_program"), Layout("hb_op"), Layout("hb_access")
+    assert head.unpack(data) == {
+        "version": HEADER["HB_PROTOCOL_VERSION"], "nops": 2, "naccesses": 3, "flags": 7,
+        "timeout_ms": 5, "settle_ms": 6, "file_pages0": 1, "file_pages1": 2, "file_pages2": 3,
+        "file_pages3": 4, "seed": 8, "pad0": 0, "pad1": 0,
+    }  # fmt: skip
+    at = head.form.size
+    for o, accesses in ((first, 0), (second, 1)):
+        fields = op.unpack(data, at)
+        assert fields.pop("access_first") == accesses
+        assert fields.pop("access_count") == len(o.acc)
+        assert fields == {name: getattr(o, name) for name in fields}
+        at += op.form.size
+    assert list(access.unpack(data, at)) == ["kind", "region", "lane", "off", "value", "expect"]
+    assert list(access.unpack(data, at).values()) == [1, 2, 3, 4, 5, 6]
+    assert P.Program.decode(data) == sent
+
+
+def test_fields_of_a_result() -> None:
+    sent = P.Program([P.Op(0, acc=[(0, 0, 0, 0, 0, 0)])])
+    head = Layout("hb_result").pack(
+        version=P.PROTOCOL_VERSION, nops=1, naccesses=1, data_len=4, counters_before_len=2,
+        counters_after_len=3, timeout=1, live_nonzero=1, elapsed_ns=5, died=6, died_signal=7,
+        stuck=8,
+    )  # fmt: skip
+    op = Layout("hb_op_result").pack(
+        status=-1, gpu_status=2, reason=3, data_off=1, data_len=3, start_lo=4, aux0=5, aux1=6,
+        fault_addr=7, fault_region=-8, start_hi=9, time_ns=10,
+    )  # fmt: skip
+    access = Layout("hb_access_result").pack(value=11, status=12, order=13)
+    got = P.Result.decode(head + op + access + b"abcd" + b"be" + b"aft", sent)
+    assert got == P.Result(
+        [P.OpResult(-1, 2, 3, 5, 6, 7, -8, 10, b"bcd", [(11, 12, 13)], 9 << 32 | 4)],
+        1, True, 5, 6, 7, 8, "be", "aft",
+    )  # fmt: skip
+
+
+def test_fields_of_an_example() -> None:
+    sent = E.Example(P.Program([]), "ab", 7, points=True)
+    fields = Layout("hb_example").unpack(sent.encode())
+    assert fields == {
+        "flags": E.EF_DELAYS | E.EF_VRAM | E.EF_POINTS, "delays_len": 2,
+        "program_len": len(sent.program.encode()), "pad": 0, "vram_limit": 7, "pad2": 0,
+    }  # fmt: skip
+    result = P.Result([]).encode()
+    head = Layout("hb_example_result").pack(
+        program_len=len(result), counters_len=1, points_len=2, mark=9
+    )
+    got = E.Answer.decode(head + result + b"c" + b"po", sent.program)
+    assert (got.counters, got.points, got.mark) == ("c", "po", 9)
+
+
+def test_fields_of_a_message() -> None:
+    data = channel.HEADER.pack(1, 2, 3, 4, 0)
+    assert Layout("hb_header").unpack(data) == {
+        "magic": 1, "type": 2, "id": 3, "len": 4, "pad": 0,
+    }  # fmt: skip
+
+
+def test_sizes_are_those_that_hello_answers() -> None:
+    for name, size in (P.STRUCT_SIZES | E.STRUCT_SIZES).items():
+        assert Layout(f"hb_{name}").form.size == size
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ USER = DRIVER / "user"
 PIE = ("-pie", "--no-dynamic-linker")
 INCLUDES = [
     f"-I{USER / 'lib'}", f"-I{DRIVER / 'include' / 'uapi'}", f"-I{USER / 'kernels'}",
-    f"-I{USER / 'agent'}", f"-I{ROOT / 'qemu-device' / 'include'}",
+    f"-I{USER / 'agent' / 'base'}", f"-I{ROOT / 'qemu-device' / 'include'}",
 ]  # fmt: skip
 
 

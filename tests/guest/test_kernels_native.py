@@ -31,7 +31,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     sources = [str(USER / "kernels" / f"{n}.c") for n in ("accesses", "measure")]
     subprocess.run(
         ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC",
-         "-DHMM_GPU_NATIVE", f"-I{USER / 'kernels'}", f"-I{USER / 'agent'}",
+         "-DHMM_GPU_NATIVE", f"-I{USER / 'kernels'}",
          f"-I{ROOT / 'qemu-device' / 'include'}", str(folder / "glue.c"), *sources,
          "-o", str(folder / "k.so")],
         check=True,

@@ -46,25 +46,25 @@ BREAKS: dict[str, tuple[str, str, str, Callable[[HostMailbox], None]]] = {
         tests.test_a_length_beyond_the_memory,
     ),
     "forked-ones-go-early": (
-        "proc.c",
+        "engine/proc.c",
         "\twait_first(sh->prog.nops);\n\trest();\n\t_exit(0);",
-        "\twait_first(sh->prog.nops);\n\tif (self != 1)\n\t\trest();\n\t_exit(0);",
+        "\twait_first(sh->prog.nops);\n\tif (number != 1)\n\t\trest();\n\t_exit(0);",
         tests.test_at_the_first_stand_all_has_ended_and_all_live,
     ),
     "threads-go-early": (
-        "proc.c",
+        "engine/proc.c",
         "\trun_actor((uintptr_t)arg);\n\trest();",
-        "\trun_actor((uintptr_t)arg);\n\tatomic_fetch_add(&sh->slot[self].held, 1);",
+        "\trun_actor((uintptr_t)arg);\n\tatomic_fetch_add(&sh->slot[process_number()].held, 1);",
         tests.test_at_the_first_stand_all_has_ended_and_all_live,
     ),
     "only-the-first-is-waited-for": (
-        "program.c",
+        "engine/program.c",
         "p < HB_MAX_PROCS; p++)\n\t\tif (atomic_load(&sh->slot[p].state) == SLOT_ALIVE &&",
         "p < 1; p++)\n\t\tif (atomic_load(&sh->slot[p].state) == SLOT_ALIVE &&",
         tests.test_who_outlives_the_first_is_waited_for,
     ),
     "killed-before-the-stand": (
-        "program.c",
+        "engine/program.c",
         "\t\t\tstand();\n\t\t\tpatience_begin(&run.patience, kill_grace_ms());\n"
         "\t\t\tkill(-run.group, SIGKILL);",
         "\t\t\tpatience_begin(&run.patience, kill_grace_ms());\n"
@@ -72,25 +72,25 @@ BREAKS: dict[str, tuple[str, str, str, Callable[[HostMailbox], None]]] = {
         tests.test_at_the_time_limit_it_stands_before_anybody_is_killed,
     ),
     "phase-of-the-program-before": (
-        "program.c",
-        "\tatomic_store(&chan_told()->phase, HM_NO_PHASE);\n",
+        "engine/program.c",
+        "\tatomic_store(&told->phase, HM_NO_PHASE);\n",
         "",
         tests.test_what_surrounds_a_program_is_no_phase_of_it,
     ),
     "nobody-left-no-stand": (
-        "program.c",
+        "engine/program.c",
         "\t\tif (!look_at_slots()) {\n\t\t\tstand();",
         "\t\tif (!look_at_slots()) {",
         tests.test_when_nobody_is_left_it_stands_too,
     ),
     "nobody-is-let-go": (
-        "program.c",
+        "engine/program.c",
         "\tatomic_store(&sh->hold, 0);\n",
         "",
         tests.test_a_request_that_passes_over_the_stand,
     ),
     "the-dead-are-waited-for": (
-        "program.c",
+        "engine/program.c",
         "if (atomic_load(&sh->slot[p].state) == SLOT_ALIVE &&\n\t\t    atomic_load(",
         "if (atomic_load(&sh->slot[p].state) != SLOT_NONE &&\n\t\t    atomic_load(",
         tests.test_who_was_to_end_has_ended,

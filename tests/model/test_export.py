@@ -19,7 +19,8 @@ from hmmbench.model.drawing import FILE_PAGES
 from hmmbench.model.scenes import ENDLESS
 
 DRIVER = paths.driver_sources()
-INCLUDES = [f"-I{DRIVER / d}" for d in ("user/lib", "include/uapi", "user/kernels", "user/agent")]
+FOLDERS = ("user/lib", "include/uapi", "user/kernels", "user/agent/base")
+INCLUDES = [f"-I{DRIVER / d}" for d in FOLDERS]
 
 
 def test_a_wait_leaves_what_does_not_end() -> None:

@@ -48,7 +48,7 @@ def test_an_exported_program_runs_and_can_fail(
     spec: MachineSpec, artifacts: Artifacts, tmp_path: Path
 ) -> None:
     driver = paths.driver_sources()
-    includes = ("user/lib", "include/uapi", "user/kernels", "user/agent")
+    includes = ("user/lib", "include/uapi", "user/kernels", "user/agent/base")
     library = tmp_path / "agent"
     subprocess.run(
         ["make", "-s", "-C", str(driver / "user"), f"OUT={library}"], check=True

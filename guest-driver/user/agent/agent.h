@@ -10,15 +10,12 @@
  *	pipe.c		OPEN, PIPE
  *	klog.c		PRINTED
  *	hello.c		HELLO
- *	program.c	PROGRAM: check, prepare, supervise, answer
- *	example.c	EXAMPLE: a program and what surrounds it
- *	proc.c		the processes of a program: actors, phases, dispatch
- *	mm_ops.c	operations on memory by system call
- *	gpu_ops.c	operations on the GPU
- *	access.c	CPU accesses that survive SIGSEGV and SIGBUS
- *	debugfs.c	the driver's counters and controls
+ *	example.c	PROGRAM, EXAMPLE: a program, and what surrounds it
  *	child.c		functions run in a child with a time limit
  *	bench.c		measurements
+ *
+ * Programs are run by the engine (engine/), which knows nothing of all this;
+ * what operations there are, is in ops/; what both stand on, in base/.
  *
  * The agent itself has one thread and serves one request at a time.  Whatever
  * may crash or hang runs in a child.
@@ -32,10 +29,10 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include "base.h"
 #include "protocol.h"
 
-#define PAGE_SIZE	4096ull
-#define ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
+struct told;
 
 /* ---- chan.c ---- */
 
@@ -64,11 +61,7 @@ void chan_reply_error(const struct message *m, const char *format, ...)
 bool chan_stands(void);
 /* The machine stands, HM_STAND_* being why, until the host lets it go on. */
 void chan_stand(uint32_t why);
-/* What the host sees while a program runs; children of the agent may write it, too. */
-struct told {
-	_Atomic uint32_t under_way[HB_MAX_PROCS];	/* operations of each process that have begun and not ended, GPU jobs that nobody waits for among them; one count, lest a process dies between two */
-	_Atomic uint32_t phase;		/* that has begun last, or the last one and 1, or HM_NO_PHASE */
-};
+/* What the host sees while a program runs, where the host sees it. */
 struct told *chan_told(void);
 /* For poll(), or -1: readable while a request is served if the other side did not wait for its answer. */
 int chan_fd(void);
@@ -109,22 +102,9 @@ void serve_printed(const struct message *m);
 void serve_hello(const struct message *m);
 void serve_bench(const struct message *m);
 
-/* ---- program.c ---- */
-void program_init(void *stack_area);	/* HB_STACK_PAGES pages inside main()'s frame */
+/* ---- example.c ---- */
 void serve_program(const struct message *m);
 void serve_example(const struct message *m);
-
-/* ---- debugfs.c ---- */
-
-/* The driver's debugfs directory, or NULL while there is none. */
-const char *debugfs_dir(void);
-#define COUNTERS_SIZE	65536	/* enough for any of the driver's texts */
-/* A file in it, as text with a 0 byte; its length, or -errno. */
-ssize_t debugfs_read(const char *file, char *buf, size_t size);
-int debugfs_write(const char *file, const char *text);
-int write_text(const char *path, const char *text);
-/* True if a counter named live_* in this text is not 0. */
-bool counters_live(const char *text);
 
 /* ---- child.c ---- */
 
@@ -139,11 +119,9 @@ ssize_t run_in_child(void (*fn)(int out, void *arg), void *arg, unsigned timeout
 /* SIGKILL to the group of pid and reaping; false if something survives grace_ms. */
 bool kill_group(pid_t pgid, unsigned grace_ms);
 
-/* ---- main.c ---- */
-uint64_t now_ns(void);
-/* Where the GPU kernels are in every process, as launch entries; 0 if loading failed. */
-extern uint64_t kernel_accesses, kernel_spin, kernel_empty, kernel_touch, kernel_latency;
-/* Lets a child be the first to go when memory is short. */
+/* Keeps us when memory is short. */
+void protect_agent(void);
+/* Lets a child be the first to go then. */
 void set_expendable(void);
 
 #endif

@@ -41,6 +41,7 @@
 
 #include "accesses.h"
 #include "agent.h"
+#include "gpu_kernels.h"
 #include "hmmgpu.h"
 
 #define MAX_PAGES	65536

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 
 #include "chan.h"
+#include "state.h"
 
 #define MAX_PARTS	16
 

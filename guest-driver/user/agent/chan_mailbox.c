@@ -24,6 +24,7 @@
 #include "agent.h"
 #include "chan.h"
 #include "hmm_mailbox_hw.h"
+#include "state.h"
 
 static struct {
 	volatile uint32_t *regs;

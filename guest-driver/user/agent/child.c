@@ -11,6 +11,19 @@
 
 #include "agent.h"
 
+static bool protected_from_oom;
+
+void protect_agent(void)
+{
+	protected_from_oom = write_text("/proc/self/oom_score_adj", "-1000") == 0;
+}
+
+void set_expendable(void)
+{
+	if (protected_from_oom)
+		write_text("/proc/self/oom_score_adj", "1000");
+}
+
 bool kill_group(pid_t pgid, unsigned grace_ms)
 {
 	uint64_t end = now_ns() + grace_ms * 1000000ull;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * EXAMPLE: a program with what is set before it and read after it.
+ * PROGRAM; and EXAMPLE, a program with what is set before it and read after it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -8,7 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "program.h"
+#include "agent.h"
+#include "engine.h"
+
+void serve_program(const struct message *m)
+{
+	struct program_answer a;
+	char err[PROGRAM_ERROR];
+
+	if (!program_run(m->payload, m->header.len, false, &a, err)) {
+		chan_reply_error(m, "PROGRAM: %s", err);
+		return;
+	}
+	chan_reply(m, a.parts, PROGRAM_PARTS);
+	program_done();
+}
 
 /* What the driver is told before the program runs; false: the request was refused. */
 static bool surround(const struct message *m, const struct hb_example *e)
@@ -45,7 +59,7 @@ void serve_example(const struct message *m)
 	struct program_answer a;
 	struct hb_example e;
 	const uint8_t *program;
-	char err[256];
+	char err[PROGRAM_ERROR];
 	int ret;
 
 	if (m->header.len < sizeof(e)) {

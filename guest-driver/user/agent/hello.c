@@ -20,8 +20,9 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "agent.h"
+#include "engine.h"
 #include "hmmgpu.h"
-#include "program.h"
 
 /* The driver is asked in a child: it may hang, and an open GPU would mirror the agent. */
 static void ask_driver(int out, void *arg)

@@ -7,7 +7,6 @@
 #include "hmm_gpu_kernel.h"
 
 #include "accesses.h"
-#include "protocol.h"
 
 HMM_KERNEL(accesses, struct acc_args)
 {

@@ -14,6 +14,25 @@
 
 #include <stdint.h>
 
+#define HB_ACC_READ		0	/* 64 bit; result: what was read */
+#define HB_ACC_WRITE		1
+#define HB_ACC_ADD		2	/* result: old value */
+#define HB_ACC_XCHG		3
+#define HB_ACC_CAS		4
+#define HB_ACC_READ32		5
+#define HB_ACC_WRITE32		6
+#define HB_ACC_DELAY		7	/* value = spins; no memory touched */
+
+struct hb_access_result {	/* 16 bytes */
+	uint64_t value;		/* what was read, or the old value; 0 for WRITE and DELAY */
+	uint32_t status;	/* HB_AST_* */
+	uint32_t order;		/* CPU only: position in the actor's program, for reading traces */
+};
+#define HB_AST_NOT_DONE		0	/* not reached; the first such access of a lane may or may not have taken effect */
+#define HB_AST_DONE		1
+#define HB_AST_SIGSEGV		2	/* CPU access, caught */
+#define HB_AST_SIGBUS		3
+
 struct acc_lane {
 	uint32_t first;
 	uint32_t count;

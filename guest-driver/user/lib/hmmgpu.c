@@ -33,7 +33,7 @@ int hg_call(int fd, unsigned long request, void *arg)
 	return ret < 0 ? -errno : 0;
 }
 
-static int64_t now_ns(void)
+static int64_t clock_ns(void)
 {
 	struct timespec ts;
 
@@ -44,7 +44,7 @@ static int64_t now_ns(void)
 /* A point in time that much later, without overflow. */
 static int64_t deadline_after(int64_t timeout_ns)
 {
-	int64_t now = now_ns();
+	int64_t now = clock_ns();
 
 	return timeout_ns < 0 || timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns;
 }
@@ -329,7 +329,7 @@ int hg_wait(struct hmmgpu_ctx *ctx, uint64_t job, int64_t timeout_ns,
 		if (ret != -EINTR)
 			break;
 		if (timeout_ns > 0) {
-			timeout_ns = end - now_ns();
+			timeout_ns = end - clock_ns();
 			if (timeout_ns < 0)
 				timeout_ns = 0;
 		}
@@ -354,11 +354,11 @@ int hmmgpu_wait(struct hmmgpu_ctx *ctx, uint64_t job, int64_t timeout_ns,
 		return hg_wait(ctx, job, timeout_ns, result);
 	/* What a long job prints comes while it runs, and its buffer does not overflow. */
 	do {
-		left = timeout_ns > 0 ? end - now_ns() : timeout_ns;
+		left = timeout_ns > 0 ? end - clock_ns() : timeout_ns;
 		slice = timeout_ns < 0 || left > PRINT_EVERY_NS ? PRINT_EVERY_NS : left > 0 ? left : 0;
 		ret = hg_wait(ctx, job, slice, result);
 		hmmgpu_print_flush();
-	} while (ret == -ETIME && (timeout_ns < 0 || now_ns() < end));
+	} while (ret == -ETIME && (timeout_ns < 0 || clock_ns() < end));
 	return ret;
 }
 

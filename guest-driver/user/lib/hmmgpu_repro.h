@@ -4,7 +4,7 @@
  * file that includes this header and needs libhmmgpu.a and the driver, not the
  * bench.
  *
- *	gcc -std=gnu11 -Ilib -Iinclude/uapi -Ikernels -Iagent repro.c libhmmgpu.a -lpthread
+ *	gcc -std=gnu11 -Ilib -Iinclude/uapi -Ikernels -Iagent/base repro.c libhmmgpu.a -lpthread
  *	./repro [TIMES]		exit status: 0 nothing found, 1 violation, 3 environment
  *
  * A reproducer is one function for each actor (thread) of each process:
@@ -71,7 +71,7 @@
 
 #include "accesses.h"
 #include "hmmgpu.h"
-#include "protocol.h"
+#include "program.h"
 
 #define PAGE		4096ull
 #define REPRO_ACTORS	(HB_MAX_PROCS * HB_MAX_ACTORS)

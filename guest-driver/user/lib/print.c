@@ -192,8 +192,7 @@ static void add(const char *from, size_t n)
 	}
 }
 
-__attribute__((format(printf, 1, 2)))
-static void add_text(const char *format, ...)
+static __attribute__((format(printf, 1, 2))) void add_text(const char *format, ...)
 {
 	va_list ap;
 	int n;

@@ -54,8 +54,7 @@ static pthread_mutex_t printed_lock = PTHREAD_MUTEX_INITIALIZER;
 static char *printed;
 static size_t printed_len, printed_room;
 
-__attribute__((noreturn, format(printf, 1, 2)))
-static void die(const char *format, ...)
+static __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...)
 {
 	va_list ap;
 
@@ -122,8 +121,7 @@ static void answer_u64(uint64_t value)
 	answer(0, &value, sizeof(value));
 }
 
-__attribute__((format(printf, 2, 3)))
-static void refuse(int err, const char *format, ...)
+static __attribute__((format(printf, 2, 3))) void refuse(int err, const char *format, ...)
 {
 	char text[512];
 	int n;

@@ -26,7 +26,7 @@ _HEAD = """\
  *
  * In the folder guest-driver/ of hmmbench:
  *	make -C user OUT=/tmp/hmmgpu
- *	gcc -std=gnu11 -O2 -Iuser/lib -Iinclude/uapi -Iuser/kernels -Iuser/agent THIS.c \\
+ *	gcc -std=gnu11 -O2 -Iuser/lib -Iinclude/uapi -Iuser/kernels -Iuser/agent/base THIS.c \\
  *		/tmp/hmmgpu/libhmmgpu.a -lpthread -o repro
  * and on the machine with the GPU:
  *	./repro {times}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """EXAMPLE: a program and all that surrounds it, as one request to the guest's agent.
 
-The numbers mirror ``guest-driver/user/agent/protocol.h``, as those of hmmbench.guest.protocol do.
+The numbers mirror ``guest-driver/user/agent/protocol.h``; tests/test_protocol.py compares them.
 On an exact machine, in steps:
 
     vm.post(EXAMPLE, Example(program, stand=True).encode())
@@ -28,7 +28,7 @@ EF_STAND = 8
 _EXAMPLE = struct.Struct("<4I2Q")
 _ANSWER = struct.Struct("<4I")
 
-#: What HELLO must answer, beside those of hmmbench.guest.protocol
+#: What HELLO must answer, beside those of hmmbench.guest.program
 STRUCT_SIZES = {"example": _EXAMPLE.size, "example_result": _ANSWER.size}
 
 

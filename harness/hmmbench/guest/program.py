@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Messages between the bench and the guest agent: PROGRAM out, RESULT in.
 
-The numbers mirror ``guest-driver/user/agent/protocol.h``; ``tests/test_protocol.py``
-compares every one of them with the header, and the agent's HELLO answers the
-sizes of its structs, so the two sides cannot drift apart unnoticed.
+The numbers mirror ``guest-driver/user/agent/base/program.h``; ``tests/test_protocol.py``
+compares every one of them with the header, and each field of the structs, and the agent's
+HELLO answers their sizes, so the two sides cannot drift apart unnoticed.
 
 An operation is an :class:`Op`; a memory access is a plain tuple (there are many
 of them and they are made and read in bulk).

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The progress oracle: every operation ends, every process dies when it is killed.
 
-What is too long, and what is only slow, the agent decides (guest-driver/user/agent/patience.h).
+What is too long, and what is only slow, the agent decides
+(guest-driver/user/agent/engine/patience.h).
 """
 
 from __future__ import annotations

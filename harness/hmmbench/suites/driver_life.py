@@ -115,7 +115,7 @@ def build_library(out: Path) -> None:
 def compile_c(source: Path, library: Path, out: Path, flags: Sequence[str] = ()) -> bytes:
     """The guest's program `out` of one C file and libhmmgpu.a of the folder `library`."""
     driver = paths.driver_sources()
-    folders = ("user/lib", "include/uapi", "user/kernels", "user/agent")
+    folders = ("user/lib", "include/uapi", "user/kernels", "user/agent/base")
     includes = [f"-I{driver / d}" for d in folders]
     _call(
         ["gcc", "-static", "-std=gnu11", "-O2", *flags, *includes,

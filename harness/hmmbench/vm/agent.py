@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hmmbench.guest.program import PROTOCOL_VERSION
 from hmmbench.vm.channel import ProtocolError, Requests, protocol
 from hmmbench.vm.errors import VmError
 
@@ -57,12 +58,11 @@ class Agent:
 
     def hello(self, timeout: float = 30.0) -> dict[str, Any]:
         """Who answers: protocol version, sizes of structs, kernel release, GPU parameters."""
-        proto = protocol()
-        answer = _json(self._ask(proto.HB_MSG_HELLO, b"", timeout))
-        if answer.get("protocol") != proto.HB_PROTOCOL_VERSION:
+        answer = _json(self._ask(protocol().HB_MSG_HELLO, b"", timeout))
+        if answer.get("protocol") != PROTOCOL_VERSION:
             raise ProtocolError(
                 f"the agent speaks protocol {answer.get('protocol')},"
-                f" the bench {proto.HB_PROTOCOL_VERSION}",
+                f" the bench {PROTOCOL_VERSION}",
                 "Run ./hmmbench build: agent and bench come from different sources.",
             )
         return answer

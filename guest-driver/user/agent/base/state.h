@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * State of the program that runs, shared between the agent (its supervisor) and
- * the program's processes.
+ * State of the program that runs, shared between its supervisor (the agent, or a
+ * reproducer) and the program's processes.
  *
- * It is one MAP_SHARED mapping, made when the agent starts, at the same address
+ * It is one MAP_SHARED mapping, made when the engine starts, at the same address
  * in every process, far from the regions, so that no operation of a program can
  * reach it; results in it survive whoever wrote them.  GPU kernels read their
  * tables and write their results there too.
@@ -12,23 +12,26 @@
  *  - "constant": the supervisor, before process 0 is forked; then nobody.
  *  - results of an operation or access: its executing actor (or GPU thread)
  *    only, until its state is DONE; afterwards nobody, but for the job results
- *    that WAIT_GPU adds to NOWAIT operations of the same process.
+ *    that wait_gpu adds to NOWAIT operations of the same process.
  *  - state[i]: PENDING -> RUNNING -> DONE by the executing actor; by the
  *    supervisor after the process is dead, so never by two at a time.
- *  - first: see advance().
+ *  - first: see advance() of engine/proc.c.
  * All counters and states are accessed with sequentially consistent atomics.
  */
-#ifndef HMMBENCH_PROGRAM_H
-#define HMMBENCH_PROGRAM_H
+#ifndef HMMBENCH_STATE_H
+#define HMMBENCH_STATE_H
 
 #include <stdatomic.h>
 
 #include "accesses.h"
-#include "agent.h"
+#include "base.h"
+#include "program.h"
+
+struct op_kind;
 
 #define SHARED_BASE	0x100000000000ull
 #define MAX_LANES	0x100000	/* of all launches of a program */
-#define MAX_DATA	0x1000000	/* bytes of QUERY results */
+#define MAX_DATA	0x1000000	/* bytes of query's results */
 #define GPU_AREA	(HB_MAX_OPS * sizeof(struct acc_args) + MAX_LANES * sizeof(struct acc_lane) + \
 			 HB_MAX_ACCESSES * (sizeof(struct acc_entry) + sizeof(struct hb_access_result)))
 
@@ -43,7 +46,7 @@ enum slot_state {
 struct slot {
 	_Atomic uint32_t state;		/* NONE -> ALIVE by the creator, the child or the supervisor, whoever is first; -> GONE by the supervisor, or by a creator that failed */
 	_Atomic int32_t pid;		/* valid from ALIVE on; not reaped, so not used again, until the program ends */
-	_Atomic uint32_t asked;		/* its end was asked for: EXIT or KILL */
+	_Atomic uint32_t asked;		/* its end was asked for: exit or kill */
 	_Atomic int32_t spawn;		/* futex: 0, SPAWN_ASKED, SPAWN_MADE, or -errno */
 	_Atomic uint32_t held;		/* threads that wait because of `hold` */
 };
@@ -67,7 +70,7 @@ struct shared {
 	uint8_t phase_width[HB_MAX_OPS];	/* by first operation of a phase: (process, actor) pairs in it */
 	uint16_t phase_actors[HB_MAX_OPS];	/* the same as bits, ACTOR_BIT() */
 	/* in gpu_area */
-	struct acc_args *gpu_args;		/* [nops]; all 0 for GPU_SPIN: nothing to touch, no stop word */
+	struct acc_args *gpu_args;		/* [nops]; all 0 for gpu_spin: nothing to touch, no stop word */
 	struct acc_lane *gpu_lanes;
 	struct acc_entry *gpu_entries;		/* [naccesses] */
 	struct hb_access_result *results;	/* [naccesses]; not constant, of course */
@@ -82,6 +85,7 @@ struct shared {
 	_Atomic uint32_t hold;			/* futex: who has done its part waits; set before process 0 is forked, cleared by the supervisor */
 
 	struct hb_op ops[HB_MAX_OPS];				/* constant */
+	const struct op_kind *kind[HB_MAX_OPS];			/* constant; of each of them */
 	struct hb_access accesses[HB_MAX_ACCESSES] __attribute__((aligned(4096)));	/* constant */
 	struct hb_op_result op_results[HB_MAX_OPS];
 	uint8_t data[MAX_DATA] __attribute__((aligned(4096)));
@@ -94,51 +98,33 @@ struct shared {
 
 extern struct shared *const sh;
 
-/* ---- program.c ---- */
-
-#define PROGRAM_PARTS	6
-/* PROGRAM's answer; what the parts point to is valid until the next program_run(). */
-struct program_answer {
-	struct hb_result result;
-	struct iovec parts[PROGRAM_PARTS];
+/* What others see while a program runs; processes of the program write it, too. */
+struct told {
+	_Atomic uint32_t under_way[HB_MAX_PROCS];	/* operations of each process that have begun and not ended, GPU jobs that nobody waits for among them; one count, lest a process dies between two */
+	_Atomic uint32_t phase;		/* that has begun last, or the last one and 1, or HM_NO_PHASE */
 };
+/* Where it is; constant from when the engine has started. */
+extern struct told *told;
 
-/*
- * Runs a program, the payload of a PROGRAM message; false and a text in err (256
- * bytes) if it cannot.  hold: the machine stands, HM_STAND_ENDED, before its
- * processes are let go.  program_done() gives memory back when it is answered.
- */
-bool program_run(const uint8_t *text, size_t len, bool hold, struct program_answer *a, char *err);
-void program_done(void);
-/* What surrounds a program is no phase of it, nor of the one before. */
-void program_tell_none(void);
-void program_bases(uint64_t *stack, uint64_t *global);
-
-/* ---- proc.c ---- */
-
-/* Of this process; in the supervisor that of none. */
-unsigned process_number(void);
-/* How many threads process `number` has. */
-unsigned process_threads(unsigned number);
-/* The life of process `number`; called on the main thread of a fresh or forked child. */
-void process_run(unsigned number) __attribute__((noreturn));
-/* So many more of its operations are under way (fewer: < 0). */
-void under_way(unsigned number, int more);
-/* Moves `first` over what is DONE and wakes who waits for it.  Idempotent: may be called by anyone at any time. */
-void advance(void);
-long futex_wake_all(_Atomic uint32_t *word);
-
-/* ---- mm_ops.c, gpu_ops.c: return the operation's status ---- */
-int mm_op(const struct hb_op *op, struct hb_op_result *r);
-int gpu_op(unsigned index, const struct hb_op *op, struct hb_op_result *r);
-/* In a child of fork(): forgets the parent's GPU. */
-void gpu_after_fork(void);
 /* Address of [off, off + len) in a region, or 0 if it does not lie in it. */
 uint64_t region_addr(unsigned region, uint64_t off, uint64_t len);
 
-/* ---- access.c ---- */
-void access_init(void);
-/* One CPU access; what it yields goes to *value; HB_AST_DONE, _SIGSEGV or _SIGBUS, or 0 for an unknown kind. */
-uint32_t cpu_access(const struct hb_access *a, void *addr, uint64_t *value);
+/* Of this process; in the supervisor that of none. */
+unsigned process_number(void);
+/* From here on this process is that one; before it has threads. */
+void process_is(unsigned number);
+/* So many more of its operations are under way (fewer: < 0). */
+void under_way(unsigned number, int more);
+
+/* The supervisor has something to look at. */
+void kick(void);
+/* Makes a new process known; false if the program has already counted it as gone. */
+bool announce(unsigned number, pid_t pid);
+
+/* Sleeps while *word is value, or waits for one of these bits to be woken (0: any). */
+void futex_wait(void *word, uint32_t value, uint32_t bits);
+/* Wakes all who wait for one of these bits. */
+void futex_wake_bits(void *word, uint32_t bits);
+void futex_wake_all(void *word);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "patience.h"
-#include "program.h"
+#include "state.h"
 
 #define TEXT_SIZE	65536
 

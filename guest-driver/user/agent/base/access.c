@@ -6,7 +6,7 @@
  * where to go on if it faults.  The signal handler looks the faulting
  * instruction up, puts the signal's number into rcx and goes on there.  No
  * state is saved before an access, so an access costs what it costs, and
- * threads do not meet.  A fault anywhere else is a bug of the agent, and kills
+ * threads do not meet.  A fault anywhere else is a bug of ours, and kills
  * the process as usual.
  */
 #define _GNU_SOURCE
@@ -14,11 +14,12 @@
 #include <string.h>
 #include <ucontext.h>
 
-#include "program.h"
+#include "access.h"
 
+/* Both are relative to where they stand, so that the program may lie anywhere. */
 struct fixup {
-	uint64_t insn;
-	uint64_t to;
+	int32_t insn;
+	int32_t to;
 };
 extern const struct fixup __start_hb_fixups[], __stop_hb_fixups[];
 
@@ -27,8 +28,8 @@ extern const struct fixup __start_hb_fixups[], __stop_hb_fixups[];
 	"1:	" insn "\n"				\
 	"2:\n"						\
 	".pushsection hb_fixups, \"a\"\n"		\
-	".balign 8\n"					\
-	".quad 1b, 2b\n"				\
+	".balign 4\n"					\
+	".long 1b - ., 2b - .\n"			\
 	".popsection\n"
 
 static void on_fault(int sig, siginfo_t *si, void *context)
@@ -38,9 +39,9 @@ static void on_fault(int sig, siginfo_t *si, void *context)
 
 	(void)si;
 	for (const struct fixup *f = __start_hb_fixups; f < __stop_hb_fixups; f++) {
-		if (f->insn == rip) {
+		if ((uintptr_t)&f->insn + f->insn == rip) {
 			uc->uc_mcontext.gregs[REG_RCX] = sig;
-			uc->uc_mcontext.gregs[REG_RIP] = f->to;
+			uc->uc_mcontext.gregs[REG_RIP] = (uintptr_t)&f->to + f->to;
 			return;
 		}
 	}

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "base.h"
 
 #define DRI	"/sys/kernel/debug/dri"
 
@@ -72,18 +72,6 @@ ssize_t debugfs_read(const char *file, char *buf, size_t size)
 	close(fd);
 	buf[len] = 0;
 	return len;
-}
-
-int write_text(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC), ret = 0;
-
-	if (fd < 0)
-		return -errno;
-	if (write(fd, text, strlen(text)) < 0)
-		ret = -errno;
-	close(fd);
-	return ret;
 }
 
 int debugfs_write(const char *file, const char *text)

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#ifndef HMMBENCH_ACCESS_H
+#define HMMBENCH_ACCESS_H
+
+#include "program.h"
+
+void access_init(void);
+/* One CPU access; what it yields goes to *value; HB_AST_DONE, _SIGSEGV or _SIGBUS, or 0 for an unknown kind. */
+uint32_t cpu_access(const struct hb_access *a, void *addr, uint64_t *value);
+
+#endif

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Advice to the kernel about memory, and the page merger that some of it is for. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "op.h"
+
+static unsigned long ksm_scans(void)
+{
+	FILE *f = fopen("/sys/kernel/mm/ksm/full_scans", "re");
+	unsigned long n = 0;
+
+	if (f) {
+		if (fscanf(f, "%lu", &n) != 1)
+			n = 0;
+		fclose(f);
+	}
+	return n;
+}
+
+static void stop_ksm(void)
+{
+	write_text("/sys/kernel/mm/ksm/run", "0");
+}
+
+/*
+ * Let ksmd look at everything twice, which is what it needs to merge (the first
+ * round only notes the checksums), or give up after a quarter of a second.
+ */
+static int op_ksm(const struct op_call *call)
+{
+	unsigned long scans;
+	int ret;
+
+	if (!call->op->a)
+		return write_text("/sys/kernel/mm/ksm/run", "0");
+	write_text("/sys/kernel/mm/ksm/sleep_millisecs", "0");
+	write_text("/sys/kernel/mm/ksm/pages_to_scan", "10000");
+	scans = ksm_scans();
+	ret = write_text("/sys/kernel/mm/ksm/run", "1");
+	for (int i = 0; ret == 0 && i < 250 && ksm_scans() < scans + 3; i++)
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	write_text("/sys/kernel/mm/ksm/run", "0");
+	return ret;
+}
+
+/*
+ * Pages that a CPU puts on the LRU lists, or gives up, wait in a batch of that CPU
+ * until there are enough.  MADV_FREE and reclaim pass over what waits on another
+ * CPU, and the scheduler moves us between operations: so on each CPU the batch is
+ * emptied, which is the first thing MADV_COLD does.  Of a page that nobody uses it
+ * does no more.
+ */
+static void drain_lru(void)
+{
+	static char unused[4096] __attribute__((aligned(4096)));
+	cpu_set_t all, one;
+
+	if (sched_getaffinity(0, sizeof(all), &all))
+		return;
+	for (int cpu = 0, left = CPU_COUNT(&all); left; cpu++) {
+		if (!CPU_ISSET(cpu, &all))
+			continue;
+		left--;
+		CPU_ZERO(&one);
+		CPU_SET(cpu, &one);
+		if (!sched_setaffinity(0, sizeof(one), &one))
+			madvise(unused, sizeof(unused), MADV_COLD);
+	}
+	sched_setaffinity(0, sizeof(all), &all);
+}
+
+static int op_madvise(const struct op_call *call)
+{
+	const struct hb_op *op = call->op;
+	void *addr = op_range(op);
+
+	if (!addr)
+		return -EINVAL;
+	if (op->a == MADV_FREE || op->a == MADV_PAGEOUT)
+		drain_lru();
+	return madvise(addr, op->len, op->a) ? -errno : 0;
+}
+
+static const struct op_kind advice[] = {
+	/* region off len; a = MADV_* of Linux */
+	{ 5, "madvise", op_madvise, 0, NULL },
+	/* a = 1: run ksmd now for a moment, 0: stop it */
+	{ 22, "ksm", op_ksm, 0, stop_ksm },
+};
+OP_FAMILY(advice);
