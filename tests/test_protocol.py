@@ -78,6 +78,7 @@ def test_operations_are_those_of_the_agent() -> None:
         }
         for number, (said, flags) in theirs.items():
             assert ours[number].main_only or "OP_MAIN_ONLY" not in flags, said
+            assert "OP_GPU" in flags or not ours[number].uses_gpu, said
     assert agent == {}
     assert {e.value: e.name.lower() for e in P.OpKind} == {
         number: o.name for number, o in ops.OPERATIONS.items()

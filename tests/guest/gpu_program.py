@@ -16,7 +16,8 @@ USER = DRIVER / "user"
 PIE = ("-pie", "--no-dynamic-linker")
 INCLUDES = [
     f"-I{USER / 'lib'}", f"-I{DRIVER / 'include' / 'uapi'}", f"-I{USER / 'kernels'}",
-    f"-I{USER / 'agent' / 'base'}", f"-I{ROOT / 'qemu-device' / 'include'}",
+    *(f"-I{USER / 'agent' / d}" for d in ("base", "engine", "repro")),
+    f"-I{ROOT / 'qemu-device' / 'include'}",
 ]  # fmt: skip
 
 

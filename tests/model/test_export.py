@@ -19,7 +19,7 @@ from hmmbench.model.drawing import FILE_PAGES
 from hmmbench.model.scenes import ENDLESS
 
 DRIVER = paths.driver_sources()
-FOLDERS = ("user/lib", "include/uapi", "user/kernels", "user/agent/base")
+FOLDERS = ("user/agent/repro", "user/agent/base", "user/kernels", "include/uapi")
 INCLUDES = [f"-I{DRIVER / d}" for d in FOLDERS]
 
 
@@ -33,7 +33,11 @@ def test_a_wait_leaves_what_does_not_end() -> None:
     for n, o in enumerate(ops):
         o.phase = n
     text = export(Recipe(Program(ops, FILE_PAGES)))
-    calls = ["gpu_start(0, ", f"gpu_spin(0, {ENDLESS})", "gpu_wait(1)", "gpu_close()"]
+    calls = [
+        'OP(1, 0, 0, "gpu_access"), .flags = HB_F_NOWAIT, ACCESSES(',
+        f'OP(2, 0, 0, "gpu_spin"), .a = {ENDLESS:#x}, .flags = HB_F_NOWAIT }},',
+        'OP(3, 0, 0, "wait_gpu"), .a = 0x1 },', 'OP(4, 0, 0, "close_gpu") },',
+    ]  # fmt: skip
     at = [text.index(call) for call in calls]
     assert at == sorted(at)
 

@@ -409,60 +409,65 @@ def test_a_broken_libhmmgpu_is_noticed(
 
 
 REPRODUCER = """
-#define REPRO_STACK_REGION 3
-#include "hmmgpu_repro.h"
-static void p0_a0(void)
-{
-    phase(0);
-    WANT(0, map(0, 0, 4 * PAGE, HB_MAP_ANON_PRIVATE, PROT_READ | PROT_WRITE));
-    WANT(0, map(3, 0, PAGE, HB_MAP_STACK, PROT_READ | PROT_WRITE));
-    cpu({ WRITE(0, 0, 7) });
-    gpu(0, 32, { ADD(0, 0, 1, 7) }, { WRITE(0, 0x1000, 4), .lane = 40 },
-        { READ(0, 0x1000, 4), .lane = 40 }, { READ(3, 0, 0), .lane = 2 });
-    gpu_error(1, 32, -EFAULT, { READ(0, 0x8000) });
-    WANT(0, migrate(0, 0, 4 * PAGE, HMM_GPU_MIGRATE_DEVICE, 0));
-    check_query(0, 0, HMM_GPU_Q_CPU_DEVICE, HMM_GPU_Q_CPU_DEVICE);
-    WANT(0, gpu_spin(0, 1000));
-    WANT(0, gpu_wait(0));
-    gpu_start(0, 32, { WRITE(0, 0x1008, 6) });
-    WANT(0, gpu_spin(0, 1ull << 40));
-    WANT(0, gpu_wait(1));
-    cpu({ READ(0, 0x1008, 6) });
-    gpu_close();
-    WANT(0, gpu_fill(0, 0, 0x2000, 0x1000, 5, 1));
-    WANT(0, gpu_copy(0, 0, 0x2000, 8, 0, 0x3000, 1));
-    cpu({ READ(0, 0x3000, 5) });
-    WANT(0, evict(0));
-    phase(1);
-    WANT(0, fork_process(1));
-    phase(2);
-    gpu_start(1, 32, { ADD(0, 0, 1) });
-    WANT(0, gpu_wait(0));
-    phase(3);
-    cpu({ READ(0, 0, WRONG 9) });
-}
-static void p1_a0(void)
-{
-    phase(2);
-    gpu(0, 0, { WRITE(0, 0, 10) }, { READ(0, 0, 10) });
-    phase(3);
-    exit_process();
-}
-static const struct actor actors[] = {
-    { 0, 0, p0_a0, .first = 0 }, { 1, 0, p1_a0, .first = 2, .forked = 1 },
+#include "repro.h"
+#define RW (PROT_READ | PROT_WRITE)
+
+static const struct repro_op ops[] = {
+    { OP(0, 0, 0, "mmap"), .len = 0x4000, .a = RW, WANT(0) },
+    { OP(0, 0, 0, "mmap"), .region = 3, .len = 0x1000, .arg = HB_MAP_STACK, .a = RW, WANT(0) },
+    { OP(0, 0, 0, "cpu_access"), ACCESSES({ WRITE(0, 0, 7) }) },
+    { OP(0, 0, 0, "gpu_access"), .arg = 32, ACCESSES(
+        { ADD(0, 0, 1, 7) }, { WRITE(0, 0x1000, 4), .lane = 40 },
+        { READ(0, 0x1000, 4), .lane = 40 }, { READ(3, 0, 0), .lane = 2 }), WANT(0) },
+    { OP(0, 0, 0, "gpu_access"), .flags = HB_F_CTX1, ACCESSES({ READ(0, 0x8000) }), WANT(-EFAULT) },
+    { OP(0, 0, 0, "migrate"), .len = 0x4000, .arg = HMM_GPU_MIGRATE_DEVICE, WANT(0) },
+    { OP(0, 0, 0, "query"), .len = 0x4000,
+      PAGES({ 0, 1, HMM_GPU_Q_CPU_DEVICE, HMM_GPU_Q_CPU_DEVICE },
+            { 1, 3, HMM_GPU_Q_CPU_ERROR, WORSE 0 }),
+      WANT(0) },
+    { OP(0, 0, 0, "gpu_spin"), .a = 1000, WANT(-ETIME) },
+    { OP(0, 0, 0, "wait_gpu"), WANT(0) },
+    { OP(0, 0, 0, "gpu_access"), .flags = HB_F_NOWAIT, ACCESSES({ WRITE(0, 0x1008, 6) }) },
+    { OP(0, 0, 0, "gpu_spin"), .a = 1ull << 40, WANT(0) },
+    { OP(0, 0, 0, "wait_gpu"), .a = 1, WANT(0) },
+    { OP(0, 0, 0, "cpu_access"), ACCESSES({ READ(0, 0x1008, 6) }) },
+    { OP(0, 0, 0, "close_gpu"), WANT(0) },
+    { OP(0, 0, 0, "gpu_fill"), .off = 0x2000, .len = 0x1000, .a = 5, WANT(0) },
+    { OP(0, 0, 0, "gpu_copy"), .off = 0x2000, .len = 8, .arg = 0, .a = 0x3000, WANT(0) },
+    { OP(0, 0, 0, "cpu_access"), ACCESSES({ READ(0, 0x3000, 5) }) },
+    { OP(0, 0, 0, "evict"), WANT(0) },
+    { OP(1, 0, 0, "fork"), .arg = 1, WANT(0) },
+    { OP(2, 0, 0, "gpu_access"), .flags = HB_F_CTX1 | HB_F_NOWAIT, ACCESSES({ ADD(0, 0, 1) }) },
+    { OP(2, 0, 0, "wait_gpu"), WANT(0) },
+    { OP(2, 1, 0, "gpu_access"), ACCESSES({ WRITE(0, 0, 10) }, { READ(0, 0, 10) }), WANT(0) },
+    { OP(3, 0, 0, "cpu_access"), ACCESSES({ READ(0, 0, WRONG 9) }) },
+    { OP(3, 1, 0, "exit") },
 };
-REPRO_MAIN(actors)
+REPRO_MAIN(ops)
 """
 
-
-@pytest.mark.parametrize("wrong", [False, True])
-def test_reproducer(vm: Machine, library: Path, tmp_path: Path, wrong: bool) -> None:
-    (tmp_path / "r.c").write_text(REPRODUCER.replace("WRONG", "1 +" if wrong else ""))
-    program = driver_life.compile_c(tmp_path / "r.c", library, tmp_path / "r", work.WARNINGS)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("", ""),
+        ("WRONG", "actor 0 phase 3: CPU access 0, region 0 offset 0x0: 0x9, not 0xa"),
+        ("WORSE", "query, page 1: 0x0, not 0x1 under 0x800"),
+    ],
+)  # fmt: skip
+def test_reproducer(
+    vm: Machine, library: Path, tmp_path: Path, wrong: str, message: str
+) -> None:
+    source = REPRODUCER
+    for place in ("WRONG", "WORSE"):
+        source = source.replace(place, "1 +" if place == wrong else "")
+    (tmp_path / "r.c").write_text(source)
+    program = driver_life.compile_c(
+        tmp_path / "r.c", library, tmp_path / "r", work.WARNINGS, driver_life.ENGINE
+    )
     vm.agent.write_file("/tmp/r", program, 0o755)
     result = vm.agent.execute("/tmp/r 5", timeout=120)
     assert result.status == (1 if wrong else 0), result.output
-    assert ("0x9, not 0xa" in result.output) == wrong
+    assert message in result.output
 
 
 # ---- BENCH ----

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 from work import plain
 
-from hmmbench.base import paths
 from hmmbench.build import Artifacts
 from hmmbench.campaign.export_c import export
 from hmmbench.campaign.replay import replay
@@ -18,6 +16,7 @@ from hmmbench.example.recipe import Environment
 from hmmbench.example.tracer import DEVICE_EVENTS, Tracer
 from hmmbench.example.vm_target import VmTarget
 from hmmbench.report.trace import RESOLUTION, align
+from hmmbench.suites import driver_life
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 
@@ -47,12 +46,8 @@ def test_replay_of_a_sound_recipe_finds_nothing(spec: MachineSpec) -> None:
 def test_an_exported_program_runs_and_can_fail(
     spec: MachineSpec, artifacts: Artifacts, tmp_path: Path
 ) -> None:
-    driver = paths.driver_sources()
-    includes = ("user/lib", "include/uapi", "user/kernels", "user/agent/base")
-    library = tmp_path / "agent"
-    subprocess.run(
-        ["make", "-s", "-C", str(driver / "user"), f"OUT={library}"], check=True
-    )
+    library = tmp_path / "library"
+    driver_life.build_library(library)
     source = export(plain())
     assert "READ(1, 0x0, 0x5ull)" in source
     broken = source.replace("READ(1, 0x0, 0x5ull)", "READ(1, 0x0, 0x6ull)")
@@ -60,13 +55,10 @@ def test_an_exported_program_runs_and_can_fail(
         vm = opener()
         for name, text, status in (("good", source, 0), ("bad", broken, 1)):
             (tmp_path / f"{name}.c").write_text(text)
-            subprocess.run(
-                ["gcc", "-static", "-std=gnu11", "-O2",
-                 *(f"-I{driver / d}" for d in includes),
-                 str(tmp_path / f"{name}.c"), str(library / "libhmmgpu.a"), "-lpthread",
-                 "-o", str(tmp_path / name)], check=True,
-            )  # fmt: skip
-            vm.agent.write_file(f"/tmp/{name}", (tmp_path / name).read_bytes(), 0o755)
+            program = driver_life.compile_c(
+                tmp_path / f"{name}.c", library, tmp_path / name, libraries=driver_life.ENGINE
+            )
+            vm.agent.write_file(f"/tmp/{name}", program, 0o755)
             done = vm.agent.execute(f"/tmp/{name} 2", 60)
             assert done.status == status, done.output
 

@@ -1,37 +1,54 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A recipe as a C program on libhmmgpu: for people who do not have the bench at hand."""
+"""A recipe as a C program on the agent's engine: for people who do not have the bench at hand.
+
+A table of operations, a line or two each, and what each of them has to see; what does them is the
+same code as in the guest's agent (guest-driver/user/agent/repro/repro.h).
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import errno
+from collections.abc import Iterator
 
 from hmmbench.campaign.replay import sound
 from hmmbench.example.recipe import Recipe
-from hmmbench.guest.program import F_CTX1, F_NOWAIT, Acc, Op, OpKind, Program
+from hmmbench.guest.program import F_CTX1, F_NOWAIT, PAGE, Acc, Access, Op, Program
 from hmmbench.model import ops
-from hmmbench.model.ops.base import GLOBAL_REGION, STACK_REGION
+from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
+from hmmbench.model.ops.moving import Query
 from hmmbench.model.page import AnyValue
 from hmmbench.model.space import Space, gp_of
 from hmmbench.oracle.predict import LIMIT, Prediction, Predictor
+from hmmbench.report import words
 
 #: Words of a process that are read once more at the end, at most.
 LOOKS = 64
 
+#: Columns of a line with several accesses.
+WIDTH = 100
+
+#: Members of the table's struct that say what an operation is about.
+_MEMBERS = ("region", "off", "len", "arg", "a", "b", "c")
+
 _HEAD = """\
 /*
- * Written by hmmbench: a reproducer on libhmmgpu, the driver's user library.
+ * Written by hmmbench: a reproducer on the engine of its agent.
  *
  * Found: {message}
  * Kernel: {kernel}
  *
  * In the folder guest-driver/ of hmmbench:
  *	make -C user OUT=/tmp/hmmgpu
- *	gcc -std=gnu11 -O2 -Iuser/lib -Iinclude/uapi -Iuser/kernels -Iuser/agent/base THIS.c \\
- *		/tmp/hmmgpu/libhmmgpu.a -lpthread -o repro
+ *	gcc -O2 -Iuser/agent/repro -Iuser/agent/base -Iuser/kernels -Iinclude/uapi THIS.c \\
+ *		-L/tmp/hmmgpu -lhmmgpu_engine -lhmmgpu -lpthread -o repro
  * and on the machine with the GPU:
  *	./repro {times}
  * Exit status 1: violation, 0: none in {times} runs, 3: the environment failed.
 {setup} */
+#include "repro.h"
+
+/* OP(phase, process, actor, name): what has the same phase runs at the same time. */
+static const struct repro_op ops[] = {{
 """
 
 
@@ -40,56 +57,48 @@ def export(recipe: Recipe) -> str:
     program = sound(recipe.program)
     expected = Predictor(program).run()
     space = Space(program.file_pages)
-    bodies: dict[tuple[int, int], list[str]] = defaultdict(list)
-    first: dict[tuple[int, int], int] = {}
-    at: dict[tuple[int, int], int] = {}
-    forked: set[int] = set()
+    lines: list[str] = []
     for i, o in enumerate(program.ops):
-        who = (o.proc, o.actor)
-        if at.get(who) != o.phase:
-            first.setdefault(who, o.phase)
-            at[who] = o.phase
-            bodies[who].append(f"phase({o.phase});")
-        alone = sum(1 for x in program.ops if x.phase == o.phase) == 1
-        bodies[who] += _statement(i, o, space, expected, not alone)
-        if o.op == OpKind.FORK:
-            forked.add(o.arg)
+        if i and o.phase != program.ops[i - 1].phase:
+            lines.append("")
+        racing = sum(1 for x in program.ops if x.phase == o.phase) > 1
+        # Accesses say themselves what they are.
+        told = f"{len(o.acc)} accesses" if o.acc else _comment(words.sentence(o))
+        lines += _operation(o, told, _checks(i, o, space, expected, racing))
         ops.apply(space, o)
-    _look_at_the_end(program, expected, space, bodies, at)
-    # A process with nothing to do still has to be there.
-    for p in space.procs:
-        if not any(proc == p for proc, _ in bodies):
-            bodies[(p, 0)] = ["phase(0);"]
-    lines = [_HEAD.format(
+    lines += _look_at_the_end(program, expected, space)
+    head = _HEAD.format(
         message=_comment(recipe.message or "(nothing said)"), kernel=_comment(recipe.kernel),
         times=recipe.repeat, setup=_setup(recipe),
-    )]  # fmt: skip
+    )  # fmt: skip
     pages = ", ".join(map(str, program.file_pages))
-    lines.append(f"#define REPRO_FILE_PAGES {{ {pages} }}")
-    lines.append(f"#define REPRO_STACK_REGION {STACK_REGION}")
-    lines.append(f"#define REPRO_GLOBAL_REGION {GLOBAL_REGION}")
-    lines.append('#include "hmmgpu_repro.h"\n')
-    for (p, a), body in sorted(bodies.items()):
-        lines.append(f"static void p{p}_a{a}(void)\n{{")
-        lines += [f"\t{line}" for line in body]
-        lines.append("}\n")
-    lines.append("static const struct actor actors[] = {")
-    for p, a in sorted(bodies):
-        extra = ", .forked = 1" if p in forked else ""
-        lines.append(f"\t{{ {p}, {a}, p{p}_a{a}, .first = {first.get((p, a), 0)}{extra} }},")
-    lines.append("};\nREPRO_MAIN(actors)")
-    return "\n".join(lines) + "\n"
+    return head + "\n".join([*lines, "};", f"REPRO_MAIN(ops, .file_pages = {{ {pages} }})"]) + "\n"
 
 
-def _look_at_the_end(
-    program: Program,
-    expected: Predictor,
-    space: Space,
-    bodies: dict[tuple[int, int], list[str]],
-    at: dict[tuple[int, int], int],
-) -> None:
+def _operation(o: Op, sentence: str, checks: list[str]) -> list[str]:
+    """Its lines of the table."""
+    said = [f'OP({o.phase}, {o.proc}, {o.actor}, "{ops.of(o).name}")']
+    said += [
+        f".{name} = {value if name in ('region', 'arg') else hex(value)}"
+        for name in _MEMBERS
+        if (value := getattr(o, name))
+    ]
+    flags = [n for n, bit in (("HB_F_CTX1", F_CTX1), ("HB_F_NOWAIT", F_NOWAIT)) if o.flags & bit]
+    said += [f".flags = {' | '.join(flags)}"] if flags else []
+    thread = f", thread {o.actor}" if o.actor else ""
+    return [f"\t/* process {o.proc}{thread}: {sentence} */", f"\t{{ {', '.join(said + checks)} }},"]
+
+
+def _listed(macro: str, items: list[str]) -> str:
+    """On one line if they fit."""
+    text = f"{macro}({', '.join(items)})"
+    return text if len(text) < WIDTH else f"{macro}(\n\t\t" + ",\n\t\t".join(items) + ")"
+
+
+def _look_at_the_end(program: Program, expected: Predictor, space: Space) -> list[str]:
     """Read what was touched once more: where threads met, only the outcome is known."""
     last = max((o.phase for o in program.ops), default=0) + 1
+    lines: list[str] = []
     for p in space.alive():
         places = dict.fromkeys(
             (a[1], a[3] & ~7) for o in program.ops if o.proc == p.number for a in o.acc
@@ -107,11 +116,11 @@ def _look_at_the_end(
                 continue
             allowed = frozenset({value}) if isinstance(value, int) else value
             if len(allowed) <= LIMIT and len(reads) < LOOKS:
-                reads.append(_access((int(Acc.READ), region, 0, off, 0, 0), allowed, False))
+                reads.append(_access((int(Acc.READ), region, 0, off, 0, 0), allowed))
         if reads:
-            bodies[(p.number, 0)].append(f"phase({last});")
-            bodies[(p.number, 0)].append(f"cpu({', '.join(reads)});")
-            at[(p.number, 0)] = last
+            look = Op(CpuAccess.number, proc=p.number, phase=last)
+            lines += _operation(look, "what is there in the end", [_listed("ACCESSES", reads)])
+    return ["", *lines] if lines else []
 
 
 def _comment(text: str) -> str:
@@ -140,95 +149,75 @@ def _setup(recipe: Recipe) -> str:
     return text
 
 
-def _statement(i: int, o: Op, space: Space, expected: Predictor, racing: bool) -> list[str]:
-    kind = OpKind(o.op)
-    ctx = 1 if o.flags & F_CTX1 else 0
-    wait = 0 if o.flags & F_NOWAIT else 1
-    if kind == OpKind.CPU_ACCESS:
-        return _cpu(i, o, expected)
-    if kind == OpKind.GPU_ACCESS:
-        listed = _list(i, o, expected, True)
-        if not wait:
-            return [f"gpu_start({ctx}, {o.arg}, {listed});"]
+def _checks(i: int, o: Op, space: Space, expected: Predictor, racing: bool) -> list[str]:
+    """What it has to see and to end with, as members of the table's struct."""
+    out: list[str] = []
+    if o.acc:
+        out.append(_listed("ACCESSES", list(_accesses(i, o, expected))))
+    if o.op == Query.number and not racing:
+        known = _query(o, space)
+        out += [_listed("PAGES", known)] if known else []
+    status = _status(i, o, space, expected, racing)
+    return [*out, f"WANT({status})"] if status else out
+
+
+def _status(i: int, o: Op, space: Space, expected: Predictor, racing: bool) -> str:
+    """The one it has to end with; "" if there are several."""
+    if o.op in (GpuAccess.number, GpuCopy.number, GpuFill.number):
         fails = expected.fails[i]
-        if fails < 0:
-            return [f"gpu({ctx}, {o.arg}, {listed});"]
-        return [f"gpu_error({ctx}, {o.arg}, {'-EFAULT' if fails else 1}, {listed});"]
-    if kind == OpKind.QUERY:
-        if racing:
-            return [f"check_query({o.region}, {o.off:#x}, 0, 0);"]
-        return _query(o, space)
+        # Nobody may have waited for it; a copy that may fail is predicted to be done.
+        if o.flags & F_NOWAIT or (fails == 0 and o.op == GpuAccess.number):
+            return ""
+        return "-EFAULT" if fails > 0 else "0"
     operation = ops.of(o)
-    text = operation.call(o)
-    if not text:
-        return []
-    if kind in (OpKind.GPU_COPY, OpKind.GPU_FILL):
-        want = "-EFAULT" if expected.fails[i] > 0 else "0"
-        return [f"WANT({want}, {text});"]
     legal = operation.statuses(space, o, racing) if operation.wanted else None
-    if legal is not None and len(legal) == 1:
-        return [f"WANT({next(iter(legal))}, {text});"]
-    return [f"{text};"]
+    if legal is None or len(legal) > 1:
+        return ""
+    (status,) = legal
+    return f"-{errno.errorcode[-status]}" if status else "0"
 
 
 def _query(o: Op, space: Space) -> list[str]:
     """Only what holds whatever is mapped: no writable GPU entry where writing is forbidden."""
-    out = []
-    proc = space.procs[o.proc]
-    start = (o.region << 14) + o.off // 4096
-    for k in range(min(o.len // 4096, 64)):
-        vma = proc.find(start + k)
-        off = o.off + k * 4096
+    runs: list[tuple[int, int, str]] = []
+    start = gp_of(o.region, o.off)
+    for k in range(o.len // PAGE):
+        vma = space.procs[o.proc].find(start + k)
         if vma is None or not vma.prot:
-            out.append(f"check_query({o.region}, {off:#x}, HMM_GPU_Q_GPU_VALID, 0);")
+            bits = "HMM_GPU_Q_GPU_VALID"
         elif not vma.prot & 2:
-            out.append(f"check_query({o.region}, {off:#x}, HMM_GPU_Q_GPU_WRITE, 0);")
-    return out
+            bits = "HMM_GPU_Q_GPU_WRITE"
+        else:
+            continue
+        if runs and runs[-1][2] == bits and sum(runs[-1][:2]) == k:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1, bits)
+        else:
+            runs.append((k, 1, bits))
+    return [f"{{ {page}, {count}, {bits}, 0 }}" for page, count, bits in runs]
 
 
-def _access(
-    a: tuple[int, int, int, int, int, int], seen: Prediction, lane: bool
-) -> str:
-    kind, region, number, off, value, expect = a
-    name = Acc(kind).name
-    if kind == Acc.DELAY:
-        text = f"DELAY({value})"
-    else:
-        args = [str(region), f"{off:#x}"]
-        if kind not in (Acc.READ, Acc.READ32):
-            args.append(f"{value:#x}ull")
-        if kind == Acc.CAS:
-            args.append(f"{expect:#x}ull")
-        if kind not in (Acc.WRITE, Acc.WRITE32) and seen is not None:
-            args += [f"{v:#x}ull" for v in sorted(seen)]
-        text = f"{name}({', '.join(args)})"
-    return f"{{ {text}, .lane = {number} }}" if lane and number else f"{{ {text} }}"
-
-
-def _list(i: int, o: Op, expected: Predictor, lane: bool) -> str:
-    return ", ".join(
-        _access(a, expected.seen[i][k], lane) for k, a in enumerate(o.acc)
-    )
-
-
-def _cpu(i: int, o: Op, expected: Predictor) -> list[str]:
-    """Runs of accesses that are allowed, and of such that are refused."""
-    out: list[str] = []
-    run: list[str] = []
-    state: bool | None = None
-    uncertain = expected.fails[i] == 0
-
-    def flush() -> None:
-        if run:
-            head = "cpu_signal(-1, " if uncertain else "cpu_signal(SIGSEGV, " if state else "cpu("
-            out.append(f"{head}{', '.join(run)});")
-            run.clear()
-
+def _accesses(i: int, o: Op, expected: Predictor) -> Iterator[str]:
+    gpu = o.op == GpuAccess.number
+    # Whether it is refused is not known of any of them, or of each.
+    uncertain = not gpu and expected.fails[i] == 0
     for k, a in enumerate(o.acc):
-        refused = expected.refused[i][k]
-        if refused != state and not uncertain:
-            flush()
-        state = refused
-        run.append(_access(a, expected.seen[i][k], False))
-    flush()
-    return out
+        more = f", .lane = {a[2]}" if gpu and a[2] else ""
+        if uncertain:
+            more = ", .signal = -1"
+        elif not gpu and expected.refused[i][k]:
+            more = ", .signal = SIGSEGV"
+        yield _access(a, expected.seen[i][k], more)
+
+
+def _access(a: Access, seen: Prediction, more: str = "") -> str:
+    kind, region, _, off, value, expect = a
+    if kind == Acc.DELAY:
+        return f"{{ DELAY({value}){more} }}"
+    args = [str(region), f"{off:#x}"]
+    if kind not in (Acc.READ, Acc.READ32):
+        args.append(f"{value:#x}ull")
+    if kind == Acc.CAS:
+        args.append(f"{expect:#x}ull")
+    if kind not in (Acc.WRITE, Acc.WRITE32) and seen is not None:
+        args += [f"{v:#x}ull" for v in sorted(seen)]
+    return f"{{ {Acc(kind).name}({', '.join(args)}){more} }}"

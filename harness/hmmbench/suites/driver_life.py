@@ -108,19 +108,28 @@ def build(
 
 
 def build_library(out: Path) -> None:
-    """libhmmgpu.a and kernels.elf, and the agent beside them."""
+    """libhmmgpu.a, libhmmgpu_engine.a and kernels.elf, and the agent beside them."""
     _call(["make", "-s", "-C", str(paths.user_sources()), f"OUT={out}"])
 
 
-def compile_c(source: Path, library: Path, out: Path, flags: Sequence[str] = ()) -> bytes:
-    """The guest's program `out` of one C file and libhmmgpu.a of the folder `library`."""
+#: What a program that talks to the driver itself is linked with, and what an exported one is.
+LIBRARY = ("hmmgpu",)
+ENGINE = ("hmmgpu_engine", "hmmgpu")
+
+
+def compile_c(
+    source: Path, library: Path, out: Path, flags: Sequence[str] = (),
+    libraries: Sequence[str] = LIBRARY,
+) -> bytes:  # fmt: skip
+    """The guest's program `out` of one C file and libraries of the folder `library`."""
     driver = paths.driver_sources()
-    folders = ("user/lib", "include/uapi", "user/kernels", "user/agent/base")
+    agent = (f"user/agent/{d}" for d in ("repro", "base"))
+    folders = ("user/lib", "include/uapi", "user/kernels", *agent)
     includes = [f"-I{driver / d}" for d in folders]
     _call(
         ["gcc", "-static", "-std=gnu11", "-O2", *flags, *includes,
          f"-I{paths.device_sources() / 'include'}", str(source),
-         str(library / "libhmmgpu.a"), "-lpthread", "-o", str(out)]
+         *(str(library / f"lib{name}.a") for name in libraries), "-lpthread", "-o", str(out)]
     )  # fmt: skip
     return out.read_bytes()
 

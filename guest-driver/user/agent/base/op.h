@@ -30,6 +30,7 @@ struct op_call {
 #define OP_ACCESSES	0x10	/* has a list of accesses */
 #define OP_LANES	0x20	/* ... that lanes of the GPU make */
 #define OP_MAPS		0x40	/* arg is HB_MAP_*, which says where its region lies */
+#define OP_GPU		0x80	/* opens the GPU */
 
 /* A status of fork alone: this is the new process, which has its life before it. */
 #define OP_CHILD	INT32_MIN

@@ -134,15 +134,15 @@ static const struct op_kind jobs[] = {
 	/* accesses in order by this actor (lane ignored); arg = repeat gap in ns between accesses (0 none) */
 	{ 6, "cpu_access", op_cpu_access, OP_ACCESSES, NULL },
 	/* one launch; accesses of a lane in order, lanes at the same time; arg = threads a block (0: 32); a = budget */
-	{ 7, "gpu_access", op_gpu_access, OP_ACCESSES | OP_LANES, NULL },
+	{ 7, "gpu_access", op_gpu_access, OP_ACCESSES | OP_LANES | OP_GPU, NULL },
 	/* region off len -> region arg, offset a; copy engine, virtual addresses */
-	{ 8, "gpu_copy", op_gpu_copy, 0, NULL },
+	{ 8, "gpu_copy", op_gpu_copy, OP_GPU, NULL },
 	/* region off len; a = 64-bit pattern */
-	{ 9, "gpu_fill", op_gpu_fill, 0, NULL },
+	{ 9, "gpu_fill", op_gpu_fill, OP_GPU, NULL },
 	/* waits for the NOWAIT jobs of the process but the newest a; their results go to the results of their own operations */
 	{ 18, "wait_gpu", op_wait_gpu, 0, NULL },
 	/* NOWAIT launch that runs until killed or budget a is used up */
-	{ 20, "gpu_spin", op_gpu_spin, 0, NULL },
+	{ 20, "gpu_spin", op_gpu_spin, OP_GPU, NULL },
 	/* closes contexts and the device file of the process; opened again when next needed */
 	{ 21, "close_gpu", op_close_gpu, 0, NULL },
 };

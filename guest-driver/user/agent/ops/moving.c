@@ -76,12 +76,12 @@ static int op_query(const struct op_call *call)
 
 static const struct op_kind moving[] = {
 	/* region off len; arg = HMM_GPU_MIGRATE_SYSTEM/DEVICE; a = flags. aux0 = migrated, aux1 = failed */
-	{ 10, "migrate", op_migrate, 0, NULL },
+	{ 10, "migrate", op_migrate, OP_GPU, NULL },
 	/* arg = HMM_GPU_POLICY_* for this process */
-	{ 11, "policy", op_policy, 0, NULL },
+	{ 11, "policy", op_policy, OP_GPU, NULL },
 	/* a = pages to evict from VRAM, 0 = all (debugfs) */
 	{ 12, "evict", op_evict, 0, NULL },
 	/* region off len -> data: u32 a page */
-	{ 13, "query", op_query, 0, NULL },
+	{ 13, "query", op_query, OP_GPU, NULL },
 };
 OP_FAMILY(moving);
