@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hmmbench.base import paths
+from hmmbench.base import outside, paths
 from hmmbench.build import BuildRequest, depends
 
 #: What the oracles' modules import that decides no verdict: how a machine is run and looked at.
@@ -72,6 +72,17 @@ def test_a_new_file_counts(house: Path) -> None:
     after = depends.of()
     differing = {part for part in depends.PARTS if before[part] != after[part]}
     assert differing == {"oracles", "device"}
+
+
+def test_operations_from_outside_are_part_of_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("")
+    (tmp_path / "mine.c").write_text("")
+    before = depends.of()
+    monkeypatch.setenv(outside.VARIABLE, str(tmp_path))
+    after = depends.of()
+    assert {part for part in depends.PARTS if before[part] != after[part]} == {"agent"}
 
 
 def test_what_the_oracles_import_is_an_oracle_or_decides_nothing() -> None:

@@ -46,9 +46,10 @@ PROGRAM = Program([
 def test_it_is_run(built: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(built, out)
-    (tmp_path / "locking.c").write_text(FAMILY)
+    # Of the name of a file that is there already: it takes no other's place.
+    (tmp_path / "memory.c").write_text(FAMILY)
     subprocess.run(
-        ["make", "-s", "-C", USER, f"OUT={out}", f"MORE_OPS={tmp_path / 'locking.c'}",
+        ["make", "-s", "-C", USER, f"OUT={out}", f"MORE_OPS={tmp_path / 'memory.c'}",
          out / "agent"], check=True,
     )  # fmt: skip
     folder = tmp_path / "socket"

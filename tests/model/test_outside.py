@@ -63,6 +63,15 @@ assert ops.of(found[0]).sentence(found[0], "it") == "populates it"
 assert "populate" in cells.ROWS
 """
 
+EXPORTED = """
+from hmmbench.campaign.export_c import export
+from hmmbench.example.recipe import Recipe
+from hmmbench.guest.program import Op, Program
+text = export(Recipe(Program([Op(1, len=4096, a=3), Op(300, phase=1, len=4096)])))
+assert "THIS.c populate.c" in text
+assert '{ OP(1, 0, 0, "populate"), .len = 0x1000, WANT(0) },' in text
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -80,6 +89,11 @@ def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_it_is_drawn_and_named(folder: Path) -> None:
     done = python(folder, "-c", DRAWN)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_reproducer_has_it(folder: Path) -> None:
+    done = python(folder, "-c", EXPORTED)
     assert done.returncode == 0, done.stderr
 
 

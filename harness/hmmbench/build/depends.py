@@ -57,7 +57,7 @@ def of(request: BuildRequest | None = None) -> dict[str, Any]:
         **checkout(paths.project_root()),
         "device": device(),
         "driver": module(request),
-        "agent": cache.sources_digest(guest_tree.only(guest_tree.read(None), *agent.PARTS)),
+        "agent": cache.sources_digest(agent.sources()),
         "kernel": {},
         "oracles": modules(ORACLES),
         "campaign": modules(CAMPAIGN),

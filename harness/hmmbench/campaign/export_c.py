@@ -14,6 +14,7 @@ from hmmbench.campaign.replay import sound
 from hmmbench.example.recipe import Recipe
 from hmmbench.guest.program import F_CTX1, F_NOWAIT, PAGE, Acc, Access, Op, Program
 from hmmbench.model import ops
+from hmmbench.model.ops import outside
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
 from hmmbench.model.ops.moving import Query
 from hmmbench.model.page import AnyValue
@@ -39,8 +40,8 @@ _HEAD = """\
  *
  * In the folder guest-driver/ of hmmbench:
  *	make -C user OUT=/tmp/hmmgpu
- *	gcc -O2 -Iuser/agent/repro -Iuser/agent/base -Iuser/kernels -Iinclude/uapi THIS.c \\
- *		-L/tmp/hmmgpu -lhmmgpu_engine -lhmmgpu -lpthread -o repro
+ *	gcc -O2 -Iuser/agent/repro -Iuser/agent/base -Iuser/kernels -Iuser/lib -Iinclude/uapi \\
+ *		THIS.c{more} -L/tmp/hmmgpu -lhmmgpu_engine -lhmmgpu -lpthread -o repro
  * and on the machine with the GPU:
  *	./repro {times}
  * Exit status 1: violation, 0: none in {times} runs, 3: the environment failed.
@@ -69,10 +70,16 @@ def export(recipe: Recipe) -> str:
     lines += _look_at_the_end(program, expected, space)
     head = _HEAD.format(
         message=_comment(recipe.message or "(nothing said)"), kernel=_comment(recipe.kernel),
-        times=recipe.repeat, setup=_setup(recipe),
+        times=recipe.repeat, setup=_setup(recipe), more="".join(_files(program)),
     )  # fmt: skip
     pages = ", ".join(map(str, program.file_pages))
     return head + "\n".join([*lines, "};", f"REPRO_MAIN(ops, .file_pages = {{ {pages} }})"]) + "\n"
+
+
+def _files(program: Program) -> list[str]:
+    """Of operations from outside: the C files of their families, as words of a command."""
+    used = sorted({type(ops.of(o)).__module__ for o in program.ops if o.op >= outside.FIRST})
+    return [f" {module.removeprefix(outside.MODULE)}.c" for module in used]
 
 
 def _operation(o: Op, sentence: str, checks: list[str]) -> list[str]:

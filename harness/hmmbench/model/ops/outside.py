@@ -14,6 +14,8 @@ from hmmbench.model.ops.base import Operation
 
 #: Numbers below are the bench's own.
 FIRST = 256
+#: Their modules are called this and the family's name.
+MODULE = "hmmbench_operations_"
 #: The wire has 16 bits for them.
 END = 1 << 16
 
@@ -43,7 +45,7 @@ def operations(own: Iterable[Operation]) -> list[Operation]:
 
 
 def _load(file: Path) -> tuple[Operation, ...]:
-    name = f"hmmbench_operations_{file.stem}"
+    name = f"{MODULE}{file.stem}"
     if name not in sys.modules:
         spec = spec_from_file_location(name, file)
         if spec is None or spec.loader is None:
