@@ -287,7 +287,7 @@ def test_who_was_to_end_has_ended(box: HostMailbox) -> None:
 def test_who_outlives_the_first_is_waited_for(box: HostMailbox) -> None:
     program, why = begin(box, [
         Op(OpKind.SPAWN, arg=1), Op(OpKind.EXIT, phase=1),
-        replace(MAP, proc=1, phase=2), Op(OpKind.SLEEP, a=100_000, proc=1, phase=2),
+        replace(MAP, proc=1, phase=2), Op(OpKind.SLEEP, a=500_000, proc=1, phase=2),
         write_op(6, proc=1, phase=3),
     ])  # fmt: skip
     assert why == HM.HM_STAND_ENDED
