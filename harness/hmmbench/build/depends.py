@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hmmbench.base import paths
+from hmmbench.base import outside, paths
 from hmmbench.build import Artifacts, BuildRequest, agent, cache, driver, guest_tree
 from hmmbench.build.kernel import read_config
 
@@ -33,7 +33,7 @@ QEMU = "harness/hmmbench/build/qemu"
 #: Modules of the bench, files and folders.  tests/test_depends.py holds that what the first list
 #: imports is in it too, or is known to decide nothing.
 ORACLES = (
-    "oracle", "model", "guest/program.py", "guest/splat.py", "example/recipe.py",
+    "base/outside.py", "oracle", "model", "guest/program.py", "guest/splat.py", "example/recipe.py",
     "example/target.py", "example/judge.py", "example/vm_target.py",
     "suites/selftests.py", "suites/ktap.py",
 )  # fmt: skip
@@ -59,7 +59,7 @@ def of(request: BuildRequest | None = None) -> dict[str, Any]:
         "driver": module(request),
         "agent": cache.sources_digest(agent.sources()),
         "kernel": {},
-        "oracles": modules(ORACLES),
+        "oracles": modules(ORACLES, outside.families()),
         "campaign": modules(CAMPAIGN),
     }
 
@@ -134,13 +134,12 @@ def kernel_name(request: BuildRequest) -> str:
     return " ".join([*words, *(f"+{patch.stem}" for patch in request.kernel_patches)])
 
 
-def modules(names: Sequence[str]) -> str:
-    """Of files and folders in harness/hmmbench/."""
+def modules(names: Sequence[str], more: Iterable[Path] = ()) -> str:
+    """Of files and folders in harness/hmmbench/, and of modules from outside."""
+    files = {path.relative_to(package()): path for path in module_files(names)}
+    files |= {Path("outside", path.name): path for path in more}
     return cache.sources_digest(
-        {
-            path.relative_to(package()): cache.SourceFile(path.read_bytes(), 0o644)
-            for path in module_files(names)
-        }
+        {at: cache.SourceFile(path.read_bytes(), 0o644) for at, path in files.items()}
     )
 
 

@@ -18,7 +18,6 @@ from hmmbench.model.ops.base import (
     aligned,
     huge_ok,
     pages,
-    place,
     settled,
     shorter,
 )
@@ -138,9 +137,6 @@ class Madvise(Operation):
         name = Advice(o.a).name if o.a in list(Advice) else str(o.a)
         return f"advises the kernel: MADV_{name} for {at}"
 
-    def call(self, o: Op) -> str:
-        return f"advise({place(o)}, {o.a})"
-
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         rng = g.rng
         advice = rng.choice(
@@ -168,9 +164,6 @@ class Ksm(Operation):
 
     def sentence(self, o: Op, at: str) -> str:
         return "runs the page merger" if o.a else "stops the page merger"
-
-    def call(self, o: Op) -> str:
-        return f"ksm({o.a})"
 
 
 OPERATIONS = (Madvise(), Ksm())

@@ -178,21 +178,12 @@ class Operation:
         """What it does, without its subject's number; `at`: its range in words."""
         raise NotImplementedError
 
-    def call(self, o: Op) -> str:
-        """The call of an exported reproducer (lib/hmmgpu_repro.h); "": none."""
-        return ""
-
 
 def shorter(o: Op, least: int) -> Iterator[Op]:
     """The same over less memory, in units of `least` bytes."""
     if o.len > least:
         yield replace(o, len=least)
         yield replace(o, len=o.len // (2 * least) * least)
-
-
-def place(o: Op) -> str:
-    """The arguments of a call for its range."""
-    return f"{o.region}, {o.off:#x}, {o.len:#x}"
 
 
 def pages(o: Op) -> tuple[int, int]:

@@ -26,18 +26,9 @@ from hmmbench.model.belief import (
     unsure,
 )
 from hmmbench.model.drawing import KINDS, WORDS, Draw, offset, usable
-from hmmbench.model.ops.base import OK, RANGE, Field, Operation, place, shorter
+from hmmbench.model.ops.base import OK, RANGE, Field, Operation, shorter
 from hmmbench.model.phrases import accesses, span
 from hmmbench.model.space import ANON, REGION_SHIFT, Process, Space, gp_of
-
-
-def _context(o: Op) -> int:
-    return 1 if o.flags & F_CTX1 else 0
-
-
-def _waits(o: Op) -> int:
-    return 0 if o.flags & F_NOWAIT else 1
-
 
 #: What of a row an access counts for.
 _CLASSES = ("read", "write", "atomic")
@@ -215,9 +206,6 @@ class GpuCopy(_Copies):
     def sentence(self, o: Op, at: str) -> str:
         return f"GPU copies {at} to {span(o.arg, o.a, o.len)}"
 
-    def call(self, o: Op) -> str:
-        return f"gpu_copy({_context(o)}, {place(o)}, {o.arg}, {o.a:#x}, {_waits(o)})"
-
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         rng = g.rng
         src, dst = g.pick(proc), g.pick(proc)
@@ -253,9 +241,6 @@ class GpuFill(_Copies):
     def sentence(self, o: Op, at: str) -> str:
         return f"GPU fills {at} with {o.a:#x}"
 
-    def call(self, o: Op) -> str:
-        return f"gpu_fill({_context(o)}, {place(o)}, {o.a:#x}ull, {_waits(o)})"
-
 
 class WaitGpu(Operation):
     number, name = 18, "wait_gpu"
@@ -269,9 +254,6 @@ class WaitGpu(Operation):
     def sentence(self, o: Op, at: str) -> str:
         but = " but the last" + (f" {o.a}" if o.a > 1 else "") if o.a else ""
         return f"waits for its GPU jobs{but}"
-
-    def call(self, o: Op) -> str:
-        return f"gpu_wait({o.a})"
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         """A job that is not waited for at once."""
@@ -288,9 +270,6 @@ class GpuSpin(Operation):
 
     def sentence(self, o: Op, at: str) -> str:
         return "GPU runs an endless program"
-
-    def call(self, o: Op) -> str:
-        return f"gpu_spin({_context(o)}, {o.a})"
 
 
 class CloseGpu(Operation):
@@ -317,9 +296,6 @@ class CloseGpu(Operation):
 
     def sentence(self, o: Op, at: str) -> str:
         return "closes its GPU file"
-
-    def call(self, o: Op) -> str:
-        return "gpu_close()"
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         """The GPU is closed: idle, at work, or while another process opens it."""

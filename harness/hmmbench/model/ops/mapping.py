@@ -34,7 +34,6 @@ from hmmbench.model.ops.base import (
     huge_ok,
     no_fixed,
     pages,
-    place,
     settled,
     shorter,
 )
@@ -50,8 +49,8 @@ from hmmbench.model.space import (
     Space,
     Vma,
     gp_of,
+    place,
 )
-from hmmbench.model.space import place as place_of
 
 #: 2 MiB pages all hugetlb mappings of a program may use together, copies by fork included.
 HUGETLB_BUDGET = 4
@@ -132,7 +131,7 @@ class Mmap(Operation):
         if kind in FILE:
             obj, delta = space.files[o.b], o.c // PAGE - start
         elif kind in SHARED:
-            obj, delta = SharedObject(f"shared@{place_of(start)}", npages), -start
+            obj, delta = SharedObject(f"shared@{place(start)}", npages), -start
         p.add(Vma(start, start + npages, kind, prot, obj, delta))
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
@@ -149,12 +148,6 @@ class Mmap(Operation):
     def sentence(self, o: Op, at: str) -> str:
         what = KINDS[MapKind(o.arg)] if o.arg in list(MapKind) else f"kind {o.arg}"
         return f"maps {what} memory, {PROTECTION.get(o.a, hex(o.a))}, at {at}"
-
-    def call(self, o: Op) -> str:
-        text = f"{place(o)}, HB_MAP_{MapKind(o.arg).name}, {o.a}"
-        if o.arg in FILE:
-            return f"map_file({text}, {o.b}, {o.c:#x})"
-        return f"map({text})"
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         rng = g.rng
@@ -228,9 +221,6 @@ class Munmap(Operation):
     def sentence(self, o: Op, at: str) -> str:
         return f"unmaps {at}"
 
-    def call(self, o: Op) -> str:
-        return f"unmap({place(o)})"
-
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         if g.rng.random() < 0.1:
             return scenes.wide(g, proc)
@@ -281,9 +271,6 @@ class Mprotect(Operation):
 
     def sentence(self, o: Op, at: str) -> str:
         return f"changes the protection of {at} to {PROTECTION.get(o.a, hex(o.a))}"
-
-    def call(self, o: Op) -> str:
-        return f"protect({place(o)}, {o.a})"
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         rng = g.rng
@@ -384,9 +371,6 @@ class Mremap(Operation):
     def sentence(self, o: Op, at: str) -> str:
         left = ", leaving the old range mapped and empty" if o.c else ""
         return f"moves {at} to {span(o.arg, o.a, o.b)} (mremap){left}"
-
-    def call(self, o: Op) -> str:
-        return f"remap({place(o)}, {o.arg}, {o.a:#x}, {o.b:#x}, {o.c})"
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         rng = g.rng

@@ -40,7 +40,6 @@ from hmmbench.model.ops.base import (
     Operation,
     aligned,
     pages,
-    place,
     ranged,
     shorter,
 )
@@ -97,9 +96,6 @@ class Migrate(Operation):
         where = "VRAM" if o.arg == MIGRATE_DEVICE else "system memory"
         return f"asks the driver to migrate {at} to {where}" + (" and map it" if o.a else "")
 
-    def call(self, o: Op) -> str:
-        return f"migrate({place(o)}, {o.arg}, {o.a})"
-
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         rng = g.rng
         private = [v for v in proc.vmas if v.kind not in SHARED]
@@ -151,9 +147,6 @@ class Policy(Operation):
         exclusive = ", atomics take them exclusively" if o.arg & POLICY_EXCLUSIVE else ""
         return f"sets the policy for GPU faults: {how}{exclusive}"
 
-    def call(self, o: Op) -> str:
-        return f"policy({o.arg})"
-
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         rng = g.rng
         policy = rng.choice(POLICIES)
@@ -196,9 +189,6 @@ class Evict(Operation):
 
     def sentence(self, o: Op, at: str) -> str:
         return f"evicts {o.a or 'all'} pages from VRAM"
-
-    def call(self, o: Op) -> str:
-        return f"evict({o.a})"
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         return [g.op("evict", proc, a=g.rng.choice((0, 1, 4, 64)))]

@@ -35,9 +35,6 @@ class Sleep(Operation):
     def sentence(self, o: Op, at: str) -> str:
         return f"sleeps {o.a} \N{MICRO SIGN}s"
 
-    def call(self, o: Op) -> str:
-        return f"pause_us({o.a})"
-
 
 class Spawn(Operation):
     number, name = 15, "spawn"
@@ -88,9 +85,6 @@ class Fork(Spawn):
     def sentence(self, o: Op, at: str) -> str:
         return f"forks: process {o.arg} is its copy"
 
-    def call(self, o: Op) -> str:
-        return f"fork_process({o.arg})"
-
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         n = g.next_proc()
         return [g.op("fork", proc, arg=n)] if n else []
@@ -112,9 +106,6 @@ class Exit(Operation):
     def sentence(self, o: Op, at: str) -> str:
         return "exits"
 
-    def call(self, o: Op) -> str:
-        return "exit_process()"
-
 
 class Kill(Operation):
     number, name = 17, "kill"
@@ -134,9 +125,6 @@ class Kill(Operation):
 
     def sentence(self, o: Op, at: str) -> str:
         return f"kills process {o.arg}"
-
-    def call(self, o: Op) -> str:
-        return f"kill_process({o.arg})"
 
 
 OPERATIONS = (Nop(), Sleep(), Spawn(), Fork(), Exit(), Kill())
