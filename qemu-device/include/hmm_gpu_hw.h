@@ -2,7 +2,7 @@
 /*
  * hmm-gpu: the hardware interface.  The one source of registers, page-table
  * entries, fault entries and descriptors: the device core, the kernel driver
- * and Python (hmmbench.cheader) all read this file.
+ * and Python (hmmbench.device.cheader) all read this file.
  *
  * Everything is little endian.  Registers are 32 bit unless marked (64); a
  * 64-bit register may be accessed as one 8-byte or two 4-byte accesses (a
