@@ -119,9 +119,9 @@ def test_not_a_qemu_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_overlay_places_core_and_headers(tmp_path: Path) -> None:
-    for name in ("qemu/meson.build", "core/dev.c", "include/hmm_gpu_hw.h", "tests/fuzz.c"):
+    for name in ("qemu/meson.build", "core/life/dev.c", "include/hmm_gpu_hw.h", "tests/fuzz.c"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
     places = {str(at) for at in qemu_build.read_overlay(tmp_path)}
-    assert places == {"meson.build", "core/dev.c", "include/hmm_gpu_hw.h"}
+    assert places == {"meson.build", "core/life/dev.c", "include/hmm_gpu_hw.h"}

@@ -10,7 +10,7 @@ from hmmbench.oracle import misuse
 
 
 def names() -> list[str]:
-    source = (paths.device_sources() / "core" / "violation.c").read_text()
+    source = (paths.device_sources() / "core/observe/violation.c").read_text()
     found = re.findall(r'\[HG_CHECK_\w+\] = "([a-z-]+)"', source)
     return found[found.index("fence-backwards") :]  # after those of the mirror audit
 

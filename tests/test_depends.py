@@ -38,7 +38,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("file", "changed"),
     [
-        ("qemu-device/core/audit.c", {"device"}),
+        ("qemu-device/core/observe/audit.c", {"device"}),
         ("qemu-device/qemu/hmm-gpu.c", {"device"}),
         ("harness/hmmbench/build/qemu/tcg-memory-map.patch", {"device"}),
         ("qemu-device/include/hmm_gpu_hw.h", {"device", "driver", "agent"}),

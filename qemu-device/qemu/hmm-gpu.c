@@ -375,25 +375,17 @@ static void hmm_gpu_reset_exit(Object *obj, ResetType type)
 
 static bool hmm_gpu_check_sizes(HmmGpuState *s, Error **errp)
 {
-    uint64_t vram = s->cfg.vram_size, bar;
+    char err[256] = "";
 
     if (s->cfg.coherent) {
-        if (!is_power_of_2(vram)) {
-            error_setg(errp, "coherent=on: vram-size must be a power of two "
-                       "(is %" PRIu64 ")", vram);
-            return false;
-        }
-        s->cfg.bar2_size = vram;
+        s->cfg.bar2_size = s->cfg.vram_size;
     }
-    bar = s->cfg.bar2_size;
-    if (vram < 2 * MiB || vram % (2 * MiB) || vram > 1 * TiB) {
-        error_setg(errp, "vram-size must be a multiple of 2 MiB, at most "
-                   "1 TiB (is %" PRIu64 ")", vram);
+    if (!hg_core_fits(HG_CORE_VERSION, sizeof(HgConfig), sizeof(HgHostOps))) {
+        error_setg(errp, "hmm-gpu was built for another core");
         return false;
     }
-    if (bar < 64 * KiB || !is_power_of_2(bar) || bar > vram) {
-        error_setg(errp, "bar-size must be a power of two from 64 KiB to "
-                   "vram-size (is %" PRIu64 ")", bar);
+    if (!hg_memory_sizes_ok(&s->cfg, err, sizeof(err))) {
+        error_setg(errp, "%s", err);
         return false;
     }
     return true;
@@ -494,6 +486,10 @@ static void hmm_gpu_realize(PCIDevice *pci, Error **errp)
     s->gpu = hg_new(&s->cfg, &hmm_gpu_host_ops, s, err, sizeof(err));
     if (!s->gpu) {
         error_setg(errp, "%s", err);
+        goto fail;
+    }
+    if (!hg_observe(s->gpu)) {
+        error_setg(errp, "hmm-gpu: out of memory");
         goto fail;
     }
     if (s->inject && hg_inject(s->gpu, s->inject, err, sizeof(err))) {

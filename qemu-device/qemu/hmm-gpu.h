@@ -24,6 +24,7 @@
 
 #include "hmm-exact.h"
 #include "hmm_gpu_core.h"
+#include "observe/hmm_gpu_observe.h"
 
 #define TYPE_HMM_GPU "hmm-gpu"
 OBJECT_DECLARE_SIMPLE_TYPE(HmmGpuState, HMM_GPU)

@@ -217,6 +217,12 @@ HgDev *th_device(ThHost *h, HgConfig *cfg, int direct, char *err, size_t errlen)
         cfg->bar2_size = h->vram_size & -h->vram_size;
     }
     h->dev = hg_new(cfg, &ops, h, err, errlen);
+#ifndef HG_UNOBSERVED
+    if (h->dev && !hg_observe(h->dev)) {
+        hg_free(h->dev);
+        h->dev = NULL;
+    }
+#endif
     if (h->dev && direct) {
         hg_ram_add(h->dev, h->ram_base, h->ram_size, h->ram, false, h);
     }

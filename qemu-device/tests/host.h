@@ -8,6 +8,9 @@
 #define HG_TEST_HOST_H
 
 #include "hmm_gpu_core.h"
+#ifndef HG_UNOBSERVED            /* the core alone, without observe/ */
+#include "observe/hmm_gpu_observe.h"
+#endif
 
 #define TH_LOG 65536
 

@@ -8,8 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fp.h"
-#include "hg_internal.h"
+#include "device.h"
+#include "access/decode.h"
+#include "base/coro.h"
+#include "mem/mem.h"
+#include "simt/fp.h"
 #include "host.h"
 
 #define RAM_BASE 0x80000000ull

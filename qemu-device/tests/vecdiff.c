@@ -5,8 +5,10 @@
  */
 #include <stdlib.h>
 
-#include "hg_internal.h"
-#include "vec.h"
+#include "device.h"
+#include "access/decode.h"
+#include "simt/rvf.h"
+#include "simt/vec.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -64,7 +64,7 @@ _TEXT: dict[int, str] = {
     Kind.VIOLATION: "a check finds something at {1:#x}: GPU entry {2:#x}, the CPU's {3:#x}",
 }
 
-#: What a source is: engine->kind of hg_internal.h; in that order the engines are numbered.
+#: What a source is: engine->kind of types/engine.h; in that order the engines are numbered.
 _FRONT_END = 2
 
 

@@ -102,9 +102,11 @@ _libs: dict[Path, Any] = {}
 
 
 def sources(edits: Sequence[Edit] = ()) -> dict[str, str]:
-    """Name to text of every file of core and host; ValueError if an edit does not apply."""
+    """Place below core/ (or name) to text of every file of core and host; ValueError if an edit
+    does not apply."""
     folder = paths.device_sources()
-    files = {p.name: p.read_text() for p in sorted((folder / "core").glob("*.[ch]"))}
+    core = folder / "core"
+    files = {str(p.relative_to(core)): p.read_text() for p in sorted(core.rglob("*.[ch]"))}
     files |= {p.name: p.read_text() for p in (folder / "include").glob("*.h")}
     files |= {n: (folder / "tests" / n).read_text() for n in ("host.c", "host.h", "vecdiff.c")}
     for name, old, new in edits:
@@ -133,7 +135,9 @@ def build(edits: Sequence[Edit] = ()) -> Path:
         return out
     with tempfile.TemporaryDirectory(prefix="hmmbench-core-") as tmp:
         for name, text in files.items():
-            (Path(tmp) / name).write_text(text)
+            at = Path(tmp) / name
+            at.parent.mkdir(exist_ok=True)
+            at.write_text(text)
         units = sorted(n for n in files if n.endswith(".c"))
         lib = Path(tmp) / "out.so"
         done = subprocess.run(

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Timers: what an injected delay holds back.  d->lock.
+ */
+#ifndef HG_TIMER_H
+#define HG_TIMER_H
+
+#include "types/rings.h"
+
+/* False: no room, and the caller acts at once. */
+bool hg_timer_add(HgDev *d, uint64_t due, uint8_t kind, uint32_t a, uint64_t b, uint32_t c);
+/* Those of this kind and `a` never come; how many. */
+unsigned hg_timers_drop(HgDev *d, uint8_t kind, uint32_t a);
+
+#endif /* HG_TIMER_H */
