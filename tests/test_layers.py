@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Uses between the layers of a part (its file LAYERS, lowest first) go down only.
 
-An import within a function counts as any other; what is imported for types alone does not.
+An import within a function counts as any other; what is imported for types alone does not. In C,
+an #include counts, and each name of a function that another file defines for all: who takes its
+address or writes a prototype of its own for it uses it as well. So a lower layer can be told of an
+upper one at run time only (a pointer that is handed down, a table that is registered in).
 """
 
 from __future__ import annotations
 
 import ast
+import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +24,15 @@ from hmmbench.base import paths
 CIRCLE = 4
 
 PYTHON = paths.project_root() / "harness/hmmbench"
+
+#: Parts in C that have a file LAYERS.
+C_PARTS = [
+    part
+    for part in ("qemu-device/core", "guest-driver/module", "guest-driver/user")
+    if (paths.project_root() / part / "LAYERS").is_file()
+]
+#: Least number of layers, where one is asked for.
+C_LEAST = {"qemu-device/core": 9, "guest-driver/module": 7, "guest-driver/user": 3}
 
 #: What DESIGN names, as a newcomer looks for it.
 ROOMS = (
@@ -114,6 +128,78 @@ def _imported(node: ast.AST, modules: dict[str, Path]) -> Iterator[str]:
         yield from _imported(inner, modules)
 
 
+@dataclass(frozen=True)
+class CSource:
+    """What a C file says, as far as uses go."""
+
+    includes: list[str]
+    #: functions that others can call
+    functions: set[str]
+    #: names in code; in a header only those in bodies and macros, as prototypes are no use
+    names: set[str]
+
+    @classmethod
+    def read(cls, file: Path) -> CSource:
+        text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", file.read_text(), flags=re.S)
+        includes = re.findall(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', text, re.M)
+        text = re.sub(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', " ", text)
+        directive = r"^[ \t]*#(?:[^\n\\]|\\\n|\\.)*"
+        macros = [m for m in re.findall(directive, text, re.M) if re.match(r"\s*#\s*define", m)]
+        text = re.sub(directive, "", text, flags=re.M)
+        functions: set[str] = set()
+        bodies = []
+        for head, body in _top_level(text):
+            bodies.append(body)
+            plain = re.sub(r"__attribute__\s*\(\(.*?\)\)", " ", head, flags=re.S)
+            found = re.search(r"([A-Za-z_]\w*)\s*\(", plain)
+            if body and found and "=" not in plain and "static" not in plain.split():
+                functions.add(found[1])
+        code = [*macros, *bodies] if file.suffix == ".h" else [*macros, text]
+        names = set(re.findall(r"[A-Za-z_]\w*", " ".join(code)))
+        return cls(includes, functions if file.suffix == ".c" else set(), names)
+
+
+def _top_level(text: str) -> Iterator[tuple[str, str]]:
+    """(what stands before it, what is in it) of each pair of outer braces."""
+    depth = start = 0
+    head = ""
+    for mark in re.finditer(r"[{};]", text):
+        if mark[0] == "{":
+            if not depth:
+                head, start = text[start : mark.start()], mark.end()
+            depth += 1
+        elif mark[0] == "}":
+            depth -= 1
+            if not depth:
+                yield head, text[start : mark.start()]
+                start = mark.end()
+        elif not depth:
+            start = mark.end()
+
+
+def c_uses(folder: Path) -> dict[Path, set[Path]]:
+    """Each C file of a part, and the files of the part that it uses."""
+    files = {
+        file: CSource.read(file)
+        for file in sorted(folder.rglob("*.[ch]"))
+        if "tests" not in file.relative_to(folder).parts
+    }
+    by_name: dict[str, list[Path]] = {}
+    for file, source in files.items():
+        for name in source.functions:
+            by_name.setdefault(name, []).append(file)
+    # A name that several programs of a part have, such as main, says nothing.
+    owner = {name: where[0] for name, where in by_name.items() if len(where) == 1}
+    uses: dict[Path, set[Path]] = {}
+    for file, source in files.items():
+        used = {owner[name] for name in source.names & owner.keys()}
+        for name in source.includes:
+            parts = tuple(part for part in Path(name).parts if part not in (".", ".."))
+            used |= {other for other in files if other.parts[-len(parts) :] == parts}
+        uses[file] = used - {file}
+    return uses
+
+
 def test_imports_go_down() -> None:
     layers = Layers.read(PYTHON)
     uses = imports(PYTHON)
@@ -128,6 +214,79 @@ def test_the_rooms_of_the_design_are_there() -> None:
     for file, number in layers.of.items():
         room = file.relative_to(PYTHON).parts[0]
         assert room in (layers.names[number], "__init__.py", "__main__.py", "cli.py")
+
+
+@pytest.mark.parametrize("part", C_PARTS)
+def test_c_goes_down(part: str) -> None:
+    folder = paths.project_root() / part
+    layers = Layers.read(folder)
+    uses = c_uses(folder)
+    assert set(uses) == {file for file in layers.of if file.suffix in (".c", ".h")}
+    assert len(layers.names) >= C_LEAST[part]
+    assert layers.upward(uses) == []
+    assert [one for one in circles(uses) if len(one) > CIRCLE] == []
+
+
+def test_the_device_has_layers() -> None:
+    assert "qemu-device/core" in C_PARTS
+
+
+def lowest_and_highest(folder: Path) -> tuple[Path, str, Path]:
+    """A .c file of the lowest layer that has one; a function of the highest, and its file."""
+    layers = Layers.read(folder)
+    ordered = sorted((file for file in layers.of if file.suffix == ".c"), key=layers.of.__getitem__)
+    high = next(file for file in reversed(ordered) if CSource.read(file).functions)
+    return ordered[0], min(CSource.read(high).functions), high
+
+
+@pytest.mark.parametrize("part", C_PARTS)
+@pytest.mark.parametrize(
+    ("text", "upward"),
+    [
+        ("void backwards(void)\n{{\n    {name}();\n}}\n", True),
+        ("static void *backwards = {name};\n", True),
+        ("#define BACKWARDS() {name}()\n", True),
+        ("/* {name}() */\nstatic const char *backwards = \"{name}\";\n", False),
+    ],
+)
+def test_one_call_backwards_is_seen(
+    tmp_path: Path, part: str, text: str, upward: bool
+) -> None:
+    folder = tmp_path / "part"
+    shutil.copytree(paths.project_root() / part, folder)
+    low, name, high = lowest_and_highest(folder)
+    with low.open("a") as stream:
+        stream.write(text.format(name=name))
+    found = Layers.read(folder).upward(c_uses(folder))
+    assert found == ([(low, high)] if upward else [])
+
+
+@pytest.mark.parametrize("part", C_PARTS)
+def test_one_include_backwards_is_seen(tmp_path: Path, part: str) -> None:
+    folder = tmp_path / "part"
+    shutil.copytree(paths.project_root() / part, folder)
+    layers = Layers.read(folder)
+    low, _, _ = lowest_and_highest(folder)
+    highest = max(
+        (file for file in layers.of if file.suffix == ".h"), key=layers.of.__getitem__
+    )
+    low.write_text(f'#include "{highest.relative_to(folder)}"\n{low.read_text()}')
+    assert layers.upward(c_uses(folder)) == [(low, highest)]
+
+
+def test_what_counts_in_a_header(tmp_path: Path) -> None:
+    """Bodies and macros do, prototypes do not; nor do functions of one file alone."""
+    (tmp_path / "low.h").write_text("int up(int);\nint alone(void);\n")
+    (tmp_path / "body.h").write_text("static inline int f(void)\n{\n    return up(1);\n}\n")
+    (tmp_path / "up.c").write_text(
+        "static int alone(void)\n{\n    return 0;\n}\n\n"
+        "int __attribute__((noinline)) up(int n)\n{\n    return n + alone();\n}\n"
+    )
+    (tmp_path / "other.c").write_text("static int alone;\n")
+    uses = c_uses(tmp_path)
+    assert uses[tmp_path / "body.h"] == {tmp_path / "up.c"}
+    assert not uses[tmp_path / "low.h"]
+    assert not uses[tmp_path / "other.c"]
 
 
 @pytest.fixture
