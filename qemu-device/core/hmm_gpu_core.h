@@ -118,7 +118,8 @@ typedef struct HgConfig {
 
 /*
  * Was a host made for this core?  It says HG_CORE_VERSION and the sizes of HgConfig
- * and HgHostOps as it knows them; who was compiled apart asks before hg_new().
+ * and HgHostOps as it knows them (0: it has none); who was compiled apart asks before
+ * hg_new().
  */
 bool hg_core_fits(uint32_t version, size_t config, size_t ops);
 void hg_config_default(HgConfig *cfg);

@@ -4,6 +4,8 @@ are refused and leave a working device."""
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 from hg_asm import (
@@ -274,6 +276,65 @@ def test_other_configuration_is_refused_by_name() -> None:
         pytest.raises(ValueError, match="number of warps is 4, this device has 8"),
     ):
         dev.load(_state())
+
+
+def test_memory_of_another_form_is_refused_by_name() -> None:
+    with Device() as dev:
+        state = dev.save()
+    with (
+        Device(bar2_size=1 << 20) as dev,
+        pytest.raises(ValueError, match="BAR 2 size is 8388608, this device has 1048576"),
+    ):
+        dev.load(state)
+    with (
+        Device(coherent=True) as dev,
+        pytest.raises(ValueError, match="coherence is 0, this device has 1"),
+    ):
+        dev.load(state)
+
+
+def sections(state: bytes) -> list[tuple[str, int, int]]:
+    """Tag, place of the length, and length of each, after magic and version."""
+    found, at = [], 16
+    while at < len(state):
+        (length,) = struct.unpack_from("<I", state, at + 4)
+        found.append((state[at : at + 4].decode(), at + 4, length))
+        at += 8 + length
+    assert at == len(state)
+    return found
+
+
+def test_sections_have_tags_and_lengths() -> None:
+    tags = [tag for tag, _, _ in sections(_state())]
+    assert tags == ["CONF", "REGS", "RING", "L2TB", "ENGN", "CTXS", "INJC", "CHCK", "TABL", "AUDT"]
+
+
+@pytest.mark.parametrize("change", ["version", "other", "missing", "longer", "shorter"])
+def test_what_is_no_state_of_this_device_is_refused_by_name(change: str) -> None:
+    state = bytearray(_state())
+    tag, at, length = sections(bytes(state))[5]
+    assert tag == "CTXS"
+    if change == "version":
+        state[8:16] = (8).to_bytes(8, "little")
+        said = "version is 8, this device has 9"
+    elif change == "other":
+        state[at - 4 : at] = b"NEW\x01"
+        said = r"section 'NEW\?' where this device has 'CTXS'"
+    elif change == "missing":
+        del state[at - 4 : at + 4 + length]
+        said = "section 'INJC' where this device has 'CTXS'"
+    elif change == "longer":
+        state[at : at + 4] = (length + 8).to_bytes(4, "little")
+        state[at + 4 + length : at + 4 + length] = bytes(8)
+        said = "8 bytes too many in section 'CTXS'"
+    else:
+        state[at : at + 4] = (len(state)).to_bytes(4, "little")
+        said = "cut short in section 'CTXS'"
+    with (
+        Device(utlb_entries=8, utlb_misses=3, l2tlb_entries=16, warps=4) as dev,
+        pytest.raises(ValueError, match=said),
+    ):
+        dev.load(bytes(state))
 
 
 def test_vram_is_not_part_of_the_state() -> None:

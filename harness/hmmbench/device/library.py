@@ -51,6 +51,7 @@ typedef struct ThHost {
 ThHost *th_new(uint64_t ram_base, uint64_t ram_size, uint64_t vram_size);
 HgDev *th_device(ThHost *h, HgConfig *cfg, int direct, char *err, size_t errlen);
 void th_free(ThHost *h);
+bool hg_core_fits(uint32_t version, size_t config, size_t ops);
 void hg_config_default(HgConfig *cfg);
 uint64_t hg_mmio_read(HgDev *d, uint64_t off, unsigned size);
 void hg_mmio_write(HgDev *d, uint64_t off, uint64_t val, unsigned size);
@@ -89,6 +90,9 @@ uint64_t hg_violations(HgDev *d);
 void hg_violations_clear(HgDev *d);
 size_t hg_violations_json(HgDev *d, char *buf, size_t len);
 """
+
+#: HG_CORE_VERSION of the interface that is declared above.
+CORE_VERSION = 1
 
 #: A change of the core's source, for tests that break it: file, text that is there once, new text.
 Edit = tuple[str, str, str]
@@ -157,5 +161,8 @@ def library(edits: Sequence[Edit] = ()) -> Any:
     """The loaded library (one a set of edits); EnvironmentFailure as `build`."""
     path = build(edits or default_edits)
     if path not in _libs:
-        _libs[path] = ffi.dlopen(str(path))
+        lib = ffi.dlopen(str(path))
+        if not lib.hg_core_fits(CORE_VERSION, ffi.sizeof("HgConfig"), 0):
+            raise RuntimeError("device/library.py declares another interface than hmm_gpu_core.h")
+        _libs[path] = lib
     return _libs[path]

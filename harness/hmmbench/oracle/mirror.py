@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The mirror oracle: what the device saw when it compared its translations with the CPU's.
 
-The device does the work (qemu-device/core/audit.c, docs/audit.md); this reads its answer.
+The device does the work (qemu-device/core/observe/audit.c, docs/audit.md); this reads its answer.
 """
 
 from __future__ import annotations

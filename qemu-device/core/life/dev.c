@@ -128,7 +128,8 @@ void hg_config_default(HgConfig *cfg)
 
 bool hg_core_fits(uint32_t version, size_t config, size_t ops)
 {
-    return version == HG_CORE_VERSION && config == sizeof(HgConfig) && ops == sizeof(HgHostOps);
+    return version == HG_CORE_VERSION && config == sizeof(HgConfig) &&
+           (!ops || ops == sizeof(HgHostOps));
 }
 
 /* NULL: fine. */

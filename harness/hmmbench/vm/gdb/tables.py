@@ -181,7 +181,7 @@ class Gpu:
         raise AssertionError
 
     def _cpu_meaning(self, entry: int, level: int, address: int) -> str:
-        """As the audit decodes it (qemu-device/core/audit.c), in words."""
+        """As the audit decodes it (qemu-device/core/observe/audit.c), in words."""
         hw = hardware()
         if entry & _X86_PRESENT:
             words = f"frame {_frame(entry & _X86_FRAME, level, address):#x}"
