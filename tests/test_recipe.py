@@ -31,7 +31,7 @@ from hmmbench.report.words import sentence
 def recipe(seed: int = 1) -> Recipe:
     p = program(random.Random(seed).randbytes(size_of(70)))
     return Recipe(
-        p, Environment(("svm_after_zap 500 1000 7",), ("fault duplicate",)), "values",
+        p, Environment(("svm_after_zap 500 1000 7",), ("fault.entry duplicate",)), "values",
         "wrong", "6.12", 4, 17, 33,
     )  # fmt: skip
 
@@ -39,8 +39,9 @@ def recipe(seed: int = 1) -> Recipe:
 def exact_recipe(links: int = 2) -> Recipe:
     """Of an exact machine in which other examples ran before."""
     surroundings = Environment(
-        (), ("irq duplicate",), "access", True, 3, "seed=9 slice=5:14 point=4:16:20 odds=2 at=10,2f"
-    )
+        (), ("irq.message duplicate",), "access", True, 3,
+        "seed=9 slice=5:14 point=4:16:20 odds=2 at=10,2f",
+    )  # fmt: skip
     chain = []
     for n in range(links):
         p = program(random.Random(100 + n).randbytes(size_of(12)))
@@ -68,6 +69,17 @@ def test_written_and_read_back(tmp_path: Path) -> None:
         assert (back.oracle, back.message, back.seed, back.example, back.repeat) == (
             "values", "wrong", 4, 17, 33,
         )  # fmt: skip
+
+
+def test_injections_of_before_are_those_of_now(tmp_path: Path) -> None:
+    """In an example and in those before it."""
+    r = exact_recipe()
+    data = r.to_json()
+    for place in (data, *data["chain"]):
+        place["inject"] = ["irq duplicate"]
+    (tmp_path / "r.json").write_text(json.dumps(data))
+    assert Recipe.read(tmp_path / "r.json").environment == r.environment
+    assert Recipe.read(tmp_path / "r.json").chain == Recipe.from_json(r.to_json()).chain
 
 
 def test_an_operation_is_a_line(tmp_path: Path) -> None:

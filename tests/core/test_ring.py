@@ -16,6 +16,8 @@ from hg_lib import FULL, HW, PAGE, RAM_BASE, RAM_SIZE, SYS, Ctx, Device, Tables,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hmmbench.device import injection
+
 CODE = 0x1_0000
 DATA = 0x1000_0000
 SPIN = assemble(["l:", asm.jal(0, "l")])
@@ -320,7 +322,7 @@ def test_determinism(seed: int, order: list[int]) -> None:
     ("rules", "message"),
     [
         ("nonsense delay=1", "unknown event 'nonsense'"),
-        ("fault", "no action for 'fault'"),
+        ("fault", "no action for 'fault.entry'"),
         ("fault explode", "unknown word 'explode'"),
         ("fault lost", "this event has no action 'lost'"),
         ("copy delay", "needs a time"),
@@ -341,7 +343,29 @@ def test_bad_rules(rules: str, message: str) -> None:
         dev.inject("irq lost")
         with pytest.raises(ValueError, match=message):
             dev.inject(rules)
-        assert dev.injected().startswith("irq lost #")  # the old list stays
+        assert dev.injected().startswith("irq.message lost #")  # the old list stays
+
+
+@pytest.mark.parametrize(("before", "now"), injection.EVENTS.items())
+def test_names_of_before_are_those_of_now(before: str, now: str) -> None:
+    actions = {"fault": "drop", "dma_read": "error", "dma_write": "error"}
+    rule = f"match=10/ff {actions.get(before, 'delay=7')}"
+    with Device() as dev:
+        dev.inject(f"{before} {rule}")
+        old = dev.injected()
+        assert old.startswith(f"{now} match=10/ff ")
+        dev.inject(f"{now} {rule}")
+        assert dev.injected() == old
+    assert injection.translated(f"{before} {rule}") == f"{now} {rule}"
+    assert injection.as_before(f"{now} {rule}") == f"{before} {rule}"
+
+
+def test_names_in_lists() -> None:
+    rules = "copy nth=2 error; walk delay=5\nmmu.walk prob=0.5 delay=1 # copy"
+    now = "ce.copy nth=2 error; mmu.walk delay=5\nmmu.walk prob=0.5 delay=1 # copy"
+    assert injection.translated(rules) == now
+    assert injection.translated(now) == now
+    assert injection.translated("no_such_event explode") == "no_such_event explode"
 
 
 def test_rules_read_back() -> None:
@@ -353,10 +377,10 @@ def test_rules_read_back() -> None:
         dev.inject(text)
         got = dev.injected()
         assert got.splitlines() == [
-            "fault nth=3 count=1 duplicate # seen=0 fired=0",
-            "tlb_invalidate prob=0.250000000 delay=5000 # seen=0 fired=0",
-            "dma_read match=1000/fff000 count=7 error # seen=0 fired=0",
-            "copy partial=12 # seen=0 fired=0",
+            "fault.entry nth=3 count=1 duplicate # seen=0 fired=0",
+            "mmu.invalidate prob=0.250000000 delay=5000 # seen=0 fired=0",
+            "bus.read match=1000/fff000 count=7 error # seen=0 fired=0",
+            "ce.copy partial=12 # seen=0 fired=0",
         ]
         dev.inject(got)
         assert dev.injected() == got

@@ -473,7 +473,7 @@ def long_program(operations: int = 40) -> Program:
 def test_a_schedule_is_left_with_what_it_needs() -> None:
     schedule = "seed=9 step=9:13:0:8 irq=10:17 slice=5:14 point=32:16:22 odds=4 at=1000,2010,2020"
     target = AtAPoint()
-    program, env = long_program(), Environment(inject=("irq duplicate",), schedule=schedule)
+    program, env = long_program(), Environment(inject=("irq.message duplicate",), schedule=schedule)
     violation = target.execute(program, env).violations[0]
     small = ExactShrinker(Fresh(target), program, env, violation, 60.0).run()
     assert small.rate == 1

@@ -32,7 +32,7 @@ def test_injected_faults_are_met(vm: Machine) -> None:
         works(vm, seed)
     hits = vm.gpu.injected()
     vm.gpu.inject()
-    assert "tlb_invalidate" in hits
+    assert "mmu.invalidate" in hits
     assert "fault" in hits
     assert vm.gpu.injected() != hits
     works(vm)

@@ -22,6 +22,7 @@ from pathlib import Path
 from hmmbench.base.processes import Children
 from hmmbench.campaign.generate import MAX_STEPS, MIN_STEPS, program, size_of
 from hmmbench.campaign.surroundings import INJECTED, INJECTIONS, VRAM_PAGES, VRAM_SHORT
+from hmmbench.device import injection
 from hmmbench.example import schedules
 from hmmbench.example.exact_target import ExactTarget, Print
 from hmmbench.example.judge import judge
@@ -95,7 +96,8 @@ class Digest:
     def of(
         example: int, p: Program, env: Environment, found: Print, violations: Sequence[Violation]
     ) -> Digest:
-        around = (env.schedule, env.audit, env.rebind, env.vram, *env.delays, *env.inject)
+        inject = (injection.as_before(rule) for rule in env.inject)
+        around = (env.schedule, env.audit, env.rebind, env.vram, *env.delays, *inject)
         memory = [pages.tobytes() for _, pages in sorted((found.memory or {}).items())]
         return Digest(
             example, _hash(p.encode()), _hash(repr(around).encode()), _hash(found.answer),

@@ -24,21 +24,21 @@ DELAYED_TOO = 0.35
 INJECTIONS = (
     # An invalidation that takes its time is where a driver that does not wait goes wrong: hence
     # more than once, and long against the operations that follow it.
-    *("tlb_invalidate delay=8000000",) * 2,
-    "tlb_invalidate prob=0.3 delay=40000000",
-    "tlb_invalidate prob=0.3 delay=3000000",
-    "fault prob=0.2 duplicate",
-    "fault prob=0.3 delay_valid=500000",
-    "replay prob=0.3 delay=200000",
-    "irq prob=0.3 delay=200000",
-    "irq prob=0.3 duplicate",
-    "copy prob=0.3 delay=200000",
+    *("mmu.invalidate delay=8000000",) * 2,
+    "mmu.invalidate prob=0.3 delay=40000000",
+    "mmu.invalidate prob=0.3 delay=3000000",
+    "fault.entry prob=0.2 duplicate",
+    "fault.entry prob=0.3 delay_valid=500000",
+    "fault.replay prob=0.3 delay=200000",
+    "irq.message prob=0.3 delay=200000",
+    "irq.message prob=0.3 duplicate",
+    "ce.copy prob=0.3 delay=200000",
     # One copy home fails: driver copies go to bus addresses, those of programs to virtual ones.
     # It is not every page that is looked at afterwards.
-    *("copy match=20000000/ffffff0020000000 count=1 error",) * 3,
-    "fence prob=0.3 delay=200000",
-    "launch prob=0.3 delay=100000",
-    "walk prob=0.1 delay=1000000",
+    *("ce.copy match=20000000/ffffff0020000000 count=1 error",) * 3,
+    "ring.fence prob=0.3 delay=200000",
+    "ring.launch prob=0.3 delay=100000",
+    "mmu.walk prob=0.1 delay=1000000",
 )
 
 #: Share of examples in which the device misbehaves by one of these.

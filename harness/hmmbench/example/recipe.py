@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench.base.errors import UsageError
+from hmmbench.device import injection
 from hmmbench.guest.program import (
     F_CTX1,
     F_NOWAIT,
@@ -259,7 +260,9 @@ def _link_from_json(data: Mapping[str, Any]) -> Link:
     return Link(
         Program(ops, (pages[0], pages[1], pages[2], pages[3])),
         Environment(
-            _strings(data, "delays"), _strings(data, "inject"), _audit(data),
+            _strings(data, "delays"),
+            tuple(injection.translated(rule) for rule in _strings(data, "inject")),
+            _audit(data),
             _flag(data, "rebind"),
             None if "vram" not in data else _number(data["vram"], "vram"),
             schedule,

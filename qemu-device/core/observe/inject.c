@@ -13,28 +13,28 @@
 
 #include <stdio.h>
 
-static const char *const event_name[HG_INJ_EVENTS] = {
-    "tlb_invalidate", "fault", "replay", "irq", "copy", "dma_read", "dma_write",
-    "doorbell", "fence", "launch", "walk",
-};
-
 static const char *const act_name[HG_ACT_COUNT] = {
     "", "delay", "delay_valid", "duplicate", "drop", "lost", "error", "partial",
 };
 
 #define ACT(a) (1u << HG_ACT_##a)
-static const uint32_t allowed[HG_INJ_EVENTS] = {
-    [HG_INJ_TLB_INVALIDATE] = ACT(DELAY),
-    [HG_INJ_FAULT] = ACT(DELAY_VALID) | ACT(DUPLICATE) | ACT(DROP),
-    [HG_INJ_REPLAY] = ACT(LOST) | ACT(DELAY),
-    [HG_INJ_IRQ] = ACT(LOST) | ACT(DUPLICATE) | ACT(DELAY),
-    [HG_INJ_COPY] = ACT(ERROR) | ACT(PARTIAL) | ACT(DELAY),
-    [HG_INJ_DMA_READ] = ACT(ERROR),
-    [HG_INJ_DMA_WRITE] = ACT(ERROR),
-    [HG_INJ_DOORBELL] = ACT(LOST) | ACT(DELAY),
-    [HG_INJ_FENCE] = ACT(DELAY),
-    [HG_INJ_LAUNCH] = ACT(DELAY),
-    [HG_INJ_WALK] = ACT(DELAY),
+
+/* What can go wrong, as unit.event, and how; names of before are read as well. */
+static const struct {
+    const char *name, *before;
+    uint32_t allowed;           /* actions, as bits */
+} event[HG_INJ_EVENTS] = {
+    [HG_INJ_TLB_INVALIDATE] = { "mmu.invalidate", "tlb_invalidate", ACT(DELAY) },
+    [HG_INJ_WALK] = { "mmu.walk", "walk", ACT(DELAY) },
+    [HG_INJ_FAULT] = { "fault.entry", "fault", ACT(DELAY_VALID) | ACT(DUPLICATE) | ACT(DROP) },
+    [HG_INJ_REPLAY] = { "fault.replay", "replay", ACT(LOST) | ACT(DELAY) },
+    [HG_INJ_IRQ] = { "irq.message", "irq", ACT(LOST) | ACT(DUPLICATE) | ACT(DELAY) },
+    [HG_INJ_COPY] = { "ce.copy", "copy", ACT(ERROR) | ACT(PARTIAL) | ACT(DELAY) },
+    [HG_INJ_DMA_READ] = { "bus.read", "dma_read", ACT(ERROR) },
+    [HG_INJ_DMA_WRITE] = { "bus.write", "dma_write", ACT(ERROR) },
+    [HG_INJ_DOORBELL] = { "ring.doorbell", "doorbell", ACT(LOST) | ACT(DELAY) },
+    [HG_INJ_FENCE] = { "ring.fence", "fence", ACT(DELAY) },
+    [HG_INJ_LAUNCH] = { "ring.launch", "launch", ACT(DELAY) },
 };
 
 /* Events whose key is an address match by page unless a mask is given. */
@@ -113,7 +113,7 @@ static void apply(HgDev *d, uint32_t mask)
 /* A rule that did not come through the parser. */
 static bool rule_ok(const HgRule *r)
 {
-    return r->act && (allowed[r->event] & (1u << r->act));
+    return r->act && (event[r->event].allowed & (1u << r->act));
 }
 
 typedef struct Cursor {
@@ -241,7 +241,8 @@ static bool parse_rule(const char *p, const char *end, HgRule *r, bool *empty,
     if (*empty) {
         return true;
     }
-    for (ev = 0; ev < HG_INJ_EVENTS && !same(tok, len, event_name[ev]); ev++) {
+    for (ev = 0; ev < HG_INJ_EVENTS && !same(tok, len, event[ev].name) &&
+                 !same(tok, len, event[ev].before); ev++) {
     }
     if (ev == HG_INJ_EVENTS) {
         return complain(err, errlen, "unknown event", tok, len);
@@ -292,7 +293,7 @@ static bool parse_rule(const char *p, const char *end, HgRule *r, bool *empty,
             if (a == HG_ACT_COUNT) {
                 return complain(err, errlen, "unknown word", tok, len);
             }
-            if (!(allowed[ev] & (1u << a))) {
+            if (!(event[ev].allowed & (1u << a))) {
                 return complain(err, errlen, "this event has no action", tok, len);
             }
             r->act = a;
@@ -309,7 +310,7 @@ static bool parse_rule(const char *p, const char *end, HgRule *r, bool *empty,
         }
     }
     if (!have_act) {
-        return complain(err, errlen, "no action for", event_name[ev], strlen(event_name[ev]));
+        return complain(err, errlen, "no action for", event[ev].name, strlen(event[ev].name));
     }
     if (r->sel == HG_SEL_NTH && !have_count) {
         r->count = 1;
@@ -371,7 +372,7 @@ size_t hg_inject_get(HgDev *d, char *buf, size_t len)
     pthread_mutex_lock(&d->seen->inject.lock);
     for (unsigned i = 0; i < d->seen->inject.nrule; i++) {
         const HgRule *r = &d->seen->inject.rule[i];
-        PUT("%s", event_name[r->event]);
+        PUT("%s", event[r->event].name);
         if (r->sel == HG_SEL_NTH) {
             PUT(" nth=%llu", (unsigned long long)r->nth);
         } else if (r->sel == HG_SEL_PROB) {
