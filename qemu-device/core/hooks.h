@@ -11,7 +11,7 @@
  * load, and what is not wanted at each access is not called there.
  *
  * A hook changes nothing that a guest can see, but for `inject` and `dma`, which are there
- * for that.  The comments say what is held; where nothing is said, d->lock is.
+ * for that, and for what an observer's own registers say.  The comments say what is held; where nothing is said, d->lock is.
  */
 #ifndef HG_HOOKS_H
 #define HG_HOOKS_H

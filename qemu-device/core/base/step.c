@@ -16,8 +16,8 @@
  * host looks, what d->lock protects can be read without it, too.
  */
 #include "device.h"
-#include "base/coro.h"
 #include "base/step.h"
+#include "base/coro.h"
 #include "base/slice.h"
 #include "base/time.h"
 

@@ -4,9 +4,9 @@
  */
 #include "device.h"
 #include "life/stepping.h"
+#include "base/coro.h"
 #include "base/lock.h"
 #include "base/slice.h"
-#include "base/coro.h"
 #include "base/step.h"
 #include "base/time.h"
 #include "ce/ce.h"

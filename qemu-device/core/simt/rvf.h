@@ -4,7 +4,6 @@
 
 #include "types/warps.h"
 
-/* -- rvf.c -- */
 #define HG_FP_BOX       ((uint64_t)0xffffffff << 32)   /* above a binary32 */
 /* Arithmetic and moves; the lane whose rounding mode does not exist, or -1. */
 int hg_rvf_run(HgEngine *e, HgWarp *w, const HgInsn *in, uint32_t mask);
