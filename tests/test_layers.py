@@ -224,7 +224,12 @@ def test_c_goes_down(part: str) -> None:
     assert set(uses) == {file for file in layers.of if file.suffix in (".c", ".h")}
     assert len(layers.names) >= C_LEAST[part]
     assert layers.upward(uses) == []
-    assert [one for one in circles(uses) if len(one) > CIRCLE] == []
+    # What stands in a header's bodies is code of those who include it.
+    direct = {
+        file: {other for other in used if file.suffix == ".c" or other.suffix == ".h"}
+        for file, used in uses.items()
+    }
+    assert [one for one in circles(direct) if len(one) > CIRCLE] == []
 
 
 def test_the_device_has_layers() -> None:
