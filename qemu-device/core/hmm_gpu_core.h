@@ -109,7 +109,7 @@ typedef struct HgConfig {
     uint64_t seed;             /* of injection and of out-of-order VALID */
     /*
      * Longest wait (virtual nanoseconds) for a CPU entry that is empty for a
-     * moment only: see audit.c.  0: this host's CPUs have no such moments.
+     * moment only: see observe/audit.c.  0: this host's CPUs have no such moments.
      */
     uint64_t audit_wait_ns;
     uint32_t asids, ctxs;      /* that it has, default the most: HG_NUM_ASIDS, HG_NUM_CTXS */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Coroutines: a function with a stack of its own that can stop in the middle and go
- * on later.  What deterministic stepping (step.c) runs engines in.
+ * on later.  What deterministic stepping (step.c, life/stepping.c) runs engines in.
  *
  * No lock and no thread: who runs a coroutine waits until it yields or ends.
  * Different threads may run it one after the other; nothing that belongs to a thread
