@@ -100,7 +100,7 @@ typedef struct HgObserver {
 
 typedef struct HgHooks {
     _Atomic uint32_t want[HG_NUM_HOOKS];    /* bit i: who[i] wants it */
-    _Atomic uint32_t lanes;     /* the same: `access` for each lane, not once for a warp */
+    _Atomic uint32_t lanes;     /* who wants `access` for each lane, not once for a warp */
     unsigned n;
     const HgObserver *who[HG_MAX_OBSERVERS];
 } HgHooks;

@@ -63,8 +63,10 @@ static inline HgTlbEnt *hg_warp_entry(HgEngine *e, unsigned asid, uint64_t va, b
     HgTlb *t = &e->utlb;
     HgTlbEnt *s = &t->ent[(vpn & (t->sets - 1)) * t->ways];
     unsigned access = write ? HG_ACCESS_WRITE : HG_ACCESS_READ;
+    bool watched = HG_HOOKED(e->d, access);
 
-    if (atomic_load_explicit(&e->d->hooks.lanes, memory_order_relaxed)) {
+    if (__builtin_expect(watched, 0) &&
+        atomic_load_explicit(&e->d->hooks.lanes, memory_order_relaxed)) {
         return NULL;
     }
     for (unsigned i = 0; i < t->ways; i++) {
@@ -74,7 +76,9 @@ static inline HgTlbEnt *hg_warp_entry(HgEngine *e, unsigned asid, uint64_t va, b
                 return NULL;
             }
             hg_cnt(e, HG_CNT_UTLB_HITS, lanes);
-            HG_HOOK(e->d, access, e, &s[i], access);    /* all lanes are one */
+            if (__builtin_expect(watched, 0)) {         /* all lanes are one */
+                hg_watched_access(e, &s[i], access);
+            }
             hg_point_held(e, vpn);
             return &s[i];
         }

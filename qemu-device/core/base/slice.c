@@ -5,11 +5,6 @@
 #include "device.h"
 #include "base/slice.h"
 
-bool hg_may_run(HgDev *d)
-{
-    return d->started && !d->pause && !d->exiting && (d->ctrl & HG_CTRL_ENABLE);
-}
-
 void hg_slice_enter(HgEngine *e)
 {
     e->in_slice = true;

@@ -5,12 +5,17 @@
 #ifndef HG_SLICE_H
 #define HG_SLICE_H
 
-#include "types/engine.h"
+#include "device.h"
 
-bool hg_may_run(HgDev *d);      /* d->lock: engines may be in slices */
 void hg_slice_enter(HgEngine *e);                                       /* d->lock */
 void hg_slice_leave(HgEngine *e);       /* d->lock; its requests are served (hg_serve()) */
 bool hg_wanted_parked(HgDev *d);        /* for an engine that waits in its slice; takes d->lock */
+
+/* d->lock: engines may be in slices.  Inline: it is asked for each context at each step. */
+static inline bool hg_may_run(const HgDev *d)
+{
+    return d->started && !d->pause && !d->exiting && (d->ctrl & HG_CTRL_ENABLE);
+}
 
 static inline void hg_cnt(HgEngine *e, unsigned n, uint64_t v)
 {

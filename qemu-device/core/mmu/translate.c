@@ -7,6 +7,11 @@
 #include "base/trace.h"
 #include "mmu/walk.h"
 
+void hg_watched_access(HgEngine *e, const HgTlbEnt *t, unsigned access)
+{
+    HG_HOOK(e->d, access, e, t, access);
+}
+
 HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned access, HgFault *f)
 {
     HgDev *d = e->d;

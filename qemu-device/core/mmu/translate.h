@@ -10,6 +10,8 @@
 #include "base/step.h"
 #include "mmu/tlb.h"
 
+/* The hook, out of the way of those that nobody watches. */
+void hg_watched_access(HgEngine *e, const HgTlbEnt *t, unsigned access);
 HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned access, HgFault *f);
 
 /* NULL: *f says why (va, access, reason, level set). */
@@ -27,7 +29,9 @@ static inline HgTlbEnt *hg_translate(HgEngine *e, unsigned asid, uint64_t va, un
                 break;          /* the slow path makes the fault of it */
             }
             hg_cnt(e, HG_CNT_UTLB_HITS, 1);
-            HG_HOOK(e->d, access, e, &s[i], access);
+            if (__builtin_expect(HG_HOOKED(e->d, access), 0)) {
+                hg_watched_access(e, &s[i], access);
+            }
             hg_point_held(e, vpn);
             return &s[i];
         }
