@@ -43,7 +43,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("harness/hmmbench/build/qemu/tcg-memory-map.patch", {"device"}),
         ("qemu-device/include/hmm_gpu_hw.h", {"device", "driver", "agent"}),
         ("qemu-device/tests/unit.c", set()),
-        ("guest-driver/svm.c", {"driver"}),
+        ("guest-driver/module/mem/svm.c", {"driver"}),
         ("guest-driver/include/uapi/hmm_gpu_drm.h", {"driver", "agent"}),
         ("guest-driver/user/agent/main.c", {"agent"}),
         ("guest-driver/user/lib/hmmgpu.c", {"agent"}),
@@ -120,7 +120,7 @@ def test_another_driver_and_patches(tmp_path: Path) -> None:
     shutil.copytree(paths.driver_sources(), copy)
     plain = depends.of()["driver"]
     assert depends.of(BuildRequest(driver_source=copy))["driver"] == plain
-    (copy / "svm.c").write_text("/* another */\n")
+    (copy / "module/mem/svm.c").write_text("/* another */\n")
     assert depends.of(BuildRequest(driver_source=copy))["driver"] != plain
     patch = tmp_path / "one.patch"
     patch.write_text("+1\n")

@@ -69,7 +69,10 @@ def test_missed_lines_are_stretches() -> None:
 
 def test_groups_keep_driver_and_kernel_apart() -> None:
     counted = line_coverage.Collector({})
-    counted.hits = {"guest-driver/a.c": {1: 1}, "guest-driver/b.c": {1: 0}, "mm/hmm.c": {1: 1}}
+    counted.hits = {
+        "guest-driver/module/hw/a.c": {1: 1}, "guest-driver/module/mem/b.c": {1: 0},
+        "mm/hmm.c": {1: 1},
+    }  # fmt: skip
     assert {name: f.percent for name, f in counted.groups().items()} == {
         "driver": 50.0, "mm/hmm.c": 100.0,
     }  # fmt: skip
@@ -79,30 +82,31 @@ def test_groups_keep_driver_and_kernel_apart() -> None:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program of gcc's, with notes, in place of a kernel's object."""
     root = tmp_path_factory.mktemp("gcov")
-    (root / "guest-driver").mkdir()
-    (root / "guest-driver/f.c").write_text(SOURCE)
+    (root / "guest-driver/module/mem").mkdir(parents=True)
+    (root / "guest-driver/module/mem/f.c").write_text(SOURCE)
     (root / "main.c").write_text(MAIN)
     subprocess.run(
         ["gcc", "-O0", "--coverage", "-c", "f.c", "-o", "f.o"],
-        cwd=root / "guest-driver", check=True,
+        cwd=root / "guest-driver/module/mem", check=True,
     )  # fmt: skip
     subprocess.run(
-        ["gcc", "--coverage", "main.c", "guest-driver/f.o", "-o", "prog"], cwd=root, check=True
-    )
+        ["gcc", "--coverage", "main.c", "guest-driver/module/mem/f.o", "-o", "prog"],
+        cwd=root, check=True,
+    )  # fmt: skip
     return root
 
 
 def _run(root: Path, *args: str) -> bytes:
     """What an execution counts, alone."""
-    data = root / "guest-driver/f.gcda"
+    data = root / "guest-driver/module/mem/f.gcda"
     data.unlink(missing_ok=True)
     subprocess.run([root / "prog", *args], check=True)
     return data.read_bytes()
 
 
 def test_counts_of_two_machines_are_merged(built: Path) -> None:
-    name = "guest-driver/f.c"
-    counted = line_coverage.Collector({name: built / "guest-driver/f.gcno"})
+    name = "guest-driver/module/mem/f.c"
+    counted = line_coverage.Collector({name: built / "guest-driver/module/mem/f.gcno"})
     counted.add({name: _run(built)})
     assert counted.results()[name].missed == [(10, 12)]
     counted.add({name: _run(built, "x")})
@@ -113,16 +117,18 @@ def test_counts_of_two_machines_are_merged(built: Path) -> None:
 
 
 def test_counts_of_another_build_are_an_error(built: Path) -> None:
-    name = "guest-driver/f.c"
-    counted = line_coverage.Collector({name: built / "guest-driver/f.gcno"})
+    name = "guest-driver/module/mem/f.c"
+    counted = line_coverage.Collector({name: built / "guest-driver/module/mem/f.gcno"})
     with pytest.raises((EnvironmentFailure, ValueError)):
         counted.add({name: b"no counts at all"})
 
 
 def test_the_guests_paths_find_their_source() -> None:
-    notes = {name: Path("x.gcno") for name in ("mm/hmm.c", "guest-driver/migrate.c")}
+    migrate = "guest-driver/module/mem/migrate.c"
+    notes = {name: Path("x.gcno") for name in ("mm/hmm.c", migrate)}
     source = line_coverage.Collector(notes)._source
     root = "/sys/kernel/debug/gcov/home/me"
     assert source(f"{root}/linux-lts-gcov/mm/hmm.gcda") == "mm/hmm.c"
-    assert source(f"{root}/driver-12/guest-driver/migrate.gcda") == "guest-driver/migrate.c"
+    assert source(f"{root}/driver-12/guest-driver/module/mem/migrate.gcda") == migrate
     assert source(f"{root}/linux-lts-gcov/mm/migrate.gcda") is None
+    assert source(f"{root}/linux-lts-gcov/drivers/mem/migrate.gcda") is None

@@ -23,8 +23,8 @@ from hmmbench.vm.standard import best_spec
 
 #: A driver that has an answer for those who are gone.
 CANCELS_FOR_NOBODY = """\
---- a/guest-driver/fault.c
-+++ b/guest-driver/fault.c
+--- a/guest-driver/module/mem/fault.c
++++ b/guest-driver/module/mem/fault.c
 @@ -1,3 +1,3 @@
 -	if (!svm)
 -		return;

@@ -131,28 +131,30 @@ PATIENCE_S = 5
 #: Drivers with one mistake: file, text that is there once, new text, the test that has to see it.
 BROKEN = {
     "the next owner sees the last one's data": (
-        "bo.c", "ret = clear_frames(bo);", "ret = 0;", "calls"),
+        "drm/bo.c", "ret = clear_frames(bo);", "ret = 0;", "calls"),
     "given away before the GPU is done": (
-        "bo.c", "\tlist_del_init(&bo->link);\n\tunmap_bo(bo);\n",
+        "drm/bo.c", "\tlist_del_init(&bo->link);\n\tunmap_bo(bo);\n",
         "\tlist_del_init(&bo->link);\n\tdrm_mm_remove_node(&bo->node);\n", "late"),
     "the TLBs are left alone": (
-        "bo.c", "\thg_mmu_flush(svm, true);\n", "\tsvm->gather.dirty = false;\n", "late"),
+        "drm/bo.c", "\thg_mmu_flush(svm, true);\n", "\tsvm->gather.dirty = false;\n", "late"),
     "nobody knows the pages": (
-        "vram.c", "\t\t\t__set_bit(bit, chunk->map);\n\t\t\tchunk->used++;\n\t\t\tchunk->pinned",
+        "mem/vram.c",
+        "\t\t\t__set_bit(bit, chunk->map);\n\t\t\tchunk->used++;\n\t\t\tchunk->pinned",
         "\t\t\tbit++;\n\t\t\tchunk->used++;\n\t\t\tchunk->pinned", "calls"),
     "two buffers, one table": (
-        "bo.c", "ALIGN(((u64)bo->n + 1) << PAGE_SHIFT, HG_HUGE_SIZE)",
+        "drm/bo.c", "ALIGN(((u64)bo->n + 1) << PAGE_SHIFT, HG_HUGE_SIZE)",
         "(u64)bo->n << PAGE_SHIFT", "calls"),
     "migrated pages do not make room": (
-        "bo.c", "\t\thg_vram_reserve(hdev, bo->n);\n", "", "full"),
+        "drm/bo.c", "\t\thg_vram_reserve(hdev, bo->n);\n", "", "full"),
     "frames are not given back": (
-        "bo.c", "\tunmap_bo(bo);\n\thg_vram_unpin(hdev, bo->n, bo->frames);\n",
+        "drm/bo.c", "\tunmap_bo(bo);\n\thg_vram_unpin(hdev, bo->n, bo->frames);\n",
         "\tunmap_bo(bo);\n", "calls"),
     "unbind forgets them": (
-        "bo.c", "\tlist_for_each_entry_safe(bo, next, &hdev->bos, link)\n\t\tdrop_locked(bo);\n",
+        "drm/bo.c",
+        "\tlist_for_each_entry_safe(bo, next, &hdev->bos, link)\n\t\tdrop_locked(bo);\n",
         "\t(void)next;\n\t(void)bo;\n", "unbind"),
     "a huge page that is none": (
-        "bo.c", "\t\tif (bo->frames[i + k] != bo->frames[i] + k)\n\t\t\treturn false;\n",
+        "drm/bo.c", "\t\tif (bo->frames[i + k] != bo->frames[i] + k)\n\t\t\treturn false;\n",
         "\t\t;\n", "full"),
 }  # fmt: skip
 
@@ -162,12 +164,12 @@ def run_broken(
 ) -> tuple[ExecResult | None, list[str]]:
     """What the program says on a broken driver, and what device and kernel say."""
     file, old, new, test = BROKEN[name]
-    text = (paths.driver_sources() / file).read_text()
+    text = (paths.driver_sources() / "module" / file).read_text()
     assert text.count(old) == 1
     patch = folder / "broken.patch"
     patch.write_text("".join(difflib.unified_diff(
         text.splitlines(True), text.replace(old, new).splitlines(True),
-        f"a/guest-driver/{file}", f"b/guest-driver/{file}",
+        f"a/guest-driver/module/{file}", f"b/guest-driver/module/{file}",
     )))  # fmt: skip
     request = BuildRequest(kernel_build=artifacts.kernel_build_dir, driver_patches=(patch,))
     with snapshots.open(best_spec(ensure(request))[0]) as vm:

@@ -2,7 +2,7 @@
 """A CPU fault brings a page home, and before it has let go an eviction comes: it moves once.
 
 Before 6.15 the fault gives the page's lock back before its reference, so an eviction can have both
-(`hg_vram_leave()` of guest-driver/vram.c).
+(`hg_vram_leave()` of guest-driver/module/mem/vram.c).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 same.
 
 Before 6.15 each of them has a reference that keeps the others from it, as long as its own attempt
-lasts (`start_homing` of guest-driver/to_ram.c).
+lasts (`start_homing` of guest-driver/module/mem/to_ram.c).
 """
 
 from __future__ import annotations

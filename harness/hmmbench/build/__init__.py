@@ -46,7 +46,7 @@ class BuildRequest:
     #: lockdep, KASAN, kmemleak
     kernel_debug: bool = False
     qemu_source: Path | None = None
-    #: another folder than guest-driver/ for the module
+    #: another folder than guest-driver/ for the module, laid out as that one is
     driver_source: Path | None = None
     #: applied (-p1, from the checkout's root) to the copy of the driver that is built
     driver_patches: tuple[Path, ...] = ()

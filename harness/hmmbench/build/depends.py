@@ -105,7 +105,7 @@ def device() -> str:
 
 def module(request: BuildRequest) -> str:
     folder = request.driver_source and request.driver_source.expanduser()
-    files = guest_tree.only(guest_tree.read(folder), "", without=driver.NOT_MODULE)
+    files = guest_tree.only(guest_tree.read(folder), *driver.PARTS)
     plain = cache.sources_digest(files)
     patches = [patch.read_bytes() for patch in request.driver_patches if patch.is_file()]
     return cache.digest(plain, *patches) if patches else plain

@@ -16,8 +16,11 @@ MODULE = "hmm_gpu.ko"
 
 _DEBUGINFO = "debuginfo-driver"
 
-#: Parts of guest-driver/ that are not the module.
-NOT_MODULE = ("guest-driver/user",)
+#: Where in the copy the module is.
+_MODULE = "guest-driver/module"
+
+#: What the module is made of.
+PARTS = (f"{_MODULE}/", "guest-driver/include/", "qemu-device/include/")
 
 
 def build(
@@ -49,7 +52,7 @@ def build(
                     f"-j{ctx.jobs}",
                     "-C",
                     kernel.build_dir,
-                    f"M={work / 'guest-driver'}",
+                    f"M={work / _MODULE}",
                     *(["LLVM=1"] if clang else []),
                     # Names in it begin with guest-driver/, wherever it was built.
                     *([f"KCFLAGS=-g -fdebug-prefix-map={work}/="] if debuginfo else []),
@@ -59,7 +62,7 @@ def build(
                 what="building the driver",
                 log=log,
             )
-        module = work / "guest-driver" / MODULE
+        module = work / _MODULE / MODULE
         fill = _fill_debuginfo if debuginfo else _fill
         return cache.publish(kind, key, lambda folder: fill(module, folder))
 
@@ -75,22 +78,29 @@ def _inputs(
     kernel: Kernel, source: Path | None, patches: Sequence[Path]
 ) -> tuple[cache.Sources, str, str]:
     """Sources, name of the variant, key."""
-    files = guest_tree.only(guest_tree.read(source), "", without=NOT_MODULE)
+    files = guest_tree.only(guest_tree.read(source), *PARTS)
     patched = cache.digest(*(patch.read_bytes() for patch in patches)) if patches else "plain"
     return files, patched, cache.digest(kernel.key, cache.sources_digest(files), patched)
 
 
 def _fill(module: Path, folder: Path) -> None:
     """The module, and where lines are counted the compiler's notes on them."""
-    for path in (module, *module.parent.glob("*.gcno")):
-        shutil.copy2(path, folder / path.name)
+    shutil.copy2(module, folder / module.name)
+    for path in module.parent.rglob("*.gcno"):
+        _copy(path, module.parent, folder)
 
 
 def _fill_debuginfo(module: Path, folder: Path) -> None:
     """The module and the sources that its debug information names, for a debugger to show."""
     _fill(module, folder)
+    tree = module.parents[2]
     for path in module.parent.rglob("*.[ch]"):
-        at = folder / path.relative_to(module.parent.parent)
         if not path.name.endswith(".mod.c"):
-            at.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, at)
+            _copy(path, tree, folder)
+
+
+def _copy(path: Path, root: Path, folder: Path) -> None:
+    """Into the folder, where it is below root."""
+    at = folder / path.relative_to(root)
+    at.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(path, at)

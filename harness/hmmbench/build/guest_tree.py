@@ -18,23 +18,20 @@ from hmmbench.build.context import Context
 
 
 def read(driver: Path | None) -> Sources:
-    """guest-driver/ (or the variant the user gave), and the device's headers beside it."""
+    """guest-driver/ (or the variant the user gave: a folder laid out as that one is), and the
+    device's headers beside it."""
     folder = driver or paths.driver_sources()
-    if not (folder / "Kbuild").is_file():
-        raise UsageError(f"{folder} is not a driver source folder: no Kbuild in it")
+    if not (folder / "module/Kbuild").is_file():
+        raise UsageError(f"{folder} is not a driver source folder: no module/Kbuild in it")
     return {
         **cache.read_sources(folder, "guest-driver"),
         **cache.read_sources(paths.device_sources() / "include", "qemu-device/include"),
     }
 
 
-def only(files: Sources, *tops: str, without: Sequence[str] = ()) -> Sources:
+def only(files: Sources, *tops: str) -> Sources:
     """Those below these folders, for a hash that does not change with unrelated files."""
-    return {
-        at: file
-        for at, file in files.items()
-        if at.as_posix().startswith(tops) and not at.as_posix().startswith(tuple(without))
-    }
+    return {at: file for at, file in files.items() if at.as_posix().startswith(tops)}
 
 
 def lay_out(ctx: Context, files: Sources, tree: Path, patches: Sequence[Path]) -> None:

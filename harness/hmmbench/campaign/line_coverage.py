@@ -25,7 +25,7 @@ from hmmbench.build.kernel import GCOV_FILES
 from hmmbench.vm.machine import Machine
 
 GUEST = "/sys/kernel/debug/gcov"
-DRIVER = "guest-driver"
+DRIVER = "guest-driver/module"
 
 #: file -> line -> times
 Hits = dict[str, dict[int, int]]
@@ -114,8 +114,10 @@ class Collector:
     def of(cls, artifacts: Artifacts) -> Collector:
         build = artifacts.kernel_build_dir
         notes = {name: (build / name).with_suffix(".gcno") for name in GCOV_FILES}
+        module = artifacts.module_dir
         notes |= {
-            f"{DRIVER}/{path.stem}.c": path for path in sorted(artifacts.module_dir.glob("*.gcno"))
+            f"{DRIVER}/{path.relative_to(module).with_suffix('.c')}": path
+            for path in sorted(module.rglob("*.gcno"))
         }
         # Not all that a user's own kernel counts is there.
         found = {name: path for name, path in notes.items() if path.is_file()}
@@ -137,7 +139,7 @@ class Collector:
         """The source whose counts these are; the guest has the build host's path of the object."""
         at = PurePosixPath(path).with_suffix(".c")
         for name in self.notes:
-            if at.parts[-2:] == PurePosixPath(name).parts[-2:]:
+            if at.match(name):
                 return name
         return None
 
@@ -146,7 +148,7 @@ class Collector:
         with self._lock, tempfile.TemporaryDirectory(prefix="hmmbench-gcov-") as folder:
             for name, content in data.items():
                 stem = (Path(folder) / name).with_suffix("")
-                stem.parent.mkdir(exist_ok=True)
+                stem.parent.mkdir(parents=True, exist_ok=True)
                 stem.with_suffix(".gcda").write_bytes(content)
                 shutil.copyfile(self.notes[name], stem.with_suffix(".gcno"))
                 parse(_gcov(stem.with_suffix(".gcda")), name, self.hits)

@@ -54,7 +54,7 @@ QemuSource = Annotated[
 ]
 DriverDir = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="The driver to test, instead of guest-driver/."),
+    typer.Option(metavar="DIR", help="The driver to test: a folder laid out as guest-driver/."),
 ]
 DriverPatch = Annotated[
     list[Path] | None,

@@ -244,7 +244,7 @@ def rebuild(request: BuildRequest, ui: Ui) -> dict[str, float]:
     changed = replace(request, driver_source=copy)
 
     def change_and_build() -> float:
-        with (copy / "svm.c").open("a") as file:
+        with (copy / "module/mem/svm.c").open("a") as file:
             file.write(f"/* {time.time_ns()} */\n")
         begun = time.monotonic()
         ensure(changed, ui)
