@@ -30,7 +30,7 @@ CANCELS_FOR_NOBODY = """\
 -		return;
 -	if (!mmget_not_zero(svm->mm)) {
 +	if (!svm) { hg_delay(fault_before_cancel);
-+		cancel(hdev, f->asid, 0, HG_CANCEL_GLOBAL | HG_CANCEL_SCOPE_ALL); return; }
++		hg_fault_cancel(hdev, f->asid, 0, HG_CANCEL_GLOBAL | HG_CANCEL_SCOPE_ALL); return; }
 +	if (!mmget_not_zero(svm->mm)) {
 """
 

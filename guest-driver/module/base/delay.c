@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The delay points' settings: see delay.h.
+ * The delay points' settings: see base/delay.h.
  *
  * Locking: delay_lock serialises writers and the on/off state of the static
  * key.  A point reads its own setting without a lock; each field is read once
@@ -16,7 +16,9 @@
 #include <linux/rcupdate.h>
 #include <linux/string.h>
 
-#include "hmm_gpu.h"
+#include "base/delay.h"
+#include "base/regs.h"
+#include "base/stats.h"
 
 #define HG_DELAY_MAX_USEC	1000000
 #define HG_DELAY_MAX_ATOMIC	2000

@@ -224,7 +224,7 @@ TRACE_EVENT(hmm_gpu_job_done,
 #endif
 
 #undef TRACE_INCLUDE_PATH
-#define TRACE_INCLUDE_PATH .
+#define TRACE_INCLUDE_PATH base
 #undef TRACE_INCLUDE_FILE
 #define TRACE_INCLUDE_FILE hmm_gpu_trace
 #include <trace/define_trace.h>

@@ -25,9 +25,16 @@
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
+#include <drm/drm_file.h>
 #include <drm/drm_gem.h>
 
-#include "hmm_gpu.h"
+#include "base/stats.h"
+#include "drm/bo.h"
+#include "hw/ce.h"
+#include "jobs/file.h"
+#include "mem/evict.h"
+#include "mem/vram.h"
+#include "mmu/mmu.h"
 
 /* Others may take what was evicted for a buffer. */
 #define HG_BO_TRIES	16

@@ -14,9 +14,14 @@
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/ktime.h>
+#include <linux/pci.h>
 #include <linux/sched/clock.h>
 
-#include "hmm_gpu.h"
+#include "base/delay.h"
+#include "base/regs.h"
+#include "base/stats.h"
+#include "hw/ce.h"
+#include "hw/hw.h"
 
 #define HG_CE_WAIT_MS	10000
 

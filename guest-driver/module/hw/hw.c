@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Registers, interrupts, TLB invalidation, and what happens when the device
- * does not answer.
+ * What the device has, TLB invalidation, and what happens when the device does
+ * not answer.
  */
 #include <linux/delay.h>
-#include <linux/interrupt.h>
+#include <linux/pci.h>
 
-#include "hmm_gpu.h"
-#include "hmm_gpu_trace.h"
+#include "base/delay.h"
+#include "base/hmm_gpu_trace.h"
+#include "base/regs.h"
+#include "base/stats.h"
+#include "hw/hw.h"
 
 /* A device that has not answered for so long never will. */
 #define HG_ANSWER_MS	10000
@@ -40,26 +43,6 @@ int hg_hw_init(struct hg_device *hdev)
 		return -ENODEV;
 	}
 	return 0;
-}
-
-/**
- * hg_hw_program() - bring a device that was just reset into use
- * @hdev: device
- *
- * Called before anybody else can reach the registers, or with hw_sem held for
- * writing.
- */
-void hg_hw_program(struct hg_device *hdev)
-{
-	hdev->inval_seq = hg_read64(hdev, HG_REG_INVAL_SEQ);
-	hg_fault_program(hdev);
-	hg_ce_program(hdev);
-	hg_vram_program(hdev);
-	hg_write(hdev, HG_REG_TABLE_CTRL, HG_TABLE_CTRL_SHOWN);
-	hg_write(hdev, HG_REG_INTR_STATUS, ~0u);
-	hg_write(hdev, HG_REG_INTR_ENABLE,
-		 BIT(HG_VEC_FAULT) | BIT(HG_VEC_FENCE) | BIT(HG_VEC_ERROR));
-	hg_write(hdev, HG_REG_CTRL, HG_CTRL_ENABLE);
 }
 
 /**
@@ -136,72 +119,4 @@ void hg_tlb_invalidate(struct hg_device *hdev, u32 asid, unsigned long start,
 	hg_delay_nosleep(mmu_before_inval_wait, may_sleep);
 	hg_tlb_wait(hdev, seq, may_sleep);
 	hg_delay_nosleep(mmu_after_inval_wait, may_sleep);
-}
-
-static irqreturn_t hg_irq_fault(int irq, void *arg)
-{
-	struct hg_device *hdev = arg;
-
-	hg_write(hdev, HG_REG_INTR_STATUS, BIT(HG_VEC_FAULT));
-	hg_fault_kick(hdev);
-	return IRQ_HANDLED;
-}
-
-static irqreturn_t hg_irq_fence(int irq, void *arg)
-{
-	struct hg_device *hdev = arg;
-
-	/* before the fences are read: one that comes later raises it again */
-	hg_write(hdev, HG_REG_INTR_STATUS, BIT(HG_VEC_FENCE));
-	hg_ce_irq(hdev);
-	hg_sched_irq(hdev);
-	return IRQ_HANDLED;
-}
-
-static irqreturn_t hg_irq_error(int irq, void *arg)
-{
-	struct hg_device *hdev = arg;
-
-	hg_write(hdev, HG_REG_INTR_STATUS, BIT(HG_VEC_ERROR));
-	queue_work(hdev->wq, &hdev->error_work);
-	return IRQ_HANDLED;
-}
-
-static const struct {
-	irq_handler_t fn;
-	const char *name;
-} hg_vectors[] = {
-	[HG_VEC_FAULT] = { hg_irq_fault, "hmm_gpu-fault" },
-	[HG_VEC_FENCE] = { hg_irq_fence, "hmm_gpu-fence" },
-	[HG_VEC_ERROR] = { hg_irq_error, "hmm_gpu-error" },
-};
-
-int hg_irq_init(struct hg_device *hdev)
-{
-	int ret, i;
-
-	ret = pci_alloc_irq_vectors(hdev->pdev, HG_NUM_VECTORS, HG_NUM_VECTORS, PCI_IRQ_MSIX);
-	if (ret < 0)
-		return dev_err_probe(hdev->drm.dev, ret, "no MSI-X vectors\n");
-	for (i = 0; i < ARRAY_SIZE(hg_vectors); i++) {
-		ret = pci_request_irq(hdev->pdev, i, hg_vectors[i].fn, NULL, hdev, "%s",
-				      hg_vectors[i].name);
-		if (ret)
-			goto err;
-	}
-	return 0;
-err:
-	while (--i >= 0)
-		pci_free_irq(hdev->pdev, i, hdev);
-	pci_free_irq_vectors(hdev->pdev);
-	return ret;
-}
-
-void hg_irq_fini(struct hg_device *hdev)
-{
-	int i;
-
-	for (i = 0; i < ARRAY_SIZE(hg_vectors); i++)
-		pci_free_irq(hdev->pdev, i, hdev);
-	pci_free_irq_vectors(hdev->pdev);
 }

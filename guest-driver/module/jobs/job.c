@@ -6,13 +6,20 @@
  * ring and there is room; then running until the context's fence word reaches
  * its number; then its result is in the history and its fence is signalled.
  */
+#include <linux/module.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
+#include <drm/drm_file.h>
 #include <drm/drm_syncobj.h>
 
-#include "hmm_gpu_trace.h"
-#include "sched.h"
+#include "base/compat.h"
+#include "base/delay.h"
+#include "base/hmm_gpu_trace.h"
+#include "base/regs.h"
+#include "base/stats.h"
+#include "jobs/jobs.h"
+#include "jobs/sched.h"
 
 /*
  * Fences that exist.  Not a device's: a fence may outlive the device it came

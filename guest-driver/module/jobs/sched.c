@@ -4,11 +4,18 @@
  */
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
+#include <linux/pci.h>
 #include <linux/slab.h>
 #include <linux/wait_bit.h>
 
-#include "hmm_gpu_trace.h"
-#include "sched.h"
+#include <drm/drm_file.h>
+
+#include "base/regs.h"
+#include "base/stats.h"
+#include "hw/fault_unit.h"
+#include "hw/hw.h"
+#include "jobs/jobs.h"
+#include "jobs/sched.h"
 
 /* Time a context has to come to rest after it was disabled. */
 #define HG_QUIESCE_MS	10000

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Contexts and jobs: what sched.c and job.c share. */
-#ifndef HMM_GPU_SCHED_H
-#define HMM_GPU_SCHED_H
+#ifndef HMM_GPU_JOBS_SCHED_H
+#define HMM_GPU_JOBS_SCHED_H
 
-#include "hmm_gpu.h"
+#include <linux/dma-fence.h>
+#include <linux/kref.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+#include "base/device.h"
+#include "jobs/file.h"
 
 /*
  * The ring: each job takes HG_JOB_DESCS entries, so with HG_JOBS_MAX jobs in it

@@ -3,9 +3,14 @@
  * Copies of pages between system memory and VRAM by the kernel's copy engine.
  */
 #include <linux/dma-mapping.h>
+#include <linux/migrate.h>
+#include <linux/pci.h>
 #include <linux/slab.h>
 
-#include "hmm_gpu.h"
+#include "base/compat.h"
+#include "base/stats.h"
+#include "hw/ce.h"
+#include "mem/copy.h"
 
 #define TO_VRAM		((HG_SPACE_SYS << HG_COPY_SRC_SHIFT) | (HG_SPACE_VRAM << HG_COPY_DST_SHIFT))
 #define FROM_VRAM	((HG_SPACE_VRAM << HG_COPY_SRC_SHIFT) | (HG_SPACE_SYS << HG_COPY_DST_SHIFT))

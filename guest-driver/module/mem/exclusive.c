@@ -33,7 +33,11 @@
 #include <linux/rmap.h>
 #include <linux/sched/signal.h>
 
-#include "hmm_gpu.h"
+#include "base/compat.h"
+#include "base/delay.h"
+#include "base/stats.h"
+#include "mem/exclusive.h"
+#include "mem/map.h"
 
 #define HG_EXCLUSIVE_TRIES	100
 

@@ -17,174 +17,28 @@
  * The worker takes the mmap lock for reading and nothing that migrate_to_ram()
  * or an MMU notifier waits for.
  */
-#include <linux/delay.h>
-#include <linux/dma-mapping.h>
 #include <linux/hash.h>
 #include <linux/hmm.h>
+#include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
 
-#include "hmm_gpu.h"
-#include "hmm_gpu_trace.h"
+#include "base/delay.h"
+#include "base/hmm_gpu_trace.h"
+#include "base/stats.h"
+#include "hw/fault_unit.h"
+#include "mem/evict.h"
+#include "mem/exclusive.h"
+#include "mem/fault.h"
+#include "mem/map.h"
+#include "mem/migrate.h"
+#include "mem/svm.h"
+#include "mem/vram.h"
 
-#define HG_NRFAULT_RING		256
-#define HG_FAULT_WORDS		(HG_FAULT_ENTRY_SIZE / 4)
-
-/*
- * An entry between GET and PUT becomes valid within this time: long, for the
- * host may have something else to do than to run the device.
- */
-#define HG_VALID_MS		1000
-
-static void program_ring(struct hg_device *hdev, u32 reg, dma_addr_t base, u32 size)
-{
-	hg_write(hdev, reg + HG_FAULT_CTRL, 0);
-	hg_write64(hdev, reg + HG_FAULT_BASE, base);
-	hg_write(hdev, reg + HG_FAULT_SIZE, size);
-	hg_write(hdev, reg + HG_FAULT_CTRL, HG_FAULT_CTRL_ENABLE);
-}
-
-/* Called with hw_sem held for writing, or before anybody else uses the device. */
-void hg_fault_program(struct hg_device *hdev)
-{
-	struct hg_fault_unit *fu = &hdev->fault;
-
-	memset(fu->ring, 0, HG_FAULT_RING * HG_FAULT_ENTRY_SIZE);
-	memset(fu->nrring, 0, HG_NRFAULT_RING * HG_FAULT_ENTRY_SIZE);
-	program_ring(hdev, HG_REG_FAULT, fu->ring_dma, HG_FAULT_RING);
-	program_ring(hdev, HG_REG_NRFAULT, fu->nrring_dma, HG_NRFAULT_RING);
-	spin_lock(&fu->lock);
-	fu->get = hg_read(hdev, HG_REG_FAULT + HG_FAULT_GET) & HG_FAULT_INDEX_MASK;
-	fu->taken += HG_FAULT_RING;
-	spin_unlock(&fu->lock);
-	fu->nrget = hg_read(hdev, HG_REG_NRFAULT + HG_FAULT_GET) & HG_FAULT_INDEX_MASK;
-}
-
-/* Waits until the device has finished an entry; false: it never does. */
-static bool entry_valid(__le32 *e)
-{
-	unsigned long end = jiffies + msecs_to_jiffies(HG_VALID_MS);
-	unsigned int spins = 0;
-
-	while (!(le32_to_cpu(READ_ONCE(e[HG_FE_FLAGS])) & HG_FE_VALID)) {
-		if (time_after(jiffies, end))
-			return false;
-		if (spins++ < 100)
-			cpu_relax();
-		else
-			usleep_range(10, 20);
-	}
-	dma_rmb();
-	return true;
-}
-
-/*
- * Takes up to @max faults out of the ring.  Returns the number, or -1 if the
- * ring was empty (0: only an overflow).  @replay: somebody may wait for one.
- */
-static int drain(struct hg_device *hdev, unsigned int max, bool *replay)
-{
-	struct hg_fault_unit *fu = &hdev->fault;
-	u32 put, end, get;
-	unsigned int n = 0;
-	u64 num;
-
-	*replay = false;
-	down_read(&hdev->hw_sem);
-	if (!READ_ONCE(hdev->hw_live)) {
-		up_read(&hdev->hw_sem);
-		return -1;
-	}
-	get = fu->get;
-	num = fu->taken;
-	put = hg_read(hdev, HG_REG_FAULT + HG_FAULT_PUT);
-	end = put & HG_FAULT_INDEX_MASK;
-	if (end >= HG_FAULT_RING || (end == get && !(put & HG_FAULT_OVERFLOW))) {
-		up_read(&hdev->hw_sem);
-		return -1;
-	}
-	for (; get != end && n < max; num++) {
-		__le32 *e = fu->ring + get * HG_FAULT_WORDS;
-
-		if (entry_valid(e)) {
-			struct hg_fault *f = &fu->batch[n++];
-
-			f->addr = le32_to_cpu(e[HG_FE_ADDR_LO]) |
-				  (u64)le32_to_cpu(e[HG_FE_ADDR_HI]) << 32;
-			f->addr &= PAGE_MASK;
-			f->num = num;
-			f->asid = le32_to_cpu(e[HG_FE_ASID]) & 0xffff;
-			f->access = le32_to_cpu(e[HG_FE_INFO]) & 0xf;
-			f->reader = false;
-			f->done = false;
-			f->stays = false;
-			trace_hmm_gpu_fault(f->asid, f->addr, f->access,
-					    le32_to_cpu(e[HG_FE_SOURCE]),
-					    le32_to_cpu(e[HG_FE_INFO]));
-		} else {
-			/* lost; the replay makes the access fault again */
-			*replay = true;
-			hg_inc(hdev, device_errors);
-			dev_err_ratelimited(hdev->drm.dev, "fault entry %u never became valid\n",
-					    get);
-		}
-		WRITE_ONCE(e[HG_FE_FLAGS], 0);
-		get = (get + 1) % HG_FAULT_RING;
-	}
-	spin_lock(&fu->lock);
-	fu->get = get;
-	fu->taken = num;
-	spin_unlock(&fu->lock);
-	if (put & HG_FAULT_OVERFLOW)
-		hg_inc(hdev, fault_overflows);
-	*replay |= num > fu->replayed || put & HG_FAULT_OVERFLOW;
-	hg_write(hdev, HG_REG_FAULT + HG_FAULT_GET, get | (put & HG_FAULT_OVERFLOW));
-	up_read(&hdev->hw_sem);
-	return n;
-}
-
-/* The number of the next entry that the device writes; hw_sem is held for reading. */
-static u64 next_entry(struct hg_device *hdev)
-{
-	struct hg_fault_unit *fu = &hdev->fault;
-	u64 n;
-	u32 put;
-
-	spin_lock(&fu->lock);
-	n = fu->taken;
-	/* under the lock: the worker must not get past what is read here */
-	put = READ_ONCE(hdev->hw_live) ? hg_read(hdev, HG_REG_FAULT + HG_FAULT_PUT) : fu->get;
-	put &= HG_FAULT_INDEX_MASK;
-	if (put < HG_FAULT_RING)
-		n += (put + HG_FAULT_RING - fu->get) % HG_FAULT_RING;
-	spin_unlock(&fu->lock);
-	return n;
-}
-
-/**
- * hg_fault_count() - how many faults the device has written
- * @hdev: device
- *
- * The number of the next entry of the ring.  An address space number may get a
- * new owner while faults of the old one are in the ring, or in the worker's
- * hands.  They are not the new owner's: to serve them would touch memory that it
- * did not ask for, and to cancel them would end its jobs.  The device has written
- * all of them when the old owner's contexts have become inactive, so they have
- * lower numbers than what is counted after that, and all of the new owner's
- * higher ones.  A reset only makes numbers go up.
- *
- * Return: the number; the worker has not taken that entry yet.
- */
-u64 hg_fault_count(struct hg_device *hdev)
-{
-	u64 n;
-
-	down_read(&hdev->hw_sem);
-	n = next_entry(hdev);
-	up_read(&hdev->hw_sem);
-	return n;
-}
+static unsigned int hg_fault_batch = 256;
+module_param_named(fault_batch, hg_fault_batch, uint, 0644);
+MODULE_PARM_DESC(fault_batch, "GPU faults served before a replay (1..1024)");
 
 /* By address space, address, and strongest access first. */
 static int cmp_fault(const void *a, const void *b)
@@ -219,19 +73,6 @@ static unsigned int dedupe(struct hg_device *hdev, struct hg_fault *f, unsigned 
 	}
 	hg_add(hdev, faults_duplicate, n - m);
 	return m;
-}
-
-static void cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 cmd)
-{
-	down_read(&hdev->hw_sem);
-	if (READ_ONCE(hdev->hw_live)) {
-		hg_write64(hdev, HG_REG_CANCEL_ADDR, addr);
-		hg_write(hdev, HG_REG_CANCEL_ASID, asid);
-		hg_write(hdev, HG_REG_CANCEL_CMD, cmd);
-	}
-	up_read(&hdev->hw_sem);
-	hg_inc(hdev, cancels);
-	trace_hmm_gpu_cancel(asid, addr, cmd);
 }
 
 /* Whether an entry permits what the fault asks for. */
@@ -273,14 +114,14 @@ static void skip_satisfied(struct hg_svm *svm, struct hg_fault *f, unsigned int 
  */
 static unsigned int leave_thrashing(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 {
-	struct hg_fault_unit *fu = &svm->hdev->fault;
+	struct hg_fault_service *fs = &svm->hdev->service;
 	unsigned int i, left = 0, stay = 0;
 
 	for (i = 0; i < n; i++) {
 		if (f[i].done)
 			continue;
 		f[i].stays = __test_and_set_bit(hash_64(f[i].addr ^ svm->asid, HG_THRASH_BITS),
-						fu->moved);
+						fs->moved);
 		if (f[i].stays)
 			stay++;
 		else
@@ -327,18 +168,18 @@ static void migrate_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int 
 
 static int map_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int n, bool write)
 {
-	struct hg_fault_unit *fu = &svm->hdev->fault;
+	struct hg_fault_service *fs = &svm->hdev->service;
 	unsigned long start = f[0].addr, end = f[n - 1].addr + PAGE_SIZE;
 	unsigned int i;
 
-	memset(fu->want, 0, ((end - start) >> PAGE_SHIFT) * sizeof(*fu->want));
+	memset(fs->want, 0, ((end - start) >> PAGE_SHIFT) * sizeof(*fs->want));
 	for (i = 0; i < n; i++) {
 		if (f[i].done)
 			continue;
-		fu->want[(f[i].addr - start) >> PAGE_SHIFT] = HMM_PFN_REQ_FAULT |
+		fs->want[(f[i].addr - start) >> PAGE_SHIFT] = HMM_PFN_REQ_FAULT |
 			(write && wants_write(&f[i]) ? HMM_PFN_REQ_WRITE : 0);
 	}
-	return hg_svm_map_window(svm, start, end, fu->want, fu->pfns, false);
+	return hg_svm_map_window(svm, start, end, fs->want, fs->pfns, false);
 }
 
 /*
@@ -421,7 +262,7 @@ static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, i
 			scope = HG_CANCEL_SCOPE_WRITE;
 		/* before the cancel, which ends the job */
 		WRITE_ONCE(svm->fault_error, error);
-		cancel(svm->hdev, f->asid, f->addr, HG_CANCEL_ADDR | scope);
+		hg_fault_cancel(svm->hdev, f->asid, f->addr, HG_CANCEL_ADDR | scope);
 	}
 	mmap_read_unlock(svm->mm);
 	return still;
@@ -485,7 +326,7 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 		return;
 	if (!mmget_not_zero(svm->mm)) {
 		/* the process is gone */
-		cancel(hdev, f->asid, 0, HG_CANCEL_GLOBAL | HG_CANCEL_SCOPE_ALL);
+		hg_fault_cancel(hdev, f->asid, 0, HG_CANCEL_GLOBAL | HG_CANCEL_SCOPE_ALL);
 		hg_svm_put(svm);
 		return;
 	}
@@ -502,103 +343,56 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 	hg_svm_put(svm);
 }
 
-/* Whoever waits tries again; what is in the ring by now is old. */
-static void replay(struct hg_device *hdev)
-{
-	hg_delay(fault_before_replay);
-	down_read(&hdev->hw_sem);
-	if (READ_ONCE(hdev->hw_live)) {
-		/* before the replay: what comes in between is taken for new, which costs a replay */
-		hdev->fault.replayed = next_entry(hdev);
-		hg_write(hdev, HG_REG_REPLAY, HG_REPLAY_START);
-	}
-	up_read(&hdev->hw_sem);
-	hg_inc(hdev, replays);
-}
-
 static void hg_fault_work(struct work_struct *work)
 {
-	struct hg_fault_unit *fu = container_of(work, struct hg_fault_unit, work);
-	struct hg_device *hdev = container_of(fu, struct hg_device, fault);
+	struct hg_fault_service *fs = container_of(work, struct hg_fault_service, work);
+	struct hg_device *hdev = container_of(fs, struct hg_device, service);
 	unsigned int max = clamp(READ_ONCE(hg_fault_batch), 1U, (unsigned int)HG_FAULT_BATCH_MAX);
 	unsigned int i, j, m;
 	bool again;
 	int n;
 
-	while ((n = drain(hdev, max, &again)) >= 0) {
+	while ((n = hg_fault_drain(hdev, fs->batch, max, &again)) >= 0) {
 		hg_inc(hdev, fault_batches);
 		hg_add(hdev, faults, n);
-		if (++fu->batches % HG_THRASH_BATCHES == 0)
-			bitmap_zero(fu->moved, 1 << HG_THRASH_BITS);
+		if (++fs->batches % HG_THRASH_BATCHES == 0)
+			bitmap_zero(fs->moved, 1 << HG_THRASH_BITS);
 		hg_delay(fault_after_drain);
-		m = dedupe(hdev, fu->batch, n);
+		m = dedupe(hdev, fs->batch, n);
 		for (i = 0; i < m; i = j) {
 			for (j = i + 1; j < m; j++)
-				if (fu->batch[j].asid != fu->batch[i].asid)
+				if (fs->batch[j].asid != fs->batch[i].asid)
 					break;
-			serve_asid(hdev, fu->batch + i, j - i);
+			serve_asid(hdev, fs->batch + i, j - i);
 		}
 		trace_hmm_gpu_batch(n, m);
 		if (again)
-			replay(hdev);
+			hg_fault_replay(hdev);
 		cond_resched();
 	}
 }
 
-/* Fault interrupt; any context. */
-void hg_fault_kick(struct hg_device *hdev)
-{
-	queue_work(hdev->fault.wq, &hdev->fault.work);
-}
-
 /**
- * hg_fault_drain_nonreplay() - take note of faults that ended a job
+ * hg_fault_kick() - there is something in the ring
  * @hdev: device
  *
- * From the error work alone; hw_sem is held for reading.
+ * Any context.
  */
-void hg_fault_drain_nonreplay(struct hg_device *hdev)
+void hg_fault_kick(struct hg_device *hdev)
 {
-	struct hg_fault_unit *fu = &hdev->fault;
-	u32 put = hg_read(hdev, HG_REG_NRFAULT + HG_FAULT_PUT);
-	u32 end = put & HG_FAULT_INDEX_MASK;
-
-	if (end >= HG_NRFAULT_RING || (end == fu->nrget && !(put & HG_FAULT_OVERFLOW)))
-		return;
-	while (fu->nrget != end) {
-		__le32 *e = fu->nrring + fu->nrget * HG_FAULT_WORDS;
-
-		if (entry_valid(e)) {
-			hg_inc(hdev, nonreplay_faults);
-			trace_hmm_gpu_fault(le32_to_cpu(e[HG_FE_ASID]) & 0xffff,
-					    le32_to_cpu(e[HG_FE_ADDR_LO]) |
-					    (u64)le32_to_cpu(e[HG_FE_ADDR_HI]) << 32,
-					    le32_to_cpu(e[HG_FE_INFO]) & 0xf,
-					    le32_to_cpu(e[HG_FE_SOURCE]),
-					    le32_to_cpu(e[HG_FE_INFO]));
-		}
-		WRITE_ONCE(e[HG_FE_FLAGS], 0);
-		fu->nrget = (fu->nrget + 1) % HG_NRFAULT_RING;
-	}
-	hg_write(hdev, HG_REG_NRFAULT + HG_FAULT_GET, fu->nrget | (put & HG_FAULT_OVERFLOW));
+	queue_work(hdev->service.wq, &hdev->service.work);
 }
 
 int hg_fault_init(struct hg_device *hdev)
 {
-	struct device *dev = &hdev->pdev->dev;
-	struct hg_fault_unit *fu = &hdev->fault;
+	struct hg_fault_service *fs = &hdev->service;
 
-	INIT_WORK(&fu->work, hg_fault_work);
-	spin_lock_init(&fu->lock);
-	fu->ring = dma_alloc_coherent(dev, HG_FAULT_RING * HG_FAULT_ENTRY_SIZE, &fu->ring_dma,
-				      GFP_KERNEL);
-	fu->nrring = dma_alloc_coherent(dev, HG_NRFAULT_RING * HG_FAULT_ENTRY_SIZE,
-					&fu->nrring_dma, GFP_KERNEL);
-	fu->batch = kvcalloc(HG_FAULT_BATCH_MAX, sizeof(*fu->batch), GFP_KERNEL);
-	fu->want = kcalloc(HG_WINDOW_PAGES, sizeof(*fu->want), GFP_KERNEL);
-	fu->pfns = kcalloc(HG_WINDOW_PAGES, sizeof(*fu->pfns), GFP_KERNEL);
-	fu->wq = alloc_ordered_workqueue("hmm_gpu-fault", WQ_HIGHPRI);
-	if (!fu->ring || !fu->nrring || !fu->batch || !fu->want || !fu->pfns || !fu->wq) {
+	INIT_WORK(&fs->work, hg_fault_work);
+	fs->batch = kvcalloc(HG_FAULT_BATCH_MAX, sizeof(*fs->batch), GFP_KERNEL);
+	fs->want = kcalloc(HG_WINDOW_PAGES, sizeof(*fs->want), GFP_KERNEL);
+	fs->pfns = kcalloc(HG_WINDOW_PAGES, sizeof(*fs->pfns), GFP_KERNEL);
+	fs->wq = alloc_ordered_workqueue("hmm_gpu-fault", WQ_HIGHPRI);
+	if (!fs->batch || !fs->want || !fs->pfns || !fs->wq) {
 		hg_fault_fini(hdev);
 		return -ENOMEM;
 	}
@@ -607,19 +401,12 @@ int hg_fault_init(struct hg_device *hdev)
 
 void hg_fault_fini(struct hg_device *hdev)
 {
-	struct device *dev = &hdev->pdev->dev;
-	struct hg_fault_unit *fu = &hdev->fault;
+	struct hg_fault_service *fs = &hdev->service;
 
-	if (fu->wq)
-		destroy_workqueue(fu->wq);
-	kfree(fu->pfns);
-	kfree(fu->want);
-	kvfree(fu->batch);
-	if (fu->nrring)
-		dma_free_coherent(dev, HG_NRFAULT_RING * HG_FAULT_ENTRY_SIZE, fu->nrring,
-				  fu->nrring_dma);
-	if (fu->ring)
-		dma_free_coherent(dev, HG_FAULT_RING * HG_FAULT_ENTRY_SIZE, fu->ring,
-				  fu->ring_dma);
-	memset(fu, 0, sizeof(*fu));
+	if (fs->wq)
+		destroy_workqueue(fs->wq);
+	kfree(fs->pfns);
+	kfree(fs->want);
+	kvfree(fs->batch);
+	memset(fs, 0, sizeof(*fs));
 }

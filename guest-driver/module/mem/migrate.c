@@ -12,11 +12,33 @@
 #include <linux/highmem.h>
 #include <linux/hmm.h>
 #include <linux/migrate.h>
+#include <linux/module.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
-#include "hmm_gpu.h"
-#include "hmm_gpu_trace.h"
+#include "base/compat.h"
+#include "base/delay.h"
+#include "base/hmm_gpu_trace.h"
+#include "base/stats.h"
+#include "mem/copy.h"
+#include "mem/evict.h"
+#include "mem/map.h"
+#include "mem/migrate.h"
+#include "mem/snapshot.h"
+#include "mem/to_ram.h"
+#include "mem/vram.h"
+
+static bool hg_thp = true;
+module_param_named(thp, hg_thp, bool, 0644);
+MODULE_PARM_DESC(thp, "migrate 2 MiB folios whole, where the kernel can");
+
+/**
+ * hg_use_thp() - whether 2 MiB folios are to move whole, and this kernel can
+ */
+bool hg_use_thp(void)
+{
+	return READ_ONCE(hg_thp) && hg_thp_migration_supported();
+}
 
 /* Pages that a passing reference kept from moving get so many tries. */
 #define HG_MIGRATE_TRIES	4
@@ -25,6 +47,13 @@ static void drop_page(struct page *page)
 {
 	unlock_page(page);
 	put_page(page);
+}
+
+/* What migrate_vma has to select to find such pages. */
+static inline unsigned int hg_select_vram(struct hg_device *hdev)
+{
+	return hdev->coherent ? MIGRATE_VMA_SELECT_DEVICE_COHERENT :
+				MIGRATE_VMA_SELECT_DEVICE_PRIVATE;
 }
 
 /*
@@ -318,28 +347,5 @@ int hg_migrate_range(struct hg_svm *svm, unsigned long start, unsigned long end,
 	kvfree(pfns);
 	if (!ret && !mapped)
 		ret = -EFAULT;
-	return ret;
-}
-
-int hg_migrate_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
-{
-	struct drm_hmm_gpu_migrate *args = data;
-	struct hg_file *hf = file->driver_priv;
-	struct hg_migrate_result res = {};
-	int ret;
-
-	ret = hg_check_mm(hf);
-	if (ret)
-		return ret;
-	if (args->dst > HMM_GPU_MIGRATE_DEVICE || args->flags & ~HMM_GPU_MIGRATE_MAP)
-		return -EINVAL;
-	if (!PAGE_ALIGNED(args->addr) || !PAGE_ALIGNED(args->len) || !args->len ||
-	    args->addr + args->len < args->addr || args->addr + args->len > TASK_SIZE)
-		return -EINVAL;
-	ret = hg_migrate_range(hf->svm, args->addr, args->addr + args->len,
-			       args->dst == HMM_GPU_MIGRATE_DEVICE,
-			       args->flags & HMM_GPU_MIGRATE_MAP, &res);
-	args->migrated = res.migrated;
-	args->failed = res.failed;
 	return ret;
 }

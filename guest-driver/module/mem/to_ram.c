@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From VRAM to system memory: when a CPU touches a page, and by eviction.
+ * From VRAM to system memory: the copies, and what a CPU does that touches a page.
  *
  * A CPU fault brings the aligned neighbourhood of the page as well: most of its
  * cost is there once, not once a page.
@@ -10,10 +10,22 @@
 #include <linux/hash.h>
 #include <linux/hmm.h>
 #include <linux/migrate.h>
+#include <linux/module.h>
 #include <linux/sched.h>
 
-#include "hmm_gpu.h"
-#include "hmm_gpu_trace.h"
+#include "base/compat.h"
+#include "base/delay.h"
+#include "base/hmm_gpu_trace.h"
+#include "base/stats.h"
+#include "mem/copy.h"
+#include "mem/to_ram.h"
+#include "mem/vram.h"
+#include "mmu/mmu.h"
+
+static unsigned int hg_faultaround_pages = 32;
+module_param_named(faultaround_pages, hg_faultaround_pages, uint, 0644);
+MODULE_PARM_DESC(faultaround_pages,
+		 "pages that one CPU fault brings back from VRAM (1..512, a power of two)");
 
 static void add_op(struct hg_device *hdev, struct hg_migrate_buf *buf, unsigned long n,
 		   struct page *spage, struct page *dpage, unsigned long index, bool huge)
@@ -244,34 +256,4 @@ out_homing:
 	if (ret == -ENOMEM)
 		return VM_FAULT_OOM;
 	return ret ? VM_FAULT_SIGBUS : 0;
-}
-
-/**
- * hg_evict_range() - move VRAM pages to system memory, whoever has them
- * @hdev: device
- * @pfn: first
- * @npages: at most HG_CHUNK_PAGES
- *
- * Return: pages moved.
- */
-unsigned long hg_evict_range(struct hg_device *hdev, unsigned long pfn,
-			     unsigned long npages)
-{
-	struct hg_migrate_buf *buf = hg_migrate_buf_alloc(npages);
-	unsigned long moved, nhuge;
-
-	if (!buf)
-		return 0;
-	migrate_device_range(buf->src, pfn, npages);
-	hg_vram_skip_left(hdev, buf, npages);
-	hg_delay(evict_after_setup);
-	hg_copy_to_system(hdev, NULL, 0, buf, npages, ULONG_MAX);
-	migrate_device_pages(buf->src, buf->dst, npages);
-	moved = hg_migrate_buf_moved(buf, npages, &nhuge);
-	hg_vram_leave(hdev, buf, npages);
-	migrate_device_finalize(buf->src, buf->dst, npages);
-	hg_migrate_buf_free(buf);
-	hg_add(hdev, pages_to_system, moved);
-	hg_add(hdev, huge_to_system, nhuge);
-	return moved;
 }

@@ -1,22 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * VRAM as device-private or device-coherent pages: which are free, and what is evicted when none
- * is.  See struct hg_vram for the locking.
+ * VRAM's pages: which are free, which are a buffer's, and which have left.  What
+ * the kernel sees of them is in pagemap.c, who has to go in evict.c.  See struct
+ * hg_vram for the locking.
  */
 #include <linux/dma-mapping.h>
-#include <linux/ioport.h>
 #include <linux/migrate.h>
-#include <linux/sched.h>
+#include <linux/module.h>
+#include <linux/pci.h>
 #include <linux/slab.h>
 
-#include "hmm_gpu.h"
-#include "hmm_gpu_trace.h"
+#include "base/compat.h"
+#include "base/delay.h"
+#include "base/regs.h"
+#include "base/stats.h"
+#include "mem/copy.h"
+#include "mem/vram.h"
 
 static unsigned int vram_limit_mb;
 module_param(vram_limit_mb, uint, 0444);
 MODULE_PARM_DESC(vram_limit_mb, "VRAM to use for migration, in MiB (0: all of it)");
 
-static void vram_free_page(struct page *page, unsigned int order)
+/**
+ * hg_vram_free_page() - the last reference of a page is gone
+ * @page: page, or first page of a folio
+ * @order: of the folio
+ *
+ * Any context.
+ */
+void hg_vram_free_page(struct page *page, unsigned int order)
 {
 	struct hg_device *hdev = hg_page_pgmap(page)->owner;
 	struct hg_vram *vram = &hdev->vram;
@@ -34,13 +46,6 @@ static void vram_free_page(struct page *page, unsigned int order)
 	/* others may be given it by now: the core must have done with it before */
 	hg_delay_nosleep(vram_after_free, false);
 }
-
-HG_DEFINE_PAGE_FREE(vram_free)
-
-static const struct dev_pagemap_ops vram_pagemap_ops = {
-	HG_PAGEMAP_FREE_OP(vram_free),
-	.migrate_to_ram = hg_migrate_to_ram,
-};
 
 /* The chunk to allocate from: the last one used, else an empty one, else any. */
 static struct hg_chunk *pick_chunk(struct hg_vram *vram, bool whole)
@@ -297,81 +302,6 @@ void hg_vram_skip_left(struct hg_device *hdev, struct hg_migrate_buf *buf, unsig
 	spin_unlock_irq(&vram->lock);
 }
 
-/* The chunk whose last allocation is the oldest, of those not tried yet. */
-static struct hg_chunk *pick_victim(struct hg_vram *vram, unsigned long *tried)
-{
-	struct hg_chunk *chunk;
-
-	list_for_each_entry(chunk, &vram->lru, lru)
-		if (chunk->used > chunk->pinned && !test_bit(chunk - vram->chunks, tried))
-			return chunk;
-	return NULL;
-}
-
-/**
- * hg_vram_evict() - move pages out of VRAM, least recently allocated first
- * @hdev: device
- * @n: pages to free; whole chunks go, so it may be more
- *
- * Sleeps; not with an mmap lock held or a folio locked.
- *
- * Return: pages moved.
- */
-unsigned long hg_vram_evict(struct hg_device *hdev, unsigned long n)
-{
-	struct hg_vram *vram = &hdev->vram;
-	unsigned long done = 0, *tried;
-
-	if (!n)
-		return 0;
-	tried = bitmap_zalloc(vram->nr_chunks, GFP_KERNEL);
-	if (!tried)
-		return 0;
-	mutex_lock(&vram->evict_lock);
-	while (done < n) {
-		struct hg_chunk *chunk;
-		unsigned long got;
-
-		spin_lock_irq(&vram->lock);
-		chunk = pick_victim(vram, tried);
-		spin_unlock_irq(&vram->lock);
-		if (!chunk)
-			break;
-		__set_bit(chunk - vram->chunks, tried);
-		got = hg_evict_range(hdev, vram->base_pfn +
-				     (chunk - vram->chunks) * HG_CHUNK_PAGES, HG_CHUNK_PAGES);
-		done += got;
-		if (got)
-			hg_inc(hdev, evictions);
-		trace_hmm_gpu_evict(chunk - vram->chunks, got);
-		cond_resched();
-	}
-	mutex_unlock(&vram->evict_lock);
-	bitmap_free(tried);
-	hg_add(hdev, pages_evicted, done);
-	return done;
-}
-
-/**
- * hg_vram_reserve() - make it likely that @n pages can be allocated
- * @hdev: device
- * @n: pages
- *
- * No promise: others may take them first.
- */
-void hg_vram_reserve(struct hg_device *hdev, unsigned long n)
-{
-	struct hg_vram *vram = &hdev->vram;
-	unsigned long missing = 0;
-
-	spin_lock_irq(&vram->lock);
-	n = min(n, vram->limit - min(vram->limit, vram->pinned));
-	if (!vram->closed && vram->used + n > vram->limit)
-		missing = vram->used + n - vram->limit;
-	spin_unlock_irq(&vram->lock);
-	hg_vram_evict(hdev, missing);
-}
-
 /* Whether @n pages more would need an eviction; a hint. */
 bool hg_vram_short(struct hg_device *hdev, unsigned long n)
 {
@@ -383,8 +313,13 @@ static size_t map_bytes(struct hg_vram *vram)
 	return PAGE_ALIGN(vram->nr_chunks * (HG_CHUNK_PAGES / BITS_PER_BYTE));
 }
 
-/* The device's checks see which pages are in use; nothing else depends on it. */
-static void show_map(struct hg_device *hdev)
+/**
+ * hg_vram_show() - let the device read which pages are in use
+ * @hdev: device
+ *
+ * For its checks alone; nothing else depends on it.
+ */
+void hg_vram_show(struct hg_device *hdev)
 {
 	struct hg_vram *vram = &hdev->vram;
 	dma_addr_t dma;
@@ -419,30 +354,42 @@ void hg_vram_hide(struct hg_device *hdev)
 	vram->map_dma = 0;
 }
 
-static void free_chunks(struct hg_vram *vram)
+/**
+ * hg_vram_close() - no page may be allocated any more
+ * @hdev: device
+ */
+void hg_vram_close(struct hg_device *hdev)
 {
-	free_pages_exact(vram->map, map_bytes(vram));
-	kvfree(vram->chunks);
+	struct hg_vram *vram = &hdev->vram;
+
+	spin_lock_irq(&vram->lock);
+	vram->closed = true;
+	spin_unlock_irq(&vram->lock);
 }
 
-/* Addresses for the struct pages: those of the aperture, or some that nobody uses. */
-static struct resource *get_range(struct hg_device *hdev, unsigned long size)
+/**
+ * hg_vram_restart() - pages may be allocated again: the end of hg_vram_stop()
+ * @hdev: device
+ */
+void hg_vram_restart(struct hg_device *hdev)
 {
-	struct resource *res;
+	struct hg_vram *vram = &hdev->vram;
 
-	if (!hdev->coherent)
-		return request_free_mem_region(&iomem_resource, size, "hmm_gpu-vram");
-	res = request_mem_region(pci_resource_start(hdev->pdev, HG_BAR_VRAM), size,
-				 "hmm_gpu-vram");
-	return res ? res : ERR_PTR(-EBUSY);
+	spin_lock_irq(&vram->lock);
+	vram->closed = false;
+	spin_unlock_irq(&vram->lock);
 }
 
+/**
+ * hg_vram_init() - the tables of the allocator; all pages are free
+ * @hdev: device
+ *
+ * Return: 0, -ENODEV: there is too little VRAM; -ENOMEM.
+ */
 int hg_vram_init(struct hg_device *hdev)
 {
 	struct hg_vram *vram = &hdev->vram;
-	struct dev_pagemap *map = &vram->pagemap;
 	unsigned int i;
-	void *addr;
 
 	spin_lock_init(&vram->lock);
 	mutex_init(&vram->evict_lock);
@@ -465,100 +412,17 @@ int hg_vram_init(struct hg_device *hdev)
 	vram->limit = (unsigned long)vram->nr_chunks * HG_CHUNK_PAGES;
 	if (vram_limit_mb)
 		vram->limit = min(vram->limit, (unsigned long)vram_limit_mb << (20 - PAGE_SHIFT));
-
-	vram->res = get_range(hdev, (unsigned long)vram->nr_chunks << HG_HUGE_SHIFT);
-	if (IS_ERR(vram->res)) {
-		free_chunks(vram);
-		return PTR_ERR(vram->res);
-	}
-	map->type = hdev->coherent ? MEMORY_DEVICE_COHERENT : MEMORY_DEVICE_PRIVATE;
-	map->range.start = vram->res->start;
-	map->range.end = vram->res->end;
-	map->nr_range = 1;
-	map->ops = &vram_pagemap_ops;
-	map->owner = hdev;
-	addr = memremap_pages(map, dev_to_node(&hdev->pdev->dev));
-	if (IS_ERR(addr)) {
-		release_mem_region(vram->res->start, resource_size(vram->res));
-		free_chunks(vram);
-		return PTR_ERR(addr);
-	}
-	vram->base_pfn = PHYS_PFN(map->range.start);
-	show_map(hdev);
-	vram->ready = true;
 	return 0;
 }
 
-/* Pages that can go home; buffers cannot. */
-static unsigned long can_leave(struct hg_vram *vram)
-{
-	unsigned long n;
-
-	spin_lock_irq(&vram->lock);
-	n = vram->used - vram->pinned;
-	spin_unlock_irq(&vram->lock);
-	return n;
-}
-
 /**
- * hg_vram_stop() - no page may be allocated any more, and all go home
- * @hdev: device
- *
- * Buffers stay: no CPU has a use for them, and a device keeps VRAM over a reset.
- *
- * Return: pages that could not be moved (now).
- */
-unsigned long hg_vram_stop(struct hg_device *hdev)
-{
-	struct hg_vram *vram = &hdev->vram;
-	unsigned int tries;
-	unsigned long left;
-
-	if (!vram->ready)
-		return 0;
-	spin_lock_irq(&vram->lock);
-	vram->closed = true;
-	spin_unlock_irq(&vram->lock);
-	/* a page that somebody else migrates at the moment moves next time */
-	for (tries = 0; tries < 50; tries++) {
-		left = can_leave(vram);
-		if (!left || !READ_ONCE(hdev->hw_live))
-			break;
-		if (!hg_vram_evict(hdev, left))
-			schedule_timeout_uninterruptible(1 + tries);
-	}
-	return can_leave(vram);
-}
-
-/**
- * hg_vram_restart() - the end of what hg_vram_stop() began
- * @hdev: device
- */
-void hg_vram_restart(struct hg_device *hdev)
-{
-	struct hg_vram *vram = &hdev->vram;
-
-	spin_lock_irq(&vram->lock);
-	vram->closed = false;
-	spin_unlock_irq(&vram->lock);
-}
-
-/**
- * hg_vram_fini() - give the struct pages back
+ * hg_vram_fini() - give the tables back
  * @hdev: device; no VRAM page is in use
  */
 void hg_vram_fini(struct hg_device *hdev)
 {
 	struct hg_vram *vram = &hdev->vram;
 
-	if (!vram->ready)
-		return;
-	vram->ready = false;
-	if (vram->map_dma) {	/* the device still runs: a probe that failed */
-		hg_write64(hdev, HG_REG_VRAM_MAP, 0);
-		hg_vram_hide(hdev);
-	}
-	memunmap_pages(&vram->pagemap);
-	release_mem_region(vram->res->start, resource_size(vram->res));
-	free_chunks(vram);
+	free_pages_exact(vram->map, map_bytes(vram));
+	kvfree(vram->chunks);
 }

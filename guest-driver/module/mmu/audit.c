@@ -21,9 +21,13 @@
  * copies (context 0) are physical and have no address space, so none is exempt.
  */
 #include <linux/iommu.h>
+#include <linux/pci.h>
 #include <linux/pgtable.h>
 
-#include "hmm_gpu.h"
+#include "base/compat.h"
+#include "base/regs.h"
+#include "mmu/audit.h"
+#include "mmu/mmu.h"
 
 #ifdef CONFIG_X86_64
 

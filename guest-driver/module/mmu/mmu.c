@@ -12,10 +12,16 @@
  */
 #include <linux/backing-dev.h>
 #include <linux/dma-mapping.h>
+#include <linux/dmapool.h>
+#include <linux/pci.h>
 #include <linux/slab.h>
 
-#include "hmm_gpu.h"
-#include "hmm_gpu_trace.h"
+#include "base/hmm_gpu_trace.h"
+#include "base/regs.h"
+#include "base/stats.h"
+#include "hw/hw.h"
+#include "mmu/audit.h"
+#include "mmu/mmu.h"
 
 /*
  * In hg_gather.dma, beside the address of a page.  A mapping is given back the

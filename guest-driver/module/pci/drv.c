@@ -1,154 +1,49 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * hmm_gpu: driver of the emulated GPU "hmm-gpu".  PCI and DRM glue: bringing
- * the device up and down, opening and closing files.
+ * the device up and down, opening and closing files.  What the driver consists
+ * of stands in overview.h.
  */
 #include <linux/dma-mapping.h>
+#include <linux/dmapool.h>
 #include <linux/module.h>
-#include <linux/sched/mm.h>
+#include <linux/pci.h>
 #include <linux/slab.h>
 #include <linux/wait_bit.h>
 
 #include <drm/drm_drv.h>
 #include <drm/drm_file.h>
+#include <drm/drm_gem.h>
 #include <drm/drm_ioctl.h>
 
-#define CREATE_TRACE_POINTS
-#include "hmm_gpu.h"
-#include "hmm_gpu_trace.h"
-
-unsigned int hg_fault_batch = 256;
-module_param_named(fault_batch, hg_fault_batch, uint, 0644);
-MODULE_PARM_DESC(fault_batch, "GPU faults served before a replay (1..1024)");
-
-unsigned int hg_faultaround_pages = 32;
-module_param_named(faultaround_pages, hg_faultaround_pages, uint, 0644);
-MODULE_PARM_DESC(faultaround_pages,
-		 "pages that one CPU fault brings back from VRAM (1..512, a power of two)");
-
-static bool hg_thp = true;
-module_param_named(thp, hg_thp, bool, 0644);
-MODULE_PARM_DESC(thp, "migrate 2 MiB folios whole, where the kernel can");
-
-bool hg_use_thp(void)
-{
-	return READ_ONCE(hg_thp) && hg_thp_migration_supported();
-}
+#include "base/compat.h"
+#include "base/delay.h"
+#include "base/regs.h"
+#include "base/stats.h"
+#include "drm/bo.h"
+#include "drm/fdinfo.h"
+#include "drm/ioctl.h"
+#include "drm/query.h"
+#include "hmm_gpu_drm.h"
+#include "hw/ce.h"
+#include "hw/fault_unit.h"
+#include "hw/hw.h"
+#include "jobs/file.h"
+#include "jobs/jobs.h"
+#include "mem/evict.h"
+#include "mem/fault.h"
+#include "mem/pagemap.h"
+#include "mem/svm.h"
+#include "mem/vram.h"
+#include "mmu/audit.h"
+#include "mmu/mmu.h"
+#include "pci/irq.h"
+#include "pci/reset.h"
+#include "test/debugfs.h"
+#include "test/dmirror.h"
 
 /* A removed device whose VRAM pages could not be moved is looked at so often. */
 #define HG_REAP_INTERVAL	HZ
-
-/* The address space of a file is that of the process that opened it. */
-int hg_check_mm(struct hg_file *hf)
-{
-	return current->mm == hf->svm->mm ? 0 : -EPERM;
-}
-
-static int hg_get_param_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
-{
-	struct drm_hmm_gpu_get_param *args = data;
-	struct hg_device *hdev = to_hg(drm);
-	unsigned long limit, used;
-
-	if (args->pad)
-		return -EINVAL;
-	limit = READ_ONCE(hdev->vram.limit);
-	used = READ_ONCE(hdev->vram.used);
-	switch (args->param) {
-	case HMM_GPU_PARAM_VERSION:
-		args->value = 1;
-		break;
-	case HMM_GPU_PARAM_SMS:
-		args->value = hdev->sms;
-		break;
-	case HMM_GPU_PARAM_WARPS:
-		args->value = hdev->warps;
-		break;
-	case HMM_GPU_PARAM_LANES:
-		args->value = HG_LANES;
-		break;
-	case HMM_GPU_PARAM_VRAM_PAGES:
-		args->value = limit;
-		break;
-	case HMM_GPU_PARAM_VRAM_FREE:
-		args->value = limit > used ? limit - used : 0;
-		break;
-	case HMM_GPU_PARAM_THREAD_SLOTS:
-		args->value = (u64)hdev->sms * hdev->warps * HG_LANES;
-		break;
-	case HMM_GPU_PARAM_THP_MIGRATION:
-		args->value = hg_use_thp();
-		break;
-	case HMM_GPU_PARAM_COHERENT:
-		args->value = hdev->coherent;
-		break;
-	default:
-		return -EINVAL;
-	}
-	return 0;
-}
-
-static int hg_policy_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
-{
-	struct drm_hmm_gpu_policy *args = data;
-	struct hg_file *hf = file->driver_priv;
-	int ret;
-
-	if (args->pad || args->policy > (HMM_GPU_POLICY_MIGRATE | HMM_GPU_POLICY_EXCLUSIVE))
-		return -EINVAL;
-	ret = hg_check_mm(hf);
-	if (ret)
-		return ret;
-	WRITE_ONCE(hf->svm->policy, args->policy & ~HMM_GPU_POLICY_EXCLUSIVE);
-	hg_svm_use_exclusive(hf->svm, args->policy & HMM_GPU_POLICY_EXCLUSIVE);
-	return 0;
-}
-
-/**
- * hg_file_create() - what an open file has: the mirror of the caller, no context yet
- * @hdev: device
- *
- * Return: the file or ERR_PTR.
- */
-struct hg_file *hg_file_create(struct hg_device *hdev)
-{
-	struct hg_file *hf = ERR_PTR(-ENODEV);
-	int ret, idx;
-
-	if (!drm_dev_enter(&hdev->drm, &idx))
-		return hf;
-	if (READ_ONCE(hdev->stopping))
-		goto out;
-	hf = kzalloc(sizeof(*hf), GFP_KERNEL);
-	if (!hf) {
-		hf = ERR_PTR(-ENOMEM);
-		goto out;
-	}
-	mutex_init(&hf->lock);
-	xa_init(&hf->ctxs);
-	hf->svm = hg_svm_create(hdev);
-	ret = PTR_ERR_OR_ZERO(hf->svm);
-	if (ret) {
-		kfree(hf);
-		hf = ERR_PTR(ret);
-	}
-out:
-	drm_dev_exit(idx);
-	return hf;
-}
-
-/**
- * hg_file_destroy() - the file is closed
- * @hf: file; the device may be gone
- */
-void hg_file_destroy(struct hg_file *hf)
-{
-	hg_delay(release_begin);
-	hg_ctx_destroy_all(hf);
-	hg_svm_destroy(hf->svm);
-	xa_destroy(&hf->ctxs);
-	kfree(hf);
-}
 
 static int hg_open(struct drm_device *drm, struct drm_file *file)
 {
@@ -260,7 +155,7 @@ static void hg_reap(struct work_struct *work)
 		schedule_delayed_work(&hdev->reaper, HG_REAP_INTERVAL);
 		return;
 	}
-	hg_vram_fini(hdev);
+	hg_pagemap_fini(hdev);
 	drm_dev_put(&hdev->drm);
 	module_put(THIS_MODULE);
 }
@@ -281,7 +176,7 @@ static void hg_quiesce(struct hg_device *hdev)
 		hg_svm_put(svm);
 	}
 	hg_irq_fini(hdev);
-	cancel_work_sync(&hdev->fault.work);
+	cancel_work_sync(&hdev->service.work);
 	cancel_work_sync(&hdev->error_work);
 	down_write(&hdev->hw_sem);
 	if (hdev->hw_live) {
@@ -299,6 +194,7 @@ static void hg_free_hw(struct hg_device *hdev)
 {
 	hg_ce_fini(hdev);
 	hg_fault_fini(hdev);
+	hg_fault_unit_fini(hdev);
 	dma_pool_destroy(hdev->pt_pool);
 	destroy_workqueue(hdev->wq);
 }
@@ -346,6 +242,9 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		destroy_workqueue(hdev->wq);
 		return -ENOMEM;
 	}
+	ret = hg_fault_unit_init(hdev);
+	if (ret)
+		goto err_hw;
 	ret = hg_fault_init(hdev);
 	if (ret)
 		goto err_hw;
@@ -359,7 +258,7 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	hg_write(hdev, HG_REG_CTRL, HG_CTRL_RESET);
 	hdev->hw_live = true;
 	hg_hw_program(hdev);
-	ret = hg_vram_init(hdev);
+	ret = hg_pagemap_init(hdev);
 	if (ret) {
 		dev_err(&pdev->dev, "no device-private memory: %d\n", ret);
 		goto err_quiesce;
@@ -375,7 +274,7 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	return 0;
 
 err_vram:
-	hg_vram_fini(hdev);
+	hg_pagemap_fini(hdev);
 err_quiesce:
 	hg_quiesce(hdev);
 	goto err_hw;
@@ -385,93 +284,6 @@ err_hw:
 	hg_free_hw(hdev);
 	return ret;
 }
-
-/*
- * Reset of the function (FLR, AER recovery, sysfs).  Jobs end with an error and
- * contexts are lost; the mirrors stay, and so does VRAM's content.
- */
-static void hg_reset_prepare(struct pci_dev *pdev)
-{
-	struct hg_device *hdev = pci_get_drvdata(pdev);
-	int i;
-
-	hg_sched_stop_all(hdev, -EIO);
-	/* a CPU cannot reach the aperture during the reset: nobody may live there */
-	if (hdev->coherent && hg_vram_stop(hdev))
-		dev_err(&pdev->dev, "pages of VRAM stay in use during a reset\n");
-	for (i = 0; i <= HG_VEC_ERROR; i++)
-		disable_irq(pci_irq_vector(pdev, i));
-	cancel_work_sync(&hdev->fault.work);
-	cancel_work_sync(&hdev->error_work);
-	/* held over the reset: whoever wants the registers waits */
-	down_write(&hdev->hw_sem);
-	hdev->in_reset = true;
-	hg_inc(hdev, resets);
-}
-
-/* The other end of hg_reset_prepare(); @alive: the device is to be used again. */
-static void hg_reset_end(struct hg_device *hdev, bool alive)
-{
-	struct hg_svm *svm;
-	unsigned long asid;
-	int i;
-
-	if (!hdev->in_reset)
-		return;
-	if (alive && hg_read(hdev, HG_REG_ID) != HG_ID_MAGIC)
-		alive = false;
-	if (alive && hdev->hw_live) {
-		pci_set_master(hdev->pdev);
-		hg_hw_program(hdev);
-		hg_audit_hw_program(hdev);
-		xa_lock(&hdev->svms);
-		xa_for_each(&hdev->svms, asid, svm)
-			hg_mmu_program(svm);
-		xa_unlock(&hdev->svms);
-		if (!hdev->stopping)
-			hg_vram_restart(hdev);
-	} else if (hdev->hw_live) {
-		hdev->hw_live = false;
-		dev_err(hdev->drm.dev, "device did not come back from a reset\n");
-	}
-	hdev->in_reset = false;
-	up_write(&hdev->hw_sem);
-	for (i = 0; i <= HG_VEC_ERROR; i++)
-		enable_irq(pci_irq_vector(hdev->pdev, i));
-}
-
-static void hg_reset_done(struct pci_dev *pdev)
-{
-	hg_reset_end(pci_get_drvdata(pdev), true);
-}
-
-static pci_ers_result_t hg_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
-{
-	struct hg_device *hdev = pci_get_drvdata(pdev);
-
-	if (state == pci_channel_io_perm_failure) {
-		hg_reset_end(hdev, false);
-		hg_wedge(hdev, "PCI failure");
-		return PCI_ERS_RESULT_DISCONNECT;
-	}
-	if (!hdev->in_reset)
-		hg_reset_prepare(pdev);
-	return PCI_ERS_RESULT_NEED_RESET;
-}
-
-static pci_ers_result_t hg_slot_reset(struct pci_dev *pdev)
-{
-	pci_restore_state(pdev);
-	return PCI_ERS_RESULT_RECOVERED;
-}
-
-static const struct pci_error_handlers hg_err_handlers = {
-	.error_detected = hg_error_detected,
-	.slot_reset = hg_slot_reset,
-	.resume = hg_reset_done,
-	.reset_prepare = hg_reset_prepare,
-	.reset_done = hg_reset_done,
-};
 
 static void hg_remove(struct pci_dev *pdev)
 {
@@ -495,7 +307,7 @@ static void hg_remove(struct pci_dev *pdev)
 	hg_quiesce(hdev);
 	hg_free_hw(hdev);
 	if (!left) {
-		hg_vram_fini(hdev);
+		hg_pagemap_fini(hdev);
 		return;
 	}
 	dev_err(&pdev->dev, "%lu pages of VRAM lost\n", left);

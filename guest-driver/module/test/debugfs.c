@@ -8,8 +8,14 @@
 #include <linux/uaccess.h>
 
 #include <drm/drm_drv.h>
+#include <drm/drm_file.h>
 
-#include "hmm_gpu.h"
+#include "base/delay.h"
+#include "base/regs.h"
+#include "base/stats.h"
+#include "jobs/jobs.h"
+#include "mem/evict.h"
+#include "test/debugfs.h"
 
 static int counters_show(struct seq_file *m, void *unused)
 {

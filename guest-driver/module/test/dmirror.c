@@ -23,13 +23,25 @@
  */
 #include <linux/dma-mapping.h>
 #include <linux/hmm.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/pci.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include <drm/drm_drv.h>
 
-#include "hmm_gpu.h"
+#include "base/compat.h"
+#include "base/device.h"
+#include "jobs/file.h"
+#include "jobs/jobs.h"
+#include "mem/evict.h"
+#include "mem/exclusive.h"
+#include "mem/map.h"
+#include "mem/migrate.h"
+#include "mem/snapshot.h"
+#include "test/dmirror.h"
 
 static bool hg_dmirror;
 module_param_named(dmirror, hg_dmirror, bool, 0444);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The device. */
+#ifndef HMM_GPU_BASE_DEVICE_H
+#define HMM_GPU_BASE_DEVICE_H
+
+#include <linux/bitmap.h>
+#include <linux/idr.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/rwsem.h>
+#include <linux/spinlock.h>
+#include <linux/types.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include <drm/drm_device.h>
+
+#include "base/parts/ce.h"
+#include "base/parts/dmirror.h"
+#include "base/parts/fault.h"
+#include "base/parts/stats.h"
+#include "base/parts/vram.h"
+#include "hmm_gpu_hw.h"
+
+struct dma_pool;
+struct hg_ctx;
+struct pci_dev;
+
+#define HG_HOMING_BITS		8
+
+/**
+ * struct hg_device - one GPU
+ * @drm: lives as long as an open file or a VRAM page needs it
+ * @hw_sem: read: the registers may be used if @hw_live; write: reset, removal.
+ *	Taken inside pt_lock, so nothing under it may allocate or fault
+ * @hw_live: the device answers; cleared at removal and when it stops answering
+ * @coherent: VRAM is memory of the CPU too: its pages are device-coherent instead
+ *	of device-private
+ * @in_reset: between the two callbacks of a PCI reset, @hw_sem held for writing
+ * @stopping: no new work: the device is being unbound
+ * @inval_lock: the invalidation registers and @inval_seq
+ * @inval_seq: number of the last invalidation given
+ * @svms: by ASID; the fault worker's way from a fault entry to the mirror.
+ *	Entries change under its own lock together with hg_svm.ref
+ * @bo_lock: @bos, hg_svm.bo_va
+ * @bos: buffers that have VRAM
+ * @ctx_lock: hard-irq safe; @ctxs
+ * @ctxs: by hardware context number; the interrupt handler walks it
+ * @ctx_mem: contexts that have memory the device may use; removal waits for 0
+ * @ctx_ida: hardware context numbers, 0 is the kernel's
+ * @error_work: restarts halted contexts, drains the non-replayable ring
+ * @wq: work of contexts, errors
+ * @homing: bit locks, one for the folios of a hash value: held by the CPU fault
+ *	that moves one home.  Only ever tried; nobody waits for one
+ * @reaper: retries eviction of pages of a device that was removed
+ */
+struct hg_device {
+	struct drm_device drm;
+	struct pci_dev *pdev;
+	void __iomem *regs;
+	u64 vram_size;
+	bool coherent;
+	u32 sms, warps, ces;
+	unsigned int num_ctxs, num_asids;
+
+	struct rw_semaphore hw_sem;
+	bool hw_live;
+	bool in_reset;
+	bool stopping;
+
+	spinlock_t inval_lock;
+	u64 inval_seq;
+
+	struct xarray svms;
+	struct dma_pool *pt_pool;
+
+	struct mutex bo_lock;
+	struct list_head bos;
+
+	spinlock_t ctx_lock;
+	struct hg_ctx *ctxs[HG_NUM_CTXS];
+	atomic_t ctx_mem;
+	struct ida ctx_ida;
+	struct work_struct error_work;
+	struct workqueue_struct *wq;
+	DECLARE_BITMAP(homing, 1 << HG_HOMING_BITS);
+
+	struct hg_ce ce;
+	struct hg_fault_unit fault;
+	struct hg_fault_service service;
+	struct hg_vram vram;
+	struct hg_stats stats;
+	struct delayed_work reaper;
+	struct hg_dmirror_node dmirror;
+};
+
+#define to_hg(d)	container_of(d, struct hg_device, drm)
+
+#endif

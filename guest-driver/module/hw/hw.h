@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The device as a whole: what it has, when it does not answer, and its TLBs. */
+#ifndef HMM_GPU_HW_HW_H
+#define HMM_GPU_HW_HW_H
+
+#include "base/device.h"
+
+int hg_hw_init(struct hg_device *hdev);
+
+void hg_wedge(struct hg_device *hdev, const char *what);
+void hg_tlb_invalidate(struct hg_device *hdev, u32 asid, unsigned long start,
+		       unsigned long last, bool may_sleep);
+
+#endif

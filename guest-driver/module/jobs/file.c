@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0
+/* An open file: a mirror, and the contexts that execute in it. */
+#include <linux/slab.h>
+
+#include <drm/drm_drv.h>
+
+#include "base/delay.h"
+#include "jobs/file.h"
+#include "jobs/jobs.h"
+#include "mem/svm.h"
+
+/**
+ * hg_file_create() - what an open file has: the mirror of the caller, no context yet
+ * @hdev: device
+ *
+ * Return: the file or ERR_PTR.
+ */
+struct hg_file *hg_file_create(struct hg_device *hdev)
+{
+	struct hg_file *hf = ERR_PTR(-ENODEV);
+	int ret, idx;
+
+	if (!drm_dev_enter(&hdev->drm, &idx))
+		return hf;
+	if (READ_ONCE(hdev->stopping))
+		goto out;
+	hf = kzalloc(sizeof(*hf), GFP_KERNEL);
+	if (!hf) {
+		hf = ERR_PTR(-ENOMEM);
+		goto out;
+	}
+	mutex_init(&hf->lock);
+	xa_init(&hf->ctxs);
+	hf->svm = hg_svm_create(hdev);
+	ret = PTR_ERR_OR_ZERO(hf->svm);
+	if (ret) {
+		kfree(hf);
+		hf = ERR_PTR(ret);
+	}
+out:
+	drm_dev_exit(idx);
+	return hf;
+}
+
+/**
+ * hg_file_destroy() - the file is closed
+ * @hf: file; the device may be gone
+ */
+void hg_file_destroy(struct hg_file *hf)
+{
+	hg_delay(release_begin);
+	hg_ctx_destroy_all(hf);
+	hg_svm_destroy(hf->svm);
+	xa_destroy(&hf->ctxs);
+	kfree(hf);
+}

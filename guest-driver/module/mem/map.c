@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The one way by which pages of a process are mapped for the GPU: for a fault, for
+ * a prefetch, after a migration.  Why it is correct stands at the top of svm.c.
+ */
+#include <linux/hmm.h>
+
+#include "base/delay.h"
+#include "base/stats.h"
+#include "mem/map.h"
+#include "mem/migrate.h"
+#include "mmu/mmu.h"
+
+/*
+ * An address space that changes all the time may never be seen unchanged.  The
+ * fault worker gives up after so many tries; the replay makes the GPU ask
+ * again, and others have their turn between.
+ */
+#define HG_MAP_TRIES	32
+
+/* Writes the entry for one page of a window, as 2 MiB if the CPU has it so. */
+static int map_one(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+		   unsigned long pfn, bool atomic)
+{
+	struct page *page = hmm_pfn_to_page(pfn);
+	bool write = pfn & HMM_PFN_WRITE;
+	int ret;
+
+	if (hmm_pfn_to_map_order(pfn) >= HG_CHUNK_ORDER) {
+		unsigned long off = (va >> PAGE_SHIFT) & (HG_PT_ENTRIES - 1);
+		struct page *head = pfn_to_page(page_to_pfn(page) - off);
+
+		/*
+		 * For a device-private PMD, hmm_range_fault() of 7.3 counts the
+		 * frames from the start of the range instead of from the start
+		 * of the PMD.  The folio is right in any case.
+		 */
+		if (is_device_private_page(page))
+			head = folio_page(page_folio(page), 0);
+		ret = atomic ? -E2BIG :
+		      hg_mmu_map(svm, cache, va - (off << PAGE_SHIFT), head, true, write);
+		if (ret != -E2BIG)
+			return ret;
+		page = pfn_to_page(page_to_pfn(head) + off);
+	}
+	if (atomic && write)
+		return hg_mmu_map_atomic(svm, cache, va, page);
+	return hg_mmu_map(svm, cache, va, page, false, write);
+}
+
+/* Brings single pages that only a CPU write fault can make writable to system memory. */
+static int window_break_cow(struct hg_svm *svm, unsigned long start,
+			    const unsigned long *want, const unsigned long *pfns,
+			    unsigned long n)
+{
+	unsigned long i;
+	int found = 0;
+
+	for (i = 0; i < n; i++) {
+		struct hg_migrate_result res = {};
+		unsigned long va = start + (i << PAGE_SHIFT);
+		struct vm_area_struct *vma;
+
+		if (!(want[i] & HMM_PFN_REQ_WRITE) || !(pfns[i] & HMM_PFN_VALID) ||
+		    pfns[i] & HMM_PFN_WRITE)
+			continue;
+		if (!is_device_private_page(hmm_pfn_to_page(pfns[i])))
+			return -EFAULT;
+		found = 1;
+		mmap_read_lock(svm->mm);
+		vma = vma_lookup(svm->mm, va);
+		if (vma && !(vma->vm_flags & VM_WRITE)) {
+			mmap_read_unlock(svm->mm);
+			return -EPERM;
+		}
+		if (vma)
+			hg_migrate_chunk(svm, vma, va, va + PAGE_SIZE, false, &res);
+		mmap_read_unlock(svm->mm);
+	}
+	return found;
+}
+
+/**
+ * hg_range_fault() - hmm_range_fault() that is safe for hugetlb areas
+ * @svm: mirror; its mmap lock is held
+ * @range: as for hmm_range_fault(); of a hugetlb area within one of its pages
+ * @want: what of HMM_PFN_REQ_* the range asks for
+ *
+ * For a huge page that has no page table yet hmm_range_fault() of 6.12 calls the
+ * fault handler with the area's hugetlb lock held (hmm_vma_walk_hole() out of
+ * walk_hugetlb_range(); 7.3 faults outside of the walk), and the handler takes it
+ * again: for ever, if somebody who wants it for writing (MADV_DONTNEED) comes in
+ * between.  So the page is faulted in before; its table stays as the area does.
+ *
+ * Return: as hmm_range_fault().
+ */
+int hg_range_fault(struct hg_svm *svm, struct hmm_range *range, unsigned long want)
+{
+	struct vm_area_struct *vma = vma_lookup(svm->mm, range->start);
+	bool write = want & HMM_PFN_REQ_WRITE;
+
+	if (vma && is_vm_hugetlb_page(vma) && want & HMM_PFN_REQ_FAULT &&
+	    vma->vm_flags & (write ? VM_WRITE : VM_READ) &&
+	    fixup_user_fault(svm->mm, range->start,
+			     FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0), NULL))
+		return -EFAULT;
+	return hmm_range_fault(range);
+}
+
+/*
+ * Faults in what @want asks for and reads the CPU's entries, run by run.  A run
+ * is a series of pages wanted in the same way: when hmm_range_fault() has to
+ * fault a page, it faults all from there to the end of its range alike, and so
+ * would touch pages that nobody asked for, or write to those only read.  (For a
+ * huge page of hugetlbfs it looks at the first page's wish alone.)
+ * The mmap lock is held for reading.
+ */
+static int window_fault(struct hg_svm *svm, struct hmm_range *window, const unsigned long *want)
+{
+	unsigned long n = (window->end - window->start) >> PAGE_SHIFT, i, j;
+	struct hmm_range run = *window;
+	int ret = 0;
+
+	if (!want)
+		return hmm_range_fault(window);
+	for (i = 0; i < n && !ret; i = j) {
+		for (j = i + 1; j < n && want[j] == want[i]; j++)
+			;
+		if (!want[i])
+			continue;
+		run.start = window->start + (i << PAGE_SHIFT);
+		run.end = window->start + (j << PAGE_SHIFT);
+		run.hmm_pfns = window->hmm_pfns + i;
+		ret = hg_range_fault(svm, &run, want[i]);
+	}
+	return ret;
+}
+
+/**
+ * hg_svm_map_window() - map pages for the GPU, faulting them in as wanted
+ * @svm: mirror; the caller has a reference to its mm's users
+ * @start: first address
+ * @end: end, in the same 2 MiB as @start
+ * @want: a page: HMM_PFN_REQ_FAULT, with HMM_PFN_REQ_WRITE too, or 0; NULL: map
+ *	all pages that are there, fault none
+ * @pfns: room for as many
+ * @atomic: small pages also for atomics where the mirror needs exclusive access
+ *	for them
+ *
+ * Return: 0; -EBUSY: the address space changes too fast; -EFAULT, -EPERM: at
+ * least one page cannot be had as wanted; -ENOMEM; -ESRCH: the mirror is dead.
+ */
+int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end,
+		      const unsigned long *want, unsigned long *pfns, bool atomic)
+{
+	unsigned long n = (end - start) >> PAGE_SHIFT, i;
+	struct hg_device *hdev = svm->hdev;
+	struct hg_pt_cache cache = {};
+	struct hmm_range range = {
+		.notifier = &svm->notifier,
+		.start = start,
+		.end = end,
+		.hmm_pfns = pfns,
+		.pfn_flags_mask = HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE,
+		.dev_private_owner = hdev,
+	};
+	int ret = -EBUSY, tries;
+
+	if (end > hg_bo_start())
+		return -EFAULT;
+	for (tries = 0; tries < HG_MAP_TRIES; tries++) {
+		if (tries)
+			hg_inc(hdev, fault_retries);
+		if (ret == -EAGAIN) {
+			ret = hg_pt_cache_fill(hdev, &cache);
+			if (ret)
+				break;
+		}
+		if (want)
+			memcpy(pfns, want, n * sizeof(*pfns));
+		else
+			memset(pfns, 0, n * sizeof(*pfns));
+
+		range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
+		mmap_read_lock(svm->mm);
+		ret = window_fault(svm, &range, want);
+		mmap_read_unlock(svm->mm);
+		if (ret == -EBUSY)
+			continue;
+		if (ret)
+			break;
+		/*
+		 * A device page is reported without write permission even if
+		 * that was asked for: it is shared after fork(), say.  As system
+		 * memory it takes the ordinary way.
+		 */
+		if (want) {
+			ret = window_break_cow(svm, start, want, pfns, n);
+			if (ret < 0)
+				break;
+			if (ret) {
+				ret = -EBUSY;
+				continue;
+			}
+		}
+		hg_delay(svm_after_range_fault);
+
+		mutex_lock(&svm->pt_lock);
+		if (mmu_interval_read_retry(&svm->notifier, range.notifier_seq)) {
+			mutex_unlock(&svm->pt_lock);
+			ret = -EBUSY;
+			continue;
+		}
+		ret = svm->dead ? -ESRCH : 0;
+		down_read(&hdev->hw_sem);
+		for (i = 0; i < n && !ret; i++) {
+			if ((want && !want[i]) || !(pfns[i] & HMM_PFN_VALID) ||
+			    pfns[i] & HMM_PFN_ERROR)
+				continue;
+			ret = map_one(svm, &cache, start + (i << PAGE_SHIFT), pfns[i], atomic);
+		}
+		up_read(&hdev->hw_sem);
+		mutex_unlock(&svm->pt_lock);
+		if (ret != -EAGAIN)
+			break;
+	}
+	hg_pt_cache_drain(hdev, &cache);
+	return ret == -EAGAIN ? -EBUSY : ret;
+}

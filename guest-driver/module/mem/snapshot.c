@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What is where: a look at the CPU's page table that belongs together with the
+ * GPU's, without faulting anything in.
+ */
+#include <linux/hmm.h>
+#include <linux/sched/signal.h>
+
+#include "base/delay.h"
+#include "mem/snapshot.h"
+#include "mmu/mmu.h"
+
+#define HG_QUERY_TRIES	1000
+
+/**
+ * hg_snapshot_lock() - read CPU entries, and keep them true
+ * @svm: mirror; its mm has users
+ * @start: first address
+ * @end: end
+ * @pfns: out: what hmm_range_fault() says, faulting nothing in
+ *
+ * Return: 0 with pt_lock held: until it is released the entries do not lose
+ * anything; -EINTR, -EBUSY.
+ */
+int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
+		     unsigned long *pfns)
+{
+	struct hmm_range range = {
+		.notifier = &svm->notifier,
+		.start = start,
+		.end = end,
+		.hmm_pfns = pfns,
+		.dev_private_owner = svm->hdev,
+	};
+	unsigned int tries;
+	int ret;
+
+	for (tries = 0; tries < HG_QUERY_TRIES; tries++) {
+		memset(pfns, 0, ((end - start) >> PAGE_SHIFT) * sizeof(*pfns));
+		range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
+		hg_delay(query_before_walk);
+		mmap_read_lock(svm->mm);
+		ret = hmm_range_fault(&range);
+		mmap_read_unlock(svm->mm);
+		if (ret && ret != -EBUSY)
+			return ret;
+		hg_delay(query_after_walk);
+		if (!ret) {
+			mutex_lock(&svm->pt_lock);
+			if (!mmu_interval_read_retry(&svm->notifier, range.notifier_seq))
+				return 0;
+			mutex_unlock(&svm->pt_lock);
+		}
+		if (signal_pending(current))
+			return -EINTR;
+		cond_resched();
+	}
+	return -EBUSY;
+}
+
+/**
+ * hg_pfn_is_device() - whether a page is in VRAM
+ * @hdev: device
+ * @pfn: what hmm_range_fault() says of it
+ */
+bool hg_pfn_is_device(struct hg_device *hdev, unsigned long pfn)
+{
+	return pfn & HMM_PFN_VALID && hg_is_vram(hdev, hmm_pfn_to_page(pfn));
+}
+
+/**
+ * hg_svm_count_device() - count the pages of a range that are in VRAM
+ * @svm: mirror; its mm has users
+ * @start: first address
+ * @end: end
+ * @pfns: room for the pages
+ * @device: out
+ *
+ * Return: 0, -EINTR, -EBUSY.
+ */
+int hg_svm_count_device(struct hg_svm *svm, unsigned long start, unsigned long end,
+			unsigned long *pfns, unsigned long *device)
+{
+	unsigned long i, n = (end - start) >> PAGE_SHIFT;
+	int ret;
+
+	*device = 0;
+	ret = hg_snapshot_lock(svm, start, end, pfns);
+	if (ret)
+		return ret;
+	for (i = 0; i < n; i++)
+		*device += hg_pfn_is_device(svm->hdev, pfns[i]);
+	mutex_unlock(&svm->pt_lock);
+	return 0;
+}

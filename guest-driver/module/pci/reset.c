@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+/* A device that was just reset is brought into use, at probe and in a PCI reset. */
+#include <linux/interrupt.h>
+#include <linux/pci.h>
+
+#include "base/regs.h"
+#include "base/stats.h"
+#include "hw/ce.h"
+#include "hw/fault_unit.h"
+#include "hw/hw.h"
+#include "jobs/jobs.h"
+#include "mem/evict.h"
+#include "mem/vram.h"
+#include "mmu/audit.h"
+#include "mmu/mmu.h"
+#include "pci/reset.h"
+
+/**
+ * hg_hw_program() - bring a device that was just reset into use
+ * @hdev: device
+ *
+ * Called before anybody else can reach the registers, or with hw_sem held for
+ * writing.
+ */
+void hg_hw_program(struct hg_device *hdev)
+{
+	hdev->inval_seq = hg_read64(hdev, HG_REG_INVAL_SEQ);
+	hg_fault_program(hdev);
+	hg_ce_program(hdev);
+	hg_vram_program(hdev);
+	hg_write(hdev, HG_REG_TABLE_CTRL, HG_TABLE_CTRL_SHOWN);
+	hg_write(hdev, HG_REG_INTR_STATUS, ~0u);
+	hg_write(hdev, HG_REG_INTR_ENABLE,
+		 BIT(HG_VEC_FAULT) | BIT(HG_VEC_FENCE) | BIT(HG_VEC_ERROR));
+	hg_write(hdev, HG_REG_CTRL, HG_CTRL_ENABLE);
+}
+
+/*
+ * Reset of the function (FLR, AER recovery, sysfs).  Jobs end with an error and
+ * contexts are lost; the mirrors stay, and so does VRAM's content.
+ */
+static void hg_reset_prepare(struct pci_dev *pdev)
+{
+	struct hg_device *hdev = pci_get_drvdata(pdev);
+	int i;
+
+	hg_sched_stop_all(hdev, -EIO);
+	/* a CPU cannot reach the aperture during the reset: nobody may live there */
+	if (hdev->coherent && hg_vram_stop(hdev))
+		dev_err(&pdev->dev, "pages of VRAM stay in use during a reset\n");
+	for (i = 0; i <= HG_VEC_ERROR; i++)
+		disable_irq(pci_irq_vector(pdev, i));
+	cancel_work_sync(&hdev->service.work);
+	cancel_work_sync(&hdev->error_work);
+	/* held over the reset: whoever wants the registers waits */
+	down_write(&hdev->hw_sem);
+	hdev->in_reset = true;
+	hg_inc(hdev, resets);
+}
+
+/**
+ * hg_reset_end() - the other end of hg_reset_prepare()
+ * @hdev: device; not in a reset: nothing is done
+ * @alive: it is to be used again
+ */
+void hg_reset_end(struct hg_device *hdev, bool alive)
+{
+	struct hg_svm *svm;
+	unsigned long asid;
+	int i;
+
+	if (!hdev->in_reset)
+		return;
+	if (alive && hg_read(hdev, HG_REG_ID) != HG_ID_MAGIC)
+		alive = false;
+	if (alive && hdev->hw_live) {
+		pci_set_master(hdev->pdev);
+		hg_hw_program(hdev);
+		hg_audit_hw_program(hdev);
+		xa_lock(&hdev->svms);
+		xa_for_each(&hdev->svms, asid, svm)
+			hg_mmu_program(svm);
+		xa_unlock(&hdev->svms);
+		if (!hdev->stopping)
+			hg_vram_restart(hdev);
+	} else if (hdev->hw_live) {
+		hdev->hw_live = false;
+		dev_err(hdev->drm.dev, "device did not come back from a reset\n");
+	}
+	hdev->in_reset = false;
+	up_write(&hdev->hw_sem);
+	for (i = 0; i <= HG_VEC_ERROR; i++)
+		enable_irq(pci_irq_vector(hdev->pdev, i));
+}
+
+static void hg_reset_done(struct pci_dev *pdev)
+{
+	hg_reset_end(pci_get_drvdata(pdev), true);
+}
+
+static pci_ers_result_t hg_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
+{
+	struct hg_device *hdev = pci_get_drvdata(pdev);
+
+	if (state == pci_channel_io_perm_failure) {
+		hg_reset_end(hdev, false);
+		hg_wedge(hdev, "PCI failure");
+		return PCI_ERS_RESULT_DISCONNECT;
+	}
+	if (!hdev->in_reset)
+		hg_reset_prepare(pdev);
+	return PCI_ERS_RESULT_NEED_RESET;
+}
+
+static pci_ers_result_t hg_slot_reset(struct pci_dev *pdev)
+{
+	pci_restore_state(pdev);
+	return PCI_ERS_RESULT_RECOVERED;
+}
+
+const struct pci_error_handlers hg_err_handlers = {
+	.error_detected = hg_error_detected,
+	.slot_reset = hg_slot_reset,
+	.resume = hg_reset_done,
+	.reset_prepare = hg_reset_prepare,
+	.reset_done = hg_reset_done,
+};
