@@ -28,10 +28,10 @@ CANCELS_FOR_NOBODY = """\
 @@ -1,3 +1,3 @@
 -	if (!svm)
 -		return;
--	if (!mmget_not_zero(svm->mm)) {
+-	if (!mmget_not_zero(svm->vm.mm)) {
 +	if (!svm) { hg_delay(fault_before_cancel);
 +		hg_fault_cancel(hdev, f->asid, 0, HG_CANCEL_GLOBAL | HG_CANCEL_SCOPE_ALL); return; }
-+	if (!mmget_not_zero(svm->mm)) {
++	if (!mmget_not_zero(svm->vm.mm)) {
 """
 
 

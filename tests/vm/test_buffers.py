@@ -136,7 +136,8 @@ BROKEN = {
         "drm/bo.c", "\tlist_del_init(&bo->link);\n\tunmap_bo(bo);\n",
         "\tlist_del_init(&bo->link);\n\tdrm_mm_remove_node(&bo->node);\n", "late"),
     "the TLBs are left alone": (
-        "drm/bo.c", "\thg_mmu_flush(svm, true);\n", "\tsvm->gather.dirty = false;\n", "late"),
+        "drm/bo.c", "\thg_mmu_flush(&svm->vm, true);\n", "\tsvm->vm.gather.dirty = false;\n",
+        "late"),
     "nobody knows the pages": (
         "mem/vram.c",
         "\t\t\t__set_bit(bit, chunk->map);\n\t\t\tchunk->used++;\n\t\t\tchunk->pinned",

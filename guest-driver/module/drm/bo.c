@@ -68,21 +68,21 @@ static struct hg_bo *to_bo(struct drm_gem_object *obj)
 static void unmap_bo(struct hg_bo *bo)
 {
 	struct hg_svm *svm = bo->svm;
-	struct hg_device *hdev = svm->hdev;
+	struct hg_device *hdev = svm->vm.hdev;
 
-	mutex_lock(&svm->pt_lock);
+	mutex_lock(&svm->vm.pt_lock);
 	down_read(&hdev->hw_sem);
-	hg_mmu_zap_buffer(svm, bo->node.start, bo->node.start + bo->node.size - 1);
-	hg_mmu_flush(svm, true);
+	hg_mmu_zap_buffer(&svm->vm, bo->node.start, bo->node.start + bo->node.size - 1);
+	hg_mmu_flush(&svm->vm, true);
 	up_read(&hdev->hw_sem);
-	mutex_unlock(&svm->pt_lock);
+	mutex_unlock(&svm->vm.pt_lock);
 	drm_mm_remove_node(&bo->node);
 }
 
 /* bo_lock is held. */
 static void drop_locked(struct hg_bo *bo)
 {
-	struct hg_device *hdev = bo->svm->hdev;
+	struct hg_device *hdev = bo->svm->vm.hdev;
 
 	list_del_init(&bo->link);
 	unmap_bo(bo);
@@ -92,7 +92,7 @@ static void drop_locked(struct hg_bo *bo)
 
 static void hg_bo_drop(struct hg_bo *bo)
 {
-	struct hg_device *hdev = bo->svm->hdev;
+	struct hg_device *hdev = bo->svm->vm.hdev;
 
 	mutex_lock(&hdev->bo_lock);
 	if (!list_empty(&bo->link))
@@ -117,7 +117,7 @@ void hg_bo_drop_all(struct hg_device *hdev)
 /* Pages of a mirror's buffers, for fdinfo. */
 unsigned long hg_bo_pages(struct hg_svm *svm)
 {
-	struct hg_device *hdev = svm->hdev;
+	struct hg_device *hdev = svm->vm.hdev;
 	unsigned long n = 0;
 	struct hg_bo *bo;
 
@@ -154,7 +154,7 @@ static const struct drm_gem_object_funcs bo_funcs = {
 
 static int get_frames(struct hg_bo *bo)
 {
-	struct hg_device *hdev = bo->svm->hdev;
+	struct hg_device *hdev = bo->svm->vm.hdev;
 	unsigned int tries;
 
 	for (tries = 0; tries < HG_BO_TRIES; tries++) {
@@ -177,7 +177,7 @@ static int get_frames(struct hg_bo *bo)
 /* What was in VRAM is another's. */
 static int clear_frames(struct hg_bo *bo)
 {
-	struct hg_device *hdev = bo->svm->hdev;
+	struct hg_device *hdev = bo->svm->vm.hdev;
 	struct hg_ce_slot *slot = hg_ce_get(hdev);
 	unsigned long i;
 	int ret = 0;
@@ -219,25 +219,25 @@ static int map_bo(struct hg_bo *bo)
 	while (i < bo->n && !ret) {
 		bool huge = is_huge(bo, i);
 
-		mutex_lock(&svm->pt_lock);
-		ret = svm->dead ? -ENODEV :
-		      hg_mmu_map_buffer(svm, &cache, bo->node.start + (i << PAGE_SHIFT),
+		mutex_lock(&svm->vm.pt_lock);
+		ret = svm->vm.dead ? -ENODEV :
+		      hg_mmu_map_buffer(&svm->vm, &cache, bo->node.start + (i << PAGE_SHIFT),
 					(u64)bo->frames[i] << PAGE_SHIFT, huge);
-		mutex_unlock(&svm->pt_lock);
+		mutex_unlock(&svm->vm.pt_lock);
 		if (!ret)
 			i += huge ? HG_CHUNK_PAGES : 1;
 		else if (ret == -EAGAIN)
-			ret = hg_pt_cache_fill(svm->hdev, &cache);
+			ret = hg_pt_cache_fill(svm->vm.hdev, &cache);
 		cond_resched();
 	}
-	hg_pt_cache_drain(svm->hdev, &cache);
+	hg_pt_cache_drain(svm->vm.hdev, &cache);
 	return ret;
 }
 
 /* Gives the buffer its addresses, and makes it one. */
 static int place_bo(struct hg_bo *bo)
 {
-	struct hg_device *hdev = bo->svm->hdev;
+	struct hg_device *hdev = bo->svm->vm.hdev;
 	/* the gap behind it catches who goes on, and no two share a table of pages */
 	u64 size = ALIGN(((u64)bo->n + 1) << PAGE_SHIFT, HG_HUGE_SIZE);
 	int ret;

@@ -20,7 +20,7 @@
  */
 static bool is_exclusive(struct hg_svm *svm, u64 pte, unsigned long pfn)
 {
-	return svm->exclusive && !pfn && hg_pte_is_sys_atomic(pte);
+	return svm->vm.exclusive && !pfn && hg_pte_is_sys_atomic(pte);
 }
 
 static u32 describe(struct hg_svm *svm, u64 pte, unsigned long pfn)
@@ -36,7 +36,7 @@ static u32 describe(struct hg_svm *svm, u64 pte, unsigned long pfn)
 		q |= HMM_GPU_Q_CPU_READ;
 		if (pfn & HMM_PFN_WRITE)
 			q |= HMM_GPU_Q_CPU_WRITE;
-		if (hg_pfn_is_device(svm->hdev, pfn))
+		if (hg_pfn_is_device(svm->vm.hdev, pfn))
 			q |= HMM_GPU_Q_CPU_DEVICE;
 	}
 	if (!(pte & HG_PTE_VALID))
@@ -85,8 +85,8 @@ int hg_query_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 		if (ret)
 			break;
 		for (i = 0; i < n; i++)
-			q[i] = describe(svm, hg_mmu_lookup(svm, addr + (i << PAGE_SHIFT)), pfns[i]);
-		mutex_unlock(&svm->pt_lock);
+			q[i] = describe(svm, hg_mmu_lookup(&svm->vm, addr + (i << PAGE_SHIFT)), pfns[i]);
+		mutex_unlock(&svm->vm.pt_lock);
 		/* may fault, and so not under pt_lock */
 		if (copy_to_user(out, q, n * sizeof(*q))) {
 			ret = -EFAULT;

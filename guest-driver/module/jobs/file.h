@@ -8,7 +8,7 @@
 #include <linux/sched.h>
 #include <linux/xarray.h>
 
-#include "mmu/mmu.h"
+#include "mem/svm.h"
 
 /* One open file. */
 struct hg_file {
@@ -28,7 +28,7 @@ struct hg_file {
  */
 static inline int hg_check_mm(struct hg_file *hf)
 {
-	return current->mm == hf->svm->mm ? 0 : -EPERM;
+	return current->mm == hf->svm->vm.mm ? 0 : -EPERM;
 }
 
 struct hg_file *hg_file_create(struct hg_device *hdev);

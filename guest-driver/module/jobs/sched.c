@@ -59,7 +59,7 @@ void hg_ctx_program(struct hg_ctx *ctx)
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), 0);
 	hg_write64(hdev, ctx_reg(ctx, HG_CTX_RING_BASE), ctx->dma);
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_RING_SIZE), HG_CTX_RING);
-	hg_write(hdev, ctx_reg(ctx, HG_CTX_ASID), ctx->hf->svm->asid);
+	hg_write(hdev, ctx_reg(ctx, HG_CTX_ASID), ctx->hf->svm->vm.asid);
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_TIMESLICE), ctx->timeslice);
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), HG_CTX_ENABLE | (ctx->priv ? HG_CTX_PRIV : 0));
 }
@@ -125,7 +125,7 @@ static void ctx_pump_work(struct work_struct *work)
  */
 int hg_ctx_create(struct hg_file *hf, u32 timeslice, bool priv, u32 *ctx_id)
 {
-	struct hg_device *hdev = hf->svm->hdev;
+	struct hg_device *hdev = hf->svm->vm.hdev;
 	struct hg_ctx *ctx;
 	int ret, id;
 

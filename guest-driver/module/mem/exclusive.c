@@ -48,18 +48,18 @@
  */
 void hg_svm_use_exclusive(struct hg_svm *svm, bool on)
 {
-	struct hg_device *hdev = svm->hdev;
+	struct hg_device *hdev = svm->vm.hdev;
 
-	mutex_lock(&svm->pt_lock);
-	if (svm->exclusive != on) {
-		WRITE_ONCE(svm->exclusive, on);
+	mutex_lock(&svm->vm.pt_lock);
+	if (svm->vm.exclusive != on) {
+		WRITE_ONCE(svm->vm.exclusive, on);
 		/* what was mapped before may permit them */
 		down_read(&hdev->hw_sem);
-		hg_mmu_zap(svm, 0, ULONG_MAX, false, true);
-		hg_mmu_flush(svm, true);
+		hg_mmu_zap(&svm->vm, 0, ULONG_MAX, false, true);
+		hg_mmu_flush(&svm->vm, true);
 		up_read(&hdev->hw_sem);
 	}
-	mutex_unlock(&svm->pt_lock);
+	mutex_unlock(&svm->vm.pt_lock);
 }
 
 /* Makes the page an ordinary one that this process may write. */
@@ -76,9 +76,9 @@ static int fault_in(struct hg_svm *svm, unsigned long addr)
 	int ret;
 
 	range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
-	mmap_read_lock(svm->mm);
+	mmap_read_lock(svm->vm.mm);
 	ret = hg_range_fault(svm, &range, range.default_flags);
-	mmap_read_unlock(svm->mm);
+	mmap_read_unlock(svm->vm.mm);
 	return ret == -EBUSY ? 0 : ret;
 }
 
@@ -93,7 +93,7 @@ static int map_ordinary(struct hg_svm *svm, unsigned long addr)
 /* 0; -EBUSY: the address space changed meanwhile; other errors. */
 static int map_page(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long addr)
 {
-	struct hg_device *hdev = svm->hdev;
+	struct hg_device *hdev = svm->vm.hdev;
 	unsigned long seq;
 	struct page *page;
 	bool vram;
@@ -104,35 +104,35 @@ static int map_page(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long
 		return ret;
 	hg_delay(exclusive_before_entry);
 	seq = mmu_interval_read_begin(&svm->notifier);
-	mmap_read_lock(svm->mm);
-	page = hg_make_exclusive(svm->mm, addr, svm);
+	mmap_read_lock(svm->vm.mm);
+	page = hg_make_exclusive(svm->vm.mm, addr, svm);
 	vram = !IS_ERR(page) && hg_is_vram(hdev, page);
 	if (vram) {
 		unlock_page(page);
 		put_page(page);
 		/* if that fails, the address has just gone, and the mapping fails too */
-		fixup_user_fault(svm->mm, addr, FAULT_FLAG_WRITE, NULL);
+		fixup_user_fault(svm->vm.mm, addr, FAULT_FLAG_WRITE, NULL);
 	}
-	mmap_read_unlock(svm->mm);
+	mmap_read_unlock(svm->vm.mm);
 	if (IS_ERR(page))
 		return PTR_ERR(page);
 	if (vram)
 		return map_ordinary(svm, addr);
 	hg_delay(exclusive_before_map);
 
-	mutex_lock(&svm->pt_lock);
+	mutex_lock(&svm->vm.pt_lock);
 	if (mmu_interval_read_retry(&svm->notifier, seq))
 		ret = -EBUSY;
-	else if (svm->dead)
+	else if (svm->vm.dead)
 		ret = -ESRCH;
 	if (!ret) {
 		down_read(&hdev->hw_sem);
-		ret = hg_mmu_map_atomic(svm, cache, addr, page);
+		ret = hg_mmu_map_atomic(&svm->vm, cache, addr, page);
 		up_read(&hdev->hw_sem);
 	}
 	if (!ret)
 		hg_inc(hdev, maps_exclusive);
-	mutex_unlock(&svm->pt_lock);
+	mutex_unlock(&svm->vm.pt_lock);
 	/* from here on a CPU may revoke it */
 	unlock_page(page);
 	put_page(page);
@@ -151,7 +151,7 @@ static int map_page(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long
  */
 int hg_svm_map_exclusive(struct hg_svm *svm, unsigned long start, unsigned long end)
 {
-	struct hg_device *hdev = svm->hdev;
+	struct hg_device *hdev = svm->vm.hdev;
 	struct hg_pt_cache cache = {};
 	unsigned long addr;
 	int ret = 0, tries;
@@ -188,9 +188,9 @@ bool hg_svm_any_exclusive(struct hg_svm *svm, unsigned long start, unsigned long
 	bool found = false;
 
 	end = min(end, hg_bo_start());
-	mutex_lock(&svm->pt_lock);
-	for (addr = start; addr < end && !found && !svm->dead; addr += PAGE_SIZE)
-		found = hg_pte_is_sys_atomic(hg_mmu_lookup(svm, addr));
-	mutex_unlock(&svm->pt_lock);
+	mutex_lock(&svm->vm.pt_lock);
+	for (addr = start; addr < end && !found && !svm->vm.dead; addr += PAGE_SIZE)
+		found = hg_pte_is_sys_atomic(hg_mmu_lookup(&svm->vm, addr));
+	mutex_unlock(&svm->vm.pt_lock);
 	return found;
 }

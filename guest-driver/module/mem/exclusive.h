@@ -3,7 +3,7 @@
 #ifndef HMM_GPU_MEM_EXCLUSIVE_H
 #define HMM_GPU_MEM_EXCLUSIVE_H
 
-#include "mmu/mmu.h"
+#include "mem/svm.h"
 
 void hg_svm_use_exclusive(struct hg_svm *svm, bool on);
 int hg_svm_map_exclusive(struct hg_svm *svm, unsigned long start, unsigned long end);

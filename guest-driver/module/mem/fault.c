@@ -90,15 +90,15 @@ static void skip_satisfied(struct hg_svm *svm, struct hg_fault *f, unsigned int 
 {
 	unsigned int i, stale = 0;
 
-	mutex_lock(&svm->pt_lock);
+	mutex_lock(&svm->vm.pt_lock);
 	for (i = 0; i < n; i++) {
-		if (!f[i].done && permits(hg_mmu_lookup(svm, f[i].addr), &f[i])) {
+		if (!f[i].done && permits(hg_mmu_lookup(&svm->vm, f[i].addr), &f[i])) {
 			f[i].done = true;
 			stale++;
 		}
 	}
-	mutex_unlock(&svm->pt_lock);
-	hg_add(svm->hdev, faults_stale, stale);
+	mutex_unlock(&svm->vm.pt_lock);
+	hg_add(svm->vm.hdev, faults_stale, stale);
 }
 
 /*
@@ -114,20 +114,20 @@ static void skip_satisfied(struct hg_svm *svm, struct hg_fault *f, unsigned int 
  */
 static unsigned int leave_thrashing(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 {
-	struct hg_fault_service *fs = &svm->hdev->service;
+	struct hg_fault_service *fs = &svm->vm.hdev->service;
 	unsigned int i, left = 0, stay = 0;
 
 	for (i = 0; i < n; i++) {
 		if (f[i].done)
 			continue;
-		f[i].stays = __test_and_set_bit(hash_64(f[i].addr ^ svm->asid, HG_THRASH_BITS),
+		f[i].stays = __test_and_set_bit(hash_64(f[i].addr ^ svm->vm.asid, HG_THRASH_BITS),
 						fs->moved);
 		if (f[i].stays)
 			stay++;
 		else
 			left++;
 	}
-	hg_add(svm->hdev, faults_thrashing, stay);
+	hg_add(svm->vm.hdev, faults_thrashing, stay);
 	return left;
 }
 
@@ -138,13 +138,13 @@ static void migrate_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int 
 	struct hg_migrate_result res = {};
 	unsigned int i, j;
 
-	if (hg_vram_short(svm->hdev, todo)) {
+	if (hg_vram_short(svm->vm.hdev, todo)) {
 		todo = leave_thrashing(svm, f, n);
 		if (!todo)
 			return;
-		hg_vram_reserve(svm->hdev, todo);
+		hg_vram_reserve(svm->vm.hdev, todo);
 	}
-	mmap_read_lock(svm->mm);
+	mmap_read_lock(svm->vm.mm);
 	for (i = 0; i < n; i = j) {
 		unsigned long start = f[i].addr, end = start + PAGE_SIZE;
 		struct vm_area_struct *vma;
@@ -156,19 +156,19 @@ static void migrate_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int 
 			continue;
 		}
 		for (; start < end; start = vma->vm_end) {
-			vma = find_vma_intersection(svm->mm, start, end);
+			vma = find_vma_intersection(svm->vm.mm, start, end);
 			if (!vma)
 				break;
 			start = max(start, vma->vm_start);
 			hg_migrate_chunk(svm, vma, start, min(end, vma->vm_end), true, &res);
 		}
 	}
-	mmap_read_unlock(svm->mm);
+	mmap_read_unlock(svm->vm.mm);
 }
 
 static int map_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int n, bool write)
 {
-	struct hg_fault_service *fs = &svm->hdev->service;
+	struct hg_fault_service *fs = &svm->vm.hdev->service;
 	unsigned long start = f[0].addr, end = f[n - 1].addr + PAGE_SIZE;
 	unsigned int i;
 
@@ -197,9 +197,9 @@ static void serve_atomics(struct hg_svm *svm, struct hg_fault *f, unsigned int n
 	for (i = 0; i < n; i++) {
 		if (f[i].done || f[i].access != HG_ACCESS_ATOMIC)
 			continue;
-		mutex_lock(&svm->pt_lock);
-		pte = hg_mmu_lookup(svm, f[i].addr);
-		mutex_unlock(&svm->pt_lock);
+		mutex_lock(&svm->vm.pt_lock);
+		pte = hg_mmu_lookup(&svm->vm, f[i].addr);
+		mutex_unlock(&svm->vm.pt_lock);
 		if (!(pte & HG_PTE_VALID) || permits(pte, &f[i]))
 			continue;
 		if (hg_svm_map_exclusive(svm, f[i].addr, f[i].addr + PAGE_SIZE) == -EOPNOTSUPP)
@@ -224,7 +224,7 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 		.end = addr + PAGE_SIZE,
 		.hmm_pfns = &pfn,
 		.default_flags = HMM_PFN_REQ_FAULT | (write ? HMM_PFN_REQ_WRITE : 0),
-		.dev_private_owner = svm->hdev,
+		.dev_private_owner = svm->vm.hdev,
 	};
 	struct vm_area_struct *vma;
 	int ret;
@@ -238,7 +238,7 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 	/* see hg_svm_map_window() */
 	if (!is_device_private_page(hmm_pfn_to_page(pfn)))
 		return -EFAULT;
-	vma = vma_lookup(svm->mm, addr);
+	vma = vma_lookup(svm->vm.mm, addr);
 	return vma && vma->vm_flags & VM_WRITE ? 0 : -EPERM;
 }
 
@@ -252,7 +252,7 @@ static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, i
 	bool still;
 
 	hg_delay(fault_before_cancel);
-	mmap_read_lock(svm->mm);
+	mmap_read_lock(svm->vm.mm);
 	/* other errors are not the page table's: no memory, a dead mirror */
 	if (error == -EFAULT || error == -EPERM)
 		error = ask_cpu(svm, f->addr, write);
@@ -262,23 +262,23 @@ static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, i
 			scope = HG_CANCEL_SCOPE_WRITE;
 		/* before the cancel, which ends the job */
 		WRITE_ONCE(svm->fault_error, error);
-		hg_fault_cancel(svm->hdev, f->asid, f->addr, HG_CANCEL_ADDR | scope);
+		hg_fault_cancel(svm->vm.hdev, f->asid, f->addr, HG_CANCEL_ADDR | scope);
 	}
-	mmap_read_unlock(svm->mm);
+	mmap_read_unlock(svm->vm.mm);
 	return still;
 }
 
 /* One page for which the window as a whole failed. */
 static void serve_alone(struct hg_svm *svm, struct hg_fault *f)
 {
-	struct hg_device *hdev = svm->hdev;
+	struct hg_device *hdev = svm->vm.hdev;
 	bool write = wants_write(f);
 	int ret;
 
 	ret = map_faults(svm, f, 1, true);
 	if (!ret) {
 		hg_inc(hdev, faults_served);
-		if (READ_ONCE(svm->exclusive))
+		if (READ_ONCE(svm->vm.exclusive))
 			serve_atomics(svm, f, 1);
 		return;
 	}
@@ -305,8 +305,8 @@ static void serve_window(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 		migrate_faults(svm, f, n, todo);
 	ret = map_faults(svm, f, n, true);
 	if (!ret)
-		hg_add(svm->hdev, faults_served, todo);
-	if (!ret && READ_ONCE(svm->exclusive))
+		hg_add(svm->vm.hdev, faults_served, todo);
+	if (!ret && READ_ONCE(svm->vm.exclusive))
 		serve_atomics(svm, f, n);
 	if (!ret || ret == -EBUSY)
 		return;
@@ -324,7 +324,7 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 	/* The contexts ended before the mirror did: nobody waits for an answer. */
 	if (!svm)
 		return;
-	if (!mmget_not_zero(svm->mm)) {
+	if (!mmget_not_zero(svm->vm.mm)) {
 		/* the process is gone */
 		hg_fault_cancel(hdev, f->asid, 0, HG_CANCEL_GLOBAL | HG_CANCEL_SCOPE_ALL);
 		hg_svm_put(svm);
@@ -339,7 +339,7 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 				break;
 		serve_window(svm, f + i, j - i);
 	}
-	mmput(svm->mm);
+	mmput(svm->vm.mm);
 	hg_svm_put(svm);
 }
 

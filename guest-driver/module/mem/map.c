@@ -38,14 +38,14 @@ static int map_one(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long 
 		if (is_device_private_page(page))
 			head = folio_page(page_folio(page), 0);
 		ret = atomic ? -E2BIG :
-		      hg_mmu_map(svm, cache, va - (off << PAGE_SHIFT), head, true, write);
+		      hg_mmu_map(&svm->vm, cache, va - (off << PAGE_SHIFT), head, true, write);
 		if (ret != -E2BIG)
 			return ret;
 		page = pfn_to_page(page_to_pfn(head) + off);
 	}
 	if (atomic && write)
-		return hg_mmu_map_atomic(svm, cache, va, page);
-	return hg_mmu_map(svm, cache, va, page, false, write);
+		return hg_mmu_map_atomic(&svm->vm, cache, va, page);
+	return hg_mmu_map(&svm->vm, cache, va, page, false, write);
 }
 
 /* Brings single pages that only a CPU write fault can make writable to system memory. */
@@ -67,15 +67,15 @@ static int window_break_cow(struct hg_svm *svm, unsigned long start,
 		if (!is_device_private_page(hmm_pfn_to_page(pfns[i])))
 			return -EFAULT;
 		found = 1;
-		mmap_read_lock(svm->mm);
-		vma = vma_lookup(svm->mm, va);
+		mmap_read_lock(svm->vm.mm);
+		vma = vma_lookup(svm->vm.mm, va);
 		if (vma && !(vma->vm_flags & VM_WRITE)) {
-			mmap_read_unlock(svm->mm);
+			mmap_read_unlock(svm->vm.mm);
 			return -EPERM;
 		}
 		if (vma)
 			hg_migrate_chunk(svm, vma, va, va + PAGE_SIZE, false, &res);
-		mmap_read_unlock(svm->mm);
+		mmap_read_unlock(svm->vm.mm);
 	}
 	return found;
 }
@@ -96,12 +96,12 @@ static int window_break_cow(struct hg_svm *svm, unsigned long start,
  */
 int hg_range_fault(struct hg_svm *svm, struct hmm_range *range, unsigned long want)
 {
-	struct vm_area_struct *vma = vma_lookup(svm->mm, range->start);
+	struct vm_area_struct *vma = vma_lookup(svm->vm.mm, range->start);
 	bool write = want & HMM_PFN_REQ_WRITE;
 
 	if (vma && is_vm_hugetlb_page(vma) && want & HMM_PFN_REQ_FAULT &&
 	    vma->vm_flags & (write ? VM_WRITE : VM_READ) &&
-	    fixup_user_fault(svm->mm, range->start,
+	    fixup_user_fault(svm->vm.mm, range->start,
 			     FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0), NULL))
 		return -EFAULT;
 	return hmm_range_fault(range);
@@ -154,7 +154,7 @@ int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end
 		      const unsigned long *want, unsigned long *pfns, bool atomic)
 {
 	unsigned long n = (end - start) >> PAGE_SHIFT, i;
-	struct hg_device *hdev = svm->hdev;
+	struct hg_device *hdev = svm->vm.hdev;
 	struct hg_pt_cache cache = {};
 	struct hmm_range range = {
 		.notifier = &svm->notifier,
@@ -182,9 +182,9 @@ int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end
 			memset(pfns, 0, n * sizeof(*pfns));
 
 		range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
-		mmap_read_lock(svm->mm);
+		mmap_read_lock(svm->vm.mm);
 		ret = window_fault(svm, &range, want);
-		mmap_read_unlock(svm->mm);
+		mmap_read_unlock(svm->vm.mm);
 		if (ret == -EBUSY)
 			continue;
 		if (ret)
@@ -205,13 +205,13 @@ int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end
 		}
 		hg_delay(svm_after_range_fault);
 
-		mutex_lock(&svm->pt_lock);
+		mutex_lock(&svm->vm.pt_lock);
 		if (mmu_interval_read_retry(&svm->notifier, range.notifier_seq)) {
-			mutex_unlock(&svm->pt_lock);
+			mutex_unlock(&svm->vm.pt_lock);
 			ret = -EBUSY;
 			continue;
 		}
-		ret = svm->dead ? -ESRCH : 0;
+		ret = svm->vm.dead ? -ESRCH : 0;
 		down_read(&hdev->hw_sem);
 		for (i = 0; i < n && !ret; i++) {
 			if ((want && !want[i]) || !(pfns[i] & HMM_PFN_VALID) ||
@@ -220,7 +220,7 @@ int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end
 			ret = map_one(svm, &cache, start + (i << PAGE_SHIFT), pfns[i], atomic);
 		}
 		up_read(&hdev->hw_sem);
-		mutex_unlock(&svm->pt_lock);
+		mutex_unlock(&svm->vm.pt_lock);
 		if (ret != -EAGAIN)
 			break;
 	}

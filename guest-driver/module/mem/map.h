@@ -3,7 +3,7 @@
 #ifndef HMM_GPU_MEM_MAP_H
 #define HMM_GPU_MEM_MAP_H
 
-#include "mmu/mmu.h"
+#include "mem/svm.h"
 
 struct hmm_range;
 

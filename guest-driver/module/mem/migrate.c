@@ -148,7 +148,7 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 		     struct hg_migrate_result *res)
 {
 	unsigned long n = (end - start) >> PAGE_SHIFT, moved = 0, nhuge = 0;
-	struct hg_device *hdev = svm->hdev;
+	struct hg_device *hdev = svm->vm.hdev;
 	struct hg_migrate_buf *buf;
 	struct page *huge = NULL;
 	struct migrate_vma args = {
@@ -203,11 +203,11 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 	if (to_device) {
 		hg_add(hdev, pages_to_device, moved);
 		hg_add(hdev, huge_to_device, nhuge);
-		trace_hmm_gpu_to_device(svm->asid, start, end, moved);
+		trace_hmm_gpu_to_device(svm->vm.asid, start, end, moved);
 	} else {
 		hg_add(hdev, pages_to_system, moved);
 		hg_add(hdev, huge_to_system, nhuge);
-		trace_hmm_gpu_to_system(svm->asid, start, end, moved);
+		trace_hmm_gpu_to_system(svm->vm.asid, start, end, moved);
 	}
 	res->migrated += moved;
 out:
@@ -225,11 +225,11 @@ static int reserve_for(struct hg_svm *svm, unsigned long start, unsigned long en
 	unsigned long n = (end - start) >> PAGE_SHIFT, device;
 	int ret;
 
-	if (!hg_vram_short(svm->hdev, n))
+	if (!hg_vram_short(svm->vm.hdev, n))
 		return 0;
 	ret = hg_svm_count_device(svm, start, end, pfns, &device);
 	if (!ret)
-		hg_vram_reserve(svm->hdev, n - device);
+		hg_vram_reserve(svm->vm.hdev, n - device);
 	return ret;
 }
 
@@ -247,14 +247,14 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 	for (tries = 0; ; tries++) {
 		ret = to_device ? reserve_for(svm, start, limit, pfns) : 0;
 		if (!ret)
-			ret = mmap_read_lock_killable(svm->mm);
+			ret = mmap_read_lock_killable(svm->vm.mm);
 		if (ret)
 			return ret;
-		vma = find_vma_intersection(svm->mm, start, limit);
+		vma = find_vma_intersection(svm->vm.mm, start, limit);
 		if (!vma || vma->vm_start > start) {
 			/* a hole: up to the next area */
 			*end = vma ? vma->vm_start : limit;
-			mmap_read_unlock(svm->mm);
+			mmap_read_unlock(svm->vm.mm);
 			if (to_device)
 				res->failed += (*end - start) >> PAGE_SHIFT;
 			return 0;
@@ -264,7 +264,7 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 		n = (*end - start) >> PAGE_SHIFT;
 		now.migrated = 0;
 		ret = hg_migrate_chunk(svm, vma, start, *end, to_device, &now);
-		mmap_read_unlock(svm->mm);
+		mmap_read_unlock(svm->vm.mm);
 		if (ret == -EINVAL) {
 			if (to_device)
 				res->failed += n;
@@ -292,10 +292,10 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 	}
 	if (to_device) {
 		res->failed += n - device;
-		hg_add(svm->hdev, pages_to_device_failed, n - device);
+		hg_add(svm->vm.hdev, pages_to_device_failed, n - device);
 	} else {
 		res->failed += device;
-		hg_add(svm->hdev, pages_to_system_failed, device);
+		hg_add(svm->vm.hdev, pages_to_system_failed, device);
 	}
 	return 0;
 }
@@ -319,7 +319,7 @@ int hg_migrate_range(struct hg_svm *svm, unsigned long start, unsigned long end,
 	bool mapped = false;
 	int ret = 0;
 
-	if (to_device && READ_ONCE(svm->hdev->stopping))
+	if (to_device && READ_ONCE(svm->vm.hdev->stopping))
 		return -ENODEV;
 	pfns = kvmalloc_array(HG_WINDOW_PAGES, sizeof(*pfns), GFP_KERNEL);
 	if (!pfns)

@@ -5,7 +5,7 @@
 
 #include <linux/mm.h>
 
-#include "mmu/mmu.h"
+#include "mem/svm.h"
 
 /* migrate.c */
 struct hg_migrate_result {

@@ -30,7 +30,7 @@ int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		.start = start,
 		.end = end,
 		.hmm_pfns = pfns,
-		.dev_private_owner = svm->hdev,
+		.dev_private_owner = svm->vm.hdev,
 	};
 	unsigned int tries;
 	int ret;
@@ -39,17 +39,17 @@ int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		memset(pfns, 0, ((end - start) >> PAGE_SHIFT) * sizeof(*pfns));
 		range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
 		hg_delay(query_before_walk);
-		mmap_read_lock(svm->mm);
+		mmap_read_lock(svm->vm.mm);
 		ret = hmm_range_fault(&range);
-		mmap_read_unlock(svm->mm);
+		mmap_read_unlock(svm->vm.mm);
 		if (ret && ret != -EBUSY)
 			return ret;
 		hg_delay(query_after_walk);
 		if (!ret) {
-			mutex_lock(&svm->pt_lock);
+			mutex_lock(&svm->vm.pt_lock);
 			if (!mmu_interval_read_retry(&svm->notifier, range.notifier_seq))
 				return 0;
-			mutex_unlock(&svm->pt_lock);
+			mutex_unlock(&svm->vm.pt_lock);
 		}
 		if (signal_pending(current))
 			return -EINTR;
@@ -89,7 +89,7 @@ int hg_svm_count_device(struct hg_svm *svm, unsigned long start, unsigned long e
 	if (ret)
 		return ret;
 	for (i = 0; i < n; i++)
-		*device += hg_pfn_is_device(svm->hdev, pfns[i]);
-	mutex_unlock(&svm->pt_lock);
+		*device += hg_pfn_is_device(svm->vm.hdev, pfns[i]);
+	mutex_unlock(&svm->vm.pt_lock);
 	return 0;
 }

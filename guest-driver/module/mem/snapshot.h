@@ -3,7 +3,7 @@
 #ifndef HMM_GPU_MEM_SNAPSHOT_H
 #define HMM_GPU_MEM_SNAPSHOT_H
 
-#include "mmu/mmu.h"
+#include "mem/svm.h"
 
 int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		     unsigned long *pfns);

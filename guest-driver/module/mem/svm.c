@@ -33,7 +33,7 @@ static bool svm_invalidate(struct mmu_interval_notifier *ni,
 			   unsigned long seq)
 {
 	struct hg_svm *svm = container_of(ni, struct hg_svm, notifier);
-	struct hg_device *hdev = svm->hdev;
+	struct hg_device *hdev = svm->vm.hdev;
 	bool may_sleep = mmu_notifier_range_blockable(range);
 
 	/* our own way to exclusive access: see exclusive.c */
@@ -41,37 +41,37 @@ static bool svm_invalidate(struct mmu_interval_notifier *ni,
 		return true;
 	hg_delay_nosleep(svm_before_invalidate, may_sleep);
 	if (may_sleep) {
-		mutex_lock(&svm->pt_lock);
+		mutex_lock(&svm->vm.pt_lock);
 		down_read(&hdev->hw_sem);
 	} else {
-		if (!mutex_trylock(&svm->pt_lock))
+		if (!mutex_trylock(&svm->vm.pt_lock))
 			return false;
 		if (!down_read_trylock(&hdev->hw_sem)) {
-			mutex_unlock(&svm->pt_lock);
+			mutex_unlock(&svm->vm.pt_lock);
 			return false;
 		}
 	}
 	mmu_interval_set_seq(ni, seq);
 	if (range->event == MMU_NOTIFY_RELEASE)
-		hg_audit_end(svm);
+		hg_audit_end(&svm->vm);
 	hg_inc(hdev, invalidations);
-	if (hg_mmu_zap(svm, range->start, range->end - 1,
+	if (hg_mmu_zap(&svm->vm, range->start, range->end - 1,
 		       range->event == MMU_NOTIFY_UNMAP || range->event == MMU_NOTIFY_RELEASE,
 		       may_sleep)) {
 		hg_inc(hdev, invalidations_mapped);
-		trace_hmm_gpu_invalidate(svm->asid, range->start, range->end, range->event);
+		trace_hmm_gpu_invalidate(svm->vm.asid, range->start, range->end, range->event);
 		hg_delay_nosleep(svm_after_zap, may_sleep);
 	}
-	hg_mmu_flush(svm, may_sleep);
+	hg_mmu_flush(&svm->vm, may_sleep);
 	up_read(&hdev->hw_sem);
-	mutex_unlock(&svm->pt_lock);
+	mutex_unlock(&svm->vm.pt_lock);
 	return true;
 }
 
 /* A CPU wants back what is exclusively the GPU's.  (Since 6.15 it may be another change.) */
 static bool revokes(struct hg_svm *svm, const struct mmu_notifier_range *range)
 {
-	return READ_ONCE(svm->exclusive) && range->end - range->start == PAGE_SIZE &&
+	return READ_ONCE(svm->vm.exclusive) && range->end - range->start == PAGE_SIZE &&
 	       range->event == HG_NOTIFY_REVOKE && range->owner != svm;
 }
 
@@ -85,7 +85,7 @@ static bool svm_notify(struct mmu_interval_notifier *ni,
 	struct hg_svm *svm = container_of(ni, struct hg_svm, notifier);
 	bool may_sleep = mmu_notifier_range_blockable(range);
 
-	if (READ_ONCE(svm->dead))
+	if (READ_ONCE(svm->vm.dead))
 		hg_delay_nosleep(svm_closing_invalidate, may_sleep);
 	else if (revokes(svm, range))
 		hg_delay_nosleep(exclusive_before_revoke, may_sleep);
@@ -113,26 +113,26 @@ struct hg_svm *hg_svm_create(struct hg_device *hdev)
 	svm = kvzalloc(sizeof(*svm), GFP_KERNEL);
 	if (!svm)
 		return ERR_PTR(-ENOMEM);
-	svm->hdev = hdev;
-	svm->mm = current->mm;
+	svm->vm.hdev = hdev;
+	svm->vm.mm = current->mm;
 	refcount_set(&svm->ref, 1);
 	init_completion(&svm->idle);
-	mutex_init(&svm->pt_lock);
+	mutex_init(&svm->vm.pt_lock);
 	drm_mm_init(&svm->bo_va, HMM_GPU_BO_START, HMM_GPU_BO_END - HMM_GPU_BO_START);
 
 	/* Reserve a number; nobody finds the mirror before it is complete. */
-	ret = xa_alloc(&hdev->svms, &svm->asid, XA_ZERO_ENTRY,
+	ret = xa_alloc(&hdev->svms, &svm->vm.asid, XA_ZERO_ENTRY,
 		       XA_LIMIT(1, hdev->num_asids - 1), GFP_KERNEL);
 	if (ret) {
 		if (ret == -EBUSY)
 			ret = -ENOSPC;
 		goto err_free;
 	}
-	ret = hg_mmu_init(svm);
+	ret = hg_mmu_init(&svm->vm);
 	if (ret)
 		goto err_asid;
-	mmgrab(svm->mm);
-	ret = mmu_interval_notifier_insert(&svm->notifier, svm->mm, 0, ULONG_MAX,
+	mmgrab(svm->vm.mm);
+	ret = mmu_interval_notifier_insert(&svm->notifier, svm->vm.mm, 0, ULONG_MAX,
 					   &svm_notifier_ops);
 	if (ret)
 		goto err_mm;
@@ -140,14 +140,14 @@ struct hg_svm *hg_svm_create(struct hg_device *hdev)
 	hg_live_add(hdev, asids, 1);
 	hg_live_add(hdev, mm_refs, 1);
 	svm->first_fault = hg_fault_count(hdev);
-	xa_store(&hdev->svms, svm->asid, svm, GFP_KERNEL);
+	xa_store(&hdev->svms, svm->vm.asid, svm, GFP_KERNEL);
 	return svm;
 
 err_mm:
-	mmdrop(svm->mm);
-	hg_mmu_fini(svm);
+	mmdrop(svm->vm.mm);
+	hg_mmu_fini(&svm->vm);
 err_asid:
-	xa_erase(&hdev->svms, svm->asid);
+	xa_erase(&hdev->svms, svm->vm.asid);
 err_free:
 	kvfree(svm);
 	return ERR_PTR(ret);
@@ -188,14 +188,14 @@ void hg_svm_put(struct hg_svm *svm)
  */
 void hg_svm_destroy(struct hg_svm *svm)
 {
-	struct hg_device *hdev = svm->hdev;
-	u32 asid = svm->asid;
+	struct hg_device *hdev = svm->vm.hdev;
+	u32 asid = svm->vm.asid;
 
 	/*
 	 * No new mapping from here on ...  (First, so that the removal of the
 	 * device either finds the mirror or finds its tables freed.)
 	 */
-	hg_mmu_fini(svm);
+	hg_mmu_fini(&svm->vm);
 	/* ... no new user from here on ... */
 	xa_cmpxchg(&hdev->svms, asid, svm, XA_ZERO_ENTRY, GFP_KERNEL);
 	/* ... and the fault worker is through with it */
@@ -204,7 +204,7 @@ void hg_svm_destroy(struct hg_svm *svm)
 
 	hg_delay(release_before_remove);
 	mmu_interval_notifier_remove(&svm->notifier);
-	mmdrop(svm->mm);
+	mmdrop(svm->vm.mm);
 	hg_delay(release_before_asid_free);
 	xa_erase(&hdev->svms, asid);
 	hg_live_add(hdev, mm_refs, -1);

@@ -3,7 +3,46 @@
 #ifndef HMM_GPU_MEM_SVM_H
 #define HMM_GPU_MEM_SVM_H
 
+#include <linux/completion.h>
+#include <linux/mmu_notifier.h>
+#include <linux/refcount.h>
+
+#include <drm/drm_mm.h>
+
 #include "mmu/mmu.h"
+
+/**
+ * struct hg_svm - mirror of one process's address space
+ * @vm: what the GPU has of it.  Its mm is held by mmgrab() so that the pointer stays
+ *	valid; its users are taken by mmget_not_zero() for the time of each use.
+ *	The invalidation callback holds vm.pt_lock while it advances the notifier's
+ *	sequence and clears entries; whoever writes an entry holds it from the
+ *	read_retry check to the last write.  So no entry can be written from data
+ *	older than an invalidation
+ * @notifier: covers the whole address space
+ * @ref: users besides the file: the fault worker.  Taken under the lock of
+ *	hg_device.svms
+ * @idle: completed when @ref reaches 0
+ * @first_fault: entries of the ring from this number on are of this mirror, and
+ *	not of an earlier one with the same asid; set before anybody finds it
+ * @policy: HMM_GPU_POLICY_*; read without lock, any value is right
+ * @fail_huge: the next allocation of 2 MiB for a migration fails, once
+ * @faults: pages asked for by faults; the fault worker alone writes it
+ * @fault_error: why the last page was refused; likewise
+ * @bo_va: which addresses above the process's are a buffer's; hg_device.bo_lock
+ */
+struct hg_svm {
+	struct hg_vm vm;
+	struct mmu_interval_notifier notifier;
+	refcount_t ref;
+	struct completion idle;
+	u64 first_fault;
+	u32 policy;
+	bool fail_huge;
+	unsigned long faults;
+	int fault_error;
+	struct drm_mm bo_va;
+};
 
 struct hg_svm *hg_svm_create(struct hg_device *hdev);
 void hg_svm_destroy(struct hg_svm *svm);

@@ -86,55 +86,55 @@ static bool bus_is_physical(struct hg_device *hdev)
 	return !domain || domain->type == IOMMU_DOMAIN_IDENTITY;
 }
 
-static void write_root(struct hg_svm *svm, u64 v)
+static void write_root(struct hg_vm *vm, u64 v)
 {
-	if (READ_ONCE(svm->hdev->hw_live))
-		hg_write64(svm->hdev, HG_REG_AUDIT_ASID + svm->asid * 8, v);
+	if (READ_ONCE(vm->hdev->hw_live))
+		hg_write64(vm->hdev, HG_REG_AUDIT_ASID + vm->asid * 8, v);
 }
 
 /**
  * hg_audit_program() - let the device compare this mirror with its process
- * @svm: mirror; hw_sem is held and the device is there
+ * @vm: address space; hw_sem is held and the device is there
  *
  * Also after a reset: an audit that ended does not begin again.
  */
-void hg_audit_program(struct hg_svm *svm)
+void hg_audit_program(struct hg_vm *vm)
 {
 	u64 levels = pgtable_l5_enabled() ? 5 : 4;
 
-	if (svm->audit_over)
+	if (vm->audit_over)
 		return;
 	/* a write to a shadow stack page needs no _PAGE_RW: the device has no rule for it */
-	if (!bus_is_physical(svm->hdev) || cpu_feature_enabled(X86_FEATURE_USER_SHSTK)) {
-		dev_warn_once(svm->hdev->drm.dev,
+	if (!bus_is_physical(vm->hdev) || cpu_feature_enabled(X86_FEATURE_USER_SHSTK)) {
+		dev_warn_once(vm->hdev->drm.dev,
 			      "mirror audit off: an IOMMU translates, or there are shadow stacks\n");
 		return;
 	}
-	hg_write64(svm->hdev, HG_REG_AUDIT_ASID + svm->asid * 8,
-		   virt_to_phys(svm->mm->pgd) | levels << HG_AUDIT_LEVELS_SHIFT | HG_AUDIT_ENABLE);
+	hg_write64(vm->hdev, HG_REG_AUDIT_ASID + vm->asid * 8,
+		   virt_to_phys(vm->mm->pgd) | levels << HG_AUDIT_LEVELS_SHIFT | HG_AUDIT_ENABLE);
 }
 
 /**
  * hg_audit_end() - the process's page tables are about to go away
- * @svm: mirror; pt_lock and hw_sem (read) are held; the caller then invalidates
+ * @vm: address space; pt_lock and hw_sem (read) are held; the caller then invalidates
  */
-void hg_audit_end(struct hg_svm *svm)
+void hg_audit_end(struct hg_vm *vm)
 {
-	lockdep_assert_held(&svm->pt_lock);
-	if (svm->audit_over)
+	lockdep_assert_held(&vm->pt_lock);
+	if (vm->audit_over)
 		return;
-	svm->audit_over = true;
-	write_root(svm, 0);
+	vm->audit_over = true;
+	write_root(vm, 0);
 }
 
 /**
  * hg_audit_not_physical() - a page's bus address is not its physical address
- * @svm: mirror; pt_lock and hw_sem (read) are held, the entry is not written yet
+ * @vm: address space; pt_lock and hw_sem (read) are held, the entry is not written yet
  */
-void hg_audit_not_physical(struct hg_svm *svm)
+void hg_audit_not_physical(struct hg_vm *vm)
 {
-	dev_warn_once(svm->hdev->drm.dev, "mirror audit off: DMA addresses are not physical\n");
-	hg_audit_end(svm);
+	dev_warn_once(vm->hdev->drm.dev, "mirror audit off: DMA addresses are not physical\n");
+	hg_audit_end(vm);
 }
 
 #else
@@ -144,15 +144,15 @@ void hg_audit_hw_program(struct hg_device *hdev)
 	dev_info_once(hdev->drm.dev, "mirror audit: not on this architecture\n");
 }
 
-void hg_audit_program(struct hg_svm *svm)
+void hg_audit_program(struct hg_vm *vm)
 {
 }
 
-void hg_audit_end(struct hg_svm *svm)
+void hg_audit_end(struct hg_vm *vm)
 {
 }
 
-void hg_audit_not_physical(struct hg_svm *svm)
+void hg_audit_not_physical(struct hg_vm *vm)
 {
 }
 

@@ -8,7 +8,7 @@
  * in three steps: write 0; invalidate the TLBs and wait; give the page back.
  * struct hg_gather holds what waits for the third step.
  *
- * Everything here runs under hg_svm.pt_lock.
+ * Everything here runs under hg_vm.pt_lock.
  */
 #include <linux/backing-dev.h>
 #include <linux/dma-mapping.h>
@@ -129,9 +129,9 @@ static u64 pt_read(struct hg_pt *pt, unsigned int i)
 }
 
 /* The table of @level that covers @va, or NULL. */
-static struct hg_pt *pt_find(struct hg_svm *svm, unsigned long va, unsigned int level)
+static struct hg_pt *pt_find(struct hg_vm *vm, unsigned long va, unsigned int level)
 {
-	struct hg_pt *pt = svm->root;
+	struct hg_pt *pt = vm->root;
 
 	while (pt && pt->level > level)
 		pt = pt->child[pt_index(va, pt->level)];
@@ -139,10 +139,10 @@ static struct hg_pt *pt_find(struct hg_svm *svm, unsigned long va, unsigned int 
 }
 
 /* Same, adding tables from the cache; NULL: the cache does not have it. */
-static struct hg_pt *pt_find_or_add(struct hg_svm *svm, struct hg_pt_cache *cache,
+static struct hg_pt *pt_find_or_add(struct hg_vm *vm, struct hg_pt_cache *cache,
 				    unsigned long va, unsigned int level)
 {
-	struct hg_pt *pt = svm->root;
+	struct hg_pt *pt = vm->root;
 
 	while (pt->level > level) {
 		unsigned int i = pt_index(va, pt->level);
@@ -167,17 +167,17 @@ static struct hg_pt *pt_find_or_add(struct hg_svm *svm, struct hg_pt_cache *cach
 
 /**
  * hg_mmu_lookup() - the leaf that maps an address
- * @svm: mirror; its pt_lock is held
+ * @vm: address space; its pt_lock is held
  * @va: address
  *
  * Return: the entry, with HG_PTE_HUGE for a 2 MiB leaf; 0: not mapped.
  */
-u64 hg_mmu_lookup(struct hg_svm *svm, unsigned long va)
+u64 hg_mmu_lookup(struct hg_vm *vm, unsigned long va)
 {
 	struct hg_pt *pt;
 
-	lockdep_assert_held(&svm->pt_lock);
-	pt = pt_find(svm, va, 1);
+	lockdep_assert_held(&vm->pt_lock);
+	pt = pt_find(vm, va, 1);
 	if (!pt)
 		return 0;
 	if (pt->child[pt_index(va, 1)])
@@ -208,22 +208,22 @@ static void gather_table(struct hg_gather *g, struct hg_pt *pt, unsigned long va
 
 /**
  * hg_mmu_flush() - finish what was cleared
- * @svm: mirror; pt_lock and hw_sem (read) are held
+ * @vm: address space; pt_lock and hw_sem (read) are held
  * @may_sleep: false in a non-blockable notifier
  *
  * When it returns the device does not use the cleared entries any more.
  */
-void hg_mmu_flush(struct hg_svm *svm, bool may_sleep)
+void hg_mmu_flush(struct hg_vm *vm, bool may_sleep)
 {
-	struct hg_device *hdev = svm->hdev;
-	struct hg_gather *g = &svm->gather;
+	struct hg_device *hdev = vm->hdev;
+	struct hg_gather *g = &vm->gather;
 	unsigned long pages = 0;
 	unsigned int i;
 
-	lockdep_assert_held(&svm->pt_lock);
+	lockdep_assert_held(&vm->pt_lock);
 	if (!g->dirty)
 		return;
-	hg_tlb_invalidate(hdev, svm->asid, g->start, g->last, may_sleep);
+	hg_tlb_invalidate(hdev, vm->asid, g->start, g->last, may_sleep);
 	for (i = 0; i < g->n; i++) {
 		size_t size = g->dma[i] & HG_GATHER_HUGE ? HG_HUGE_SIZE : PAGE_SIZE;
 
@@ -243,27 +243,27 @@ void hg_mmu_flush(struct hg_svm *svm, bool may_sleep)
 }
 
 /* Takes note of a leaf that was just cleared. */
-static void gather_leaf(struct hg_svm *svm, u64 pte, unsigned long va, bool may_sleep)
+static void gather_leaf(struct hg_vm *vm, u64 pte, unsigned long va, bool may_sleep)
 {
-	struct hg_gather *g = &svm->gather;
+	struct hg_gather *g = &vm->gather;
 	bool huge = pte & HG_PTE_HUGE;
 	unsigned long size = huge ? HG_HUGE_SIZE : PAGE_SIZE;
 
 	va &= ~(size - 1);
 	gather_range(g, va, va + size - 1);
 	if ((pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS) {
-		svm->gpu_sys -= size >> PAGE_SHIFT;
+		vm->gpu_sys -= size >> PAGE_SHIFT;
 		g->dma[g->n++] = (pte & HG_PTE_FRAME_MASK) | (huge ? HG_GATHER_HUGE : 0) |
 				 (pte & HG_PTE_WRITE ? HG_GATHER_WRITE : 0);
 		if (g->n == HG_GATHER_MAX)
-			hg_mmu_flush(svm, may_sleep);
+			hg_mmu_flush(vm, may_sleep);
 	} else {
-		svm->gpu_vram -= size >> PAGE_SHIFT;
+		vm->gpu_vram -= size >> PAGE_SHIFT;
 	}
 }
 
 struct zap {
-	struct hg_svm *svm;
+	struct hg_vm *vm;
 	unsigned long start, last;
 	unsigned long cleared;
 	bool free_tables;
@@ -290,7 +290,7 @@ static void zap_table(struct zap *z, struct hg_pt *pt, unsigned long base)
 				pt->child[i] = NULL;
 				pt->used--;
 				pt_write(pt, i, 0);
-				gather_table(&z->svm->gather, child, at);
+				gather_table(&z->vm->gather, child, at);
 			}
 			continue;
 		}
@@ -300,28 +300,28 @@ static void zap_table(struct zap *z, struct hg_pt *pt, unsigned long base)
 		pt_write(pt, i, 0);
 		pt->used--;
 		z->cleared += pte & HG_PTE_HUGE ? HG_HUGE_SIZE >> PAGE_SHIFT : 1;
-		gather_leaf(z->svm, pte, at, z->may_sleep);
+		gather_leaf(z->vm, pte, at, z->may_sleep);
 	}
 }
 
 static bool zap_range(struct zap *z)
 {
-	struct hg_svm *svm = z->svm;
+	struct hg_vm *vm = z->vm;
 
-	lockdep_assert_held(&svm->pt_lock);
-	if (z->start > z->last || !svm->root)
+	lockdep_assert_held(&vm->pt_lock);
+	if (z->start > z->last || !vm->root)
 		return false;
-	zap_table(z, svm->root, 0);
+	zap_table(z, vm->root, 0);
 	if (z->cleared) {
-		hg_add(svm->hdev, unmaps, z->cleared);
-		trace_hmm_gpu_unmap(svm->asid, z->start, z->last, z->cleared);
+		hg_add(vm->hdev, unmaps, z->cleared);
+		trace_hmm_gpu_unmap(vm->asid, z->start, z->last, z->cleared);
 	}
 	return z->cleared;
 }
 
 /**
  * hg_mmu_zap() - clear all entries of a range and wait until none is in use
- * @svm: mirror; pt_lock and hw_sem (read) are held
+ * @vm: address space; pt_lock and hw_sem (read) are held
  * @start: first address
  * @last: last address
  * @free_tables: the address space is gone, give empty tables back too
@@ -333,11 +333,11 @@ static bool zap_range(struct zap *z)
  *
  * Return: whether anything was mapped.
  */
-bool hg_mmu_zap(struct hg_svm *svm, unsigned long start, unsigned long last,
+bool hg_mmu_zap(struct hg_vm *vm, unsigned long start, unsigned long last,
 		bool free_tables, bool may_sleep)
 {
 	struct zap z = {
-		.svm = svm,
+		.vm = vm,
 		.start = start,
 		.last = min(last, hg_bo_start() - 1),
 		.free_tables = free_tables,
@@ -349,16 +349,16 @@ bool hg_mmu_zap(struct hg_svm *svm, unsigned long start, unsigned long last,
 
 /**
  * hg_mmu_zap_buffer() - clear all entries of a buffer
- * @svm: mirror; pt_lock and hw_sem (read) are held
+ * @vm: address space; pt_lock and hw_sem (read) are held
  * @start: first address
  * @last: last address; no other buffer is in the 2 MiB of either
  *
  * The caller ends with hg_mmu_flush().
  */
-void hg_mmu_zap_buffer(struct hg_svm *svm, unsigned long start, unsigned long last)
+void hg_mmu_zap_buffer(struct hg_vm *vm, unsigned long start, unsigned long last)
 {
 	struct zap z = {
-		.svm = svm,
+		.vm = vm,
 		.start = start,
 		.last = last,
 		.free_tables = true,
@@ -372,7 +372,7 @@ void hg_mmu_zap_buffer(struct hg_svm *svm, unsigned long start, unsigned long la
  * A 2 MiB leaf may replace a level 0 table only if that is empty; then the
  * table is taken out, and freed after the invalidation.
  */
-static bool make_room_for_huge(struct hg_svm *svm, struct hg_pt *pt, unsigned long va)
+static bool make_room_for_huge(struct hg_vm *vm, struct hg_pt *pt, unsigned long va)
 {
 	unsigned int i = pt_index(va, 1);
 	struct hg_pt *child = pt->child[i];
@@ -384,8 +384,8 @@ static bool make_room_for_huge(struct hg_svm *svm, struct hg_pt *pt, unsigned lo
 	pt_write(pt, i, 0);
 	pt->child[i] = NULL;
 	pt->used--;
-	gather_table(&svm->gather, child, va);
-	hg_mmu_flush(svm, true);
+	gather_table(&vm->gather, child, va);
+	hg_mmu_flush(vm, true);
 	return true;
 }
 
@@ -393,10 +393,10 @@ static bool make_room_for_huge(struct hg_svm *svm, struct hg_pt *pt, unsigned lo
  * The entry's value for @page; DMA-maps a system page.  0 on failure.
  * @atomic: permit atomics even if the mirror needs exclusive access for them.
  */
-static u64 make_pte(struct hg_svm *svm, struct page *page, bool huge, bool write,
+static u64 make_pte(struct hg_vm *vm, struct page *page, bool huge, bool write,
 		    bool atomic)
 {
-	struct hg_device *hdev = svm->hdev;
+	struct hg_device *hdev = vm->hdev;
 	size_t size = huge ? HG_HUGE_SIZE : PAGE_SIZE;
 	u64 pte = HG_PTE_VALID;
 	dma_addr_t dma;
@@ -406,10 +406,10 @@ static u64 make_pte(struct hg_svm *svm, struct page *page, bool huge, bool write
 	if (huge)
 		pte |= HG_PTE_HUGE;
 	if (hg_is_vram(hdev, page)) {
-		svm->gpu_vram += size >> PAGE_SHIFT;
+		vm->gpu_vram += size >> PAGE_SHIFT;
 		return pte | HG_PTE_APER_VRAM | hg_page_vram(hdev, page);
 	}
-	if (svm->exclusive && !atomic)
+	if (vm->exclusive && !atomic)
 		pte &= ~HG_PTE_ATOMIC;
 	dma = dma_map_page_attrs(&hdev->pdev->dev, page, 0, size, mirror_dir(write),
 				 HG_MIRROR_ATTRS);
@@ -421,8 +421,8 @@ static u64 make_pte(struct hg_svm *svm, struct page *page, bool huge, bool write
 		return 0;
 	}
 	if (dma != page_to_phys(page))
-		hg_audit_not_physical(svm);
-	svm->gpu_sys += size >> PAGE_SHIFT;
+		hg_audit_not_physical(vm);
+	vm->gpu_sys += size >> PAGE_SHIFT;
 	hg_live_add(hdev, sys_pages_held, size >> PAGE_SHIFT);
 	return pte | HG_PTE_APER_SYS | dma;
 }
@@ -456,34 +456,34 @@ static bool enough(u64 pte, bool write, bool atomic)
 	return (!write || pte & HG_PTE_WRITE) && (!atomic || pte & HG_PTE_ATOMIC);
 }
 
-static int map_leaf(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+static int map_leaf(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
 		    struct page *page, bool huge, bool write, bool atomic)
 {
-	struct hg_device *hdev = svm->hdev;
+	struct hg_device *hdev = vm->hdev;
 	unsigned int level = huge ? 1 : 0;
 	struct hg_pt *pt;
 	unsigned int i;
 	u64 old, pte;
 
-	lockdep_assert_held(&svm->pt_lock);
+	lockdep_assert_held(&vm->pt_lock);
 	if (!huge) {
 		/* under a 2 MiB leaf the page is there, perhaps without write */
-		struct hg_pt *l1 = pt_find(svm, va, 1);
+		struct hg_pt *l1 = pt_find(vm, va, 1);
 
 		if (l1 && !l1->child[pt_index(va, 1)]) {
 			old = pt_read(l1, pt_index(va, 1));
 			if (old & HG_PTE_VALID) {
 				if (enough(old, write, atomic))
 					return 0;
-				hg_mmu_zap(svm, va, va, false, true);
-				hg_mmu_flush(svm, true);
+				hg_mmu_zap(vm, va, va, false, true);
+				hg_mmu_flush(vm, true);
 			}
 		}
 	}
-	pt = pt_find_or_add(svm, cache, va, level);
+	pt = pt_find_or_add(vm, cache, va, level);
 	if (!pt)
 		return -EAGAIN;
-	if (huge && !make_room_for_huge(svm, pt, va))
+	if (huge && !make_room_for_huge(vm, pt, va))
 		return -E2BIG;
 	i = pt_index(va, level);
 	old = pt_read(pt, i);
@@ -496,10 +496,10 @@ static int map_leaf(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long
 			return 0;
 		pt_write(pt, i, 0);
 		pt->used--;
-		gather_leaf(svm, old, va, true);
-		hg_mmu_flush(svm, true);
+		gather_leaf(vm, old, va, true);
+		hg_mmu_flush(vm, true);
 	}
-	pte = make_pte(svm, page, huge, write, atomic);
+	pte = make_pte(vm, page, huge, write, atomic);
 	if (!pte)
 		return huge ? -E2BIG : -ENOMEM;
 	if (write)
@@ -509,13 +509,13 @@ static int map_leaf(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long
 	hg_inc(hdev, maps);
 	if (huge)
 		hg_inc(hdev, maps_huge);
-	trace_hmm_gpu_map(svm->asid, va, pte);
+	trace_hmm_gpu_map(vm->asid, va, pte);
 	return 0;
 }
 
 /**
  * hg_mmu_map() - write one leaf
- * @svm: mirror; pt_lock and hw_sem (read) are held
+ * @vm: address space; pt_lock and hw_sem (read) are held
  * @cache: tables
  * @va: page or 2 MiB aligned address
  * @page: first page, of system memory, of this device's VRAM, or of the coherent
@@ -527,15 +527,15 @@ static int map_leaf(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long
  * Return: 0; -EAGAIN: @cache must be filled; -E2BIG: not possible as one 2 MiB
  * entry; -ENOMEM: the page cannot be DMA-mapped.
  */
-int hg_mmu_map(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+int hg_mmu_map(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
 	       struct page *page, bool huge, bool write)
 {
-	return map_leaf(svm, cache, va, page, huge, write, false);
+	return map_leaf(vm, cache, va, page, huge, write, false);
 }
 
 /**
  * hg_mmu_map_atomic() - write the leaf of a page for atomics, whatever the mirror
- * @svm: mirror; pt_lock and hw_sem (read) are held
+ * @vm: address space; pt_lock and hw_sem (read) are held
  * @cache: tables
  * @va: page aligned address
  * @page: page; with exclusive access it is locked, and the CPU's entry is its
@@ -543,15 +543,15 @@ int hg_mmu_map(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
  *
  * Return: 0; -EAGAIN: @cache must be filled; -ENOMEM.
  */
-int hg_mmu_map_atomic(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+int hg_mmu_map_atomic(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
 		      struct page *page)
 {
-	return map_leaf(svm, cache, va, page, false, true, true);
+	return map_leaf(vm, cache, va, page, false, true, true);
 }
 
 /**
  * hg_mmu_map_buffer() - write one leaf of a buffer
- * @svm: mirror; pt_lock is held
+ * @vm: address space; pt_lock is held
  * @cache: tables
  * @va: page or 2 MiB aligned address from HMM_GPU_BO_START on; nothing is mapped there
  * @vram: offset in VRAM, aligned likewise
@@ -559,92 +559,92 @@ int hg_mmu_map_atomic(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned lo
  *
  * Return: 0; -EAGAIN: @cache must be filled.
  */
-int hg_mmu_map_buffer(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+int hg_mmu_map_buffer(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
 		      u64 vram, bool huge)
 {
 	unsigned int level = huge ? 1 : 0;
 	u64 pte = HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC | HG_PTE_APER_VRAM | vram;
 	struct hg_pt *pt;
 
-	lockdep_assert_held(&svm->pt_lock);
-	pt = pt_find_or_add(svm, cache, va, level);
+	lockdep_assert_held(&vm->pt_lock);
+	pt = pt_find_or_add(vm, cache, va, level);
 	if (!pt)
 		return -EAGAIN;
 	if (huge)
 		pte |= HG_PTE_HUGE;
-	svm->gpu_vram += pt_span(level) >> PAGE_SHIFT;
+	vm->gpu_vram += pt_span(level) >> PAGE_SHIFT;
 	pt->used++;
 	pt_write(pt, pt_index(va, level), pte);
-	hg_inc(svm->hdev, maps);
+	hg_inc(vm->hdev, maps);
 	if (huge)
-		hg_inc(svm->hdev, maps_huge);
-	trace_hmm_gpu_map(svm->asid, va, pte);
+		hg_inc(vm->hdev, maps_huge);
+	trace_hmm_gpu_map(vm->asid, va, pte);
 	return 0;
 }
 
 /**
  * hg_mmu_program() - tell the device about an address space
- * @svm: mirror; hw_sem is held and the device is there
+ * @vm: address space; hw_sem is held and the device is there
  */
-void hg_mmu_program(struct hg_svm *svm)
+void hg_mmu_program(struct hg_vm *vm)
 {
-	u32 reg = HG_REG_ASID + svm->asid * HG_ASID_STRIDE;
+	u32 reg = HG_REG_ASID + vm->asid * HG_ASID_STRIDE;
 
-	if (!svm->root)
+	if (!vm->root)
 		return;
-	hg_write(svm->hdev, reg + HG_ASID_CTRL, HG_ASID_MODE_REPLAY);
-	hg_write64(svm->hdev, reg + HG_ASID_ROOT, svm->root->dma | HG_ROOT_ENABLE);
-	hg_audit_program(svm);
+	hg_write(vm->hdev, reg + HG_ASID_CTRL, HG_ASID_MODE_REPLAY);
+	hg_write64(vm->hdev, reg + HG_ASID_ROOT, vm->root->dma | HG_ROOT_ENABLE);
+	hg_audit_program(vm);
 }
 
 /**
  * hg_mmu_init() - make the root table and enable the address space
- * @svm: mirror, not yet visible to anybody
+ * @vm: address space, not yet visible to anybody
  *
  * Return: 0 or -errno.
  */
-int hg_mmu_init(struct hg_svm *svm)
+int hg_mmu_init(struct hg_vm *vm)
 {
-	struct hg_device *hdev = svm->hdev;
+	struct hg_device *hdev = vm->hdev;
 
-	svm->root = pt_alloc(hdev, HG_PT_LEVELS - 1);
-	if (!svm->root)
+	vm->root = pt_alloc(hdev, HG_PT_LEVELS - 1);
+	if (!vm->root)
 		return -ENOMEM;
-	svm->root->linked = true;
+	vm->root->linked = true;
 	down_read(&hdev->hw_sem);
 	if (READ_ONCE(hdev->hw_live))
-		hg_mmu_program(svm);
+		hg_mmu_program(vm);
 	up_read(&hdev->hw_sem);
 	return 0;
 }
 
 /**
  * hg_mmu_fini() - disable the address space, give all pages and tables back
- * @svm: mirror
+ * @vm: address space
  *
  * Nothing can be mapped afterwards.  Again is harmless: both the removal of the
  * device and the close of the file end here.
  */
-void hg_mmu_fini(struct hg_svm *svm)
+void hg_mmu_fini(struct hg_vm *vm)
 {
-	struct hg_device *hdev = svm->hdev;
-	u32 reg = HG_REG_ASID + svm->asid * HG_ASID_STRIDE;
+	struct hg_device *hdev = vm->hdev;
+	u32 reg = HG_REG_ASID + vm->asid * HG_ASID_STRIDE;
 
-	mutex_lock(&svm->pt_lock);
-	svm->dead = true;
-	if (!svm->root) {
-		mutex_unlock(&svm->pt_lock);
+	mutex_lock(&vm->pt_lock);
+	vm->dead = true;
+	if (!vm->root) {
+		mutex_unlock(&vm->pt_lock);
 		return;
 	}
 	down_read(&hdev->hw_sem);
-	hg_audit_end(svm);
+	hg_audit_end(vm);
 	if (READ_ONCE(hdev->hw_live))
 		hg_write64(hdev, reg + HG_ASID_ROOT, 0);
-	hg_mmu_zap(svm, 0, ULONG_MAX, true, true);
-	gather_range(&svm->gather, 0, ULONG_MAX);
-	hg_mmu_flush(svm, true);
-	pt_free(hdev, svm->root);
-	svm->root = NULL;
+	hg_mmu_zap(vm, 0, ULONG_MAX, true, true);
+	gather_range(&vm->gather, 0, ULONG_MAX);
+	hg_mmu_flush(vm, true);
+	pt_free(hdev, vm->root);
+	vm->root = NULL;
 	up_read(&hdev->hw_sem);
-	mutex_unlock(&svm->pt_lock);
+	mutex_unlock(&vm->pt_lock);
 }

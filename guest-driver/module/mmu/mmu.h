@@ -3,13 +3,8 @@
 #ifndef HMM_GPU_MMU_MMU_H
 #define HMM_GPU_MMU_MMU_H
 
-#include <linux/completion.h>
 #include <linux/mm.h>
-#include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
-#include <linux/refcount.h>
-
-#include <drm/drm_mm.h>
 
 #include "base/compat.h"
 #include "base/device.h"
@@ -31,7 +26,7 @@
  * @linked: the device was told of it, by an entry that leads here or as a root
  * @child: level > 0: the software's pointers to the tables below
  *
- * All fields of a linked table under hg_svm.pt_lock.  A table is freed only
+ * All fields of a linked table under hg_vm.pt_lock.  A table is freed only
  * after an invalidation that covers it has completed.
  */
 struct hg_pt {
@@ -48,8 +43,8 @@ struct hg_pt {
  * hg_pte_is_sys_atomic() - whether atomics on a page of system memory are let through
  * @pte: a leaf entry, or 0
  *
- * In a mirror with hg_svm.exclusive such an entry of small anonymous memory is
- * one of exclusive access: see exclusive.c.
+ * In an address space with hg_vm.exclusive such an entry of small anonymous memory is
+ * one of exclusive access: see mem/exclusive.c.
  */
 static inline bool hg_pte_is_sys_atomic(u64 pte)
 {
@@ -81,43 +76,26 @@ struct hg_gather {
 };
 
 /**
- * struct hg_svm - mirror of one process's address space
+ * struct hg_vm - an address space of the GPU
  * @hdev: device
- * @mm: the process; held by mmgrab() so that the pointer stays valid; its
- *	users are taken by mmget_not_zero() for the time of each use
- * @notifier: covers the whole address space
- * @ref: users besides the file: the fault worker.  Taken under the lock of
- *	hg_device.svms
- * @idle: completed when @ref reaches 0
+ * @mm: the process that it mirrors, for the audit alone; its owner holds it
  * @asid: number in the device
- * @first_fault: entries of the ring from this number on are of this mirror, and
- *	not of an earlier one with the same @asid; set before anybody finds it
- * @policy: HMM_GPU_POLICY_*; read without lock, any value is right
- * @pt_lock: the page tables, @gather, @dead, @gpu_*.  The invalidation callback
- *	holds it while it advances the notifier's sequence and clears entries;
- *	whoever writes an entry holds it from the read_retry check to the last
- *	write.  So no entry can be written from data older than an invalidation.
- *	Taken in reclaim: no allocation under it
+ * @pt_lock: everything below.  Whoever mirrors a process takes it in the MMU
+ *	notifier's callback, thus in reclaim: no allocation under it
  * @root: level 3 table
  * @gather: see struct hg_gather
  * @dead: nothing may be mapped any more
  * @audit_over: the device must not look at the CPU's page table any more
  * @gpu_sys, @gpu_vram: pages mapped, for fdinfo
- * @exclusive: atomics on system pages need exclusive access; written under @pt_lock
- * @fail_huge: the next allocation of 2 MiB for a migration fails, once
- * @faults: pages asked for by faults; the fault worker alone writes it
- * @fault_error: why the last page was refused; likewise
- * @bo_va: which addresses above the process's are a buffer's; hg_device.bo_lock
+ * @exclusive: atomics on system pages need exclusive access; also read without lock
+ *
+ * All that page tables and TLBs know of a mirror.  What is mapped, and why it may
+ * be, is the business of who calls: struct hg_svm here, or another.
  */
-struct hg_svm {
+struct hg_vm {
 	struct hg_device *hdev;
 	struct mm_struct *mm;
-	struct mmu_interval_notifier notifier;
-	refcount_t ref;
-	struct completion idle;
 	u32 asid;
-	u64 first_fault;
-	u32 policy;
 
 	struct mutex pt_lock;
 	struct hg_pt *root;
@@ -126,10 +104,6 @@ struct hg_svm {
 	bool audit_over;
 	unsigned long gpu_sys, gpu_vram;
 	bool exclusive;
-	bool fail_huge;
-	unsigned long faults;
-	int fault_error;
-	struct drm_mm bo_va;
 };
 
 /*
@@ -154,21 +128,21 @@ static inline u64 hg_page_vram(struct hg_device *hdev, struct page *page)
 	return (u64)(page_to_pfn(page) - hdev->vram.base_pfn) << PAGE_SHIFT;
 }
 
-int hg_mmu_init(struct hg_svm *svm);
-void hg_mmu_fini(struct hg_svm *svm);
-void hg_mmu_program(struct hg_svm *svm);
+int hg_mmu_init(struct hg_vm *vm);
+void hg_mmu_fini(struct hg_vm *vm);
+void hg_mmu_program(struct hg_vm *vm);
 int hg_pt_cache_fill(struct hg_device *hdev, struct hg_pt_cache *cache);
 void hg_pt_cache_drain(struct hg_device *hdev, struct hg_pt_cache *cache);
-u64 hg_mmu_lookup(struct hg_svm *svm, unsigned long va);
-int hg_mmu_map(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+u64 hg_mmu_lookup(struct hg_vm *vm, unsigned long va);
+int hg_mmu_map(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
 	       struct page *page, bool huge, bool write);
-int hg_mmu_map_atomic(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+int hg_mmu_map_atomic(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
 		      struct page *page);
-int hg_mmu_map_buffer(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long va,
+int hg_mmu_map_buffer(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
 		      u64 vram, bool huge);
-bool hg_mmu_zap(struct hg_svm *svm, unsigned long start, unsigned long last,
+bool hg_mmu_zap(struct hg_vm *vm, unsigned long start, unsigned long last,
 		bool free_tables, bool may_sleep);
-void hg_mmu_zap_buffer(struct hg_svm *svm, unsigned long start, unsigned long last);
-void hg_mmu_flush(struct hg_svm *svm, bool may_sleep);
+void hg_mmu_zap_buffer(struct hg_vm *vm, unsigned long start, unsigned long last);
+void hg_mmu_flush(struct hg_vm *vm, bool may_sleep);
 
 #endif

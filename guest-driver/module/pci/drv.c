@@ -172,7 +172,7 @@ static void hg_quiesce(struct hg_device *hdev)
 		svm = hg_svm_get(hdev, asid);
 		if (!svm)
 			continue;
-		hg_mmu_fini(svm);
+		hg_mmu_fini(&svm->vm);
 		hg_svm_put(svm);
 	}
 	hg_irq_fini(hdev);

@@ -79,7 +79,7 @@ void hg_reset_end(struct hg_device *hdev, bool alive)
 		hg_audit_hw_program(hdev);
 		xa_lock(&hdev->svms);
 		xa_for_each(&hdev->svms, asid, svm)
-			hg_mmu_program(svm);
+			hg_mmu_program(&svm->vm);
 		xa_unlock(&hdev->svms);
 		if (!hdev->stopping)
 			hg_vram_restart(hdev);

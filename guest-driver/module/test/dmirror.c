@@ -213,7 +213,7 @@ static int dm_fault_in(struct hg_dmirror *dm, struct dm_cmd *cmd)
 			.end = min(end, addr + (HG_WINDOW_PAGES << PAGE_SHIFT)),
 			.hmm_pfns = pfns,
 			.default_flags = HMM_PFN_REQ_FAULT,
-			.dev_private_owner = svm->hdev,
+			.dev_private_owner = svm->vm.hdev,
 		};
 
 		ret = hmm_range_fault_unlocked_timeout(&range, 0);
@@ -332,8 +332,8 @@ static int dm_snapshot(struct hg_dmirror *dm, struct dm_cmd *cmd)
 		if (ret)
 			break;
 		for (i = 0; i < n; i++)
-			prot[i] = dm_describe(svm->hdev, pfns[i]);
-		mutex_unlock(&svm->pt_lock);
+			prot[i] = dm_describe(svm->vm.hdev, pfns[i]);
+		mutex_unlock(&svm->vm.pt_lock);
 		if (copy_to_user(user, prot, n)) {
 			ret = -EFAULT;
 			break;

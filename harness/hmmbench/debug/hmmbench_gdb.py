@@ -206,17 +206,18 @@ class HmmMirror(gdb.Command):  # type: ignore[misc]
         if not ops.startswith("svm_notifier_ops"):
             return
         svm = container(notifier.address, gdb.lookup_type("struct hg_svm"), "notifier")
+        vm = svm["vm"]
         say(
-            f"    struct hg_svm at {int(svm.address):#x}: asid {int(svm['asid'])}, mapped:"
-            f" {int(svm['gpu_sys'])} pages of system memory, {int(svm['gpu_vram'])} of VRAM"
+            f"    struct hg_svm at {int(svm.address):#x}: asid {int(vm['asid'])}, mapped:"
+            f" {int(vm['gpu_sys'])} pages of system memory, {int(vm['gpu_vram'])} of VRAM"
         )
-        flags = [name for name in ("dead", "exclusive", "audit_over") if svm[name]]
+        flags = [name for name in ("dead", "exclusive", "audit_over") if vm[name]]
         say(
             f"    policy {int(svm['policy']):#x}, {', '.join(flags) or 'no flag set'}, "
             f"{int(svm['faults'])} pages faulted, last error {int(svm['fault_error'])}"
         )
         # The owner's task_struct, with flags in its low bits.
-        owner = int(svm["pt_lock"]["owner"]["counter"]) & ~7
+        owner = int(vm["pt_lock"]["owner"]["counter"]) & ~7
         if owner:
             task = gdb.Value(owner).cast(gdb.lookup_type("struct task_struct").pointer())
             say(f"    pt_lock is held by {task['comm'].string()} (pid {int(task['pid'])})")
