@@ -31,8 +31,8 @@
 #define HG_GATHER_WRITE	BIT(1)
 
 /*
- * A mirrored page is never handed over to the device: the CPU goes on to use it,
- * and other mirrors may map it as well.  So there is no moment at which caches
+ * A page of a process is never handed over to the device: the CPU goes on to use it,
+ * and other address spaces may map it as well.  So there is no moment at which caches
  * could be brought in line, and the bus has to be coherent.
  */
 #define HG_MIRROR_ATTRS	DMA_ATTR_SKIP_CPU_SYNC
@@ -391,7 +391,7 @@ static bool make_room_for_huge(struct hg_vm *vm, struct hg_pt *pt, unsigned long
 
 /*
  * The entry's value for @page; DMA-maps a system page.  0 on failure.
- * @atomic: permit atomics even if the mirror needs exclusive access for them.
+ * @atomic: permit atomics even if the address space needs exclusive access for them.
  */
 static u64 make_pte(struct hg_vm *vm, struct page *page, bool huge, bool write,
 		    bool atomic)
@@ -521,8 +521,8 @@ static int map_leaf(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long v
  * @page: first page, of system memory, of this device's VRAM, or of the coherent
  *	VRAM of another, which is memory on the bus
  * @huge: 2 MiB
- * @write: also permits writes, and atomics except on system pages of a mirror
- *	that needs exclusive access for them
+ * @write: also permits writes, and atomics except on system pages if the
+ *	address space needs exclusive access for them
  *
  * Return: 0; -EAGAIN: @cache must be filled; -E2BIG: not possible as one 2 MiB
  * entry; -ENOMEM: the page cannot be DMA-mapped.
@@ -534,7 +534,7 @@ int hg_mmu_map(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
 }
 
 /**
- * hg_mmu_map_atomic() - write the leaf of a page for atomics, whatever the mirror
+ * hg_mmu_map_atomic() - write the leaf of a page for atomics in any case
  * @vm: address space; pt_lock and hw_sem (read) are held
  * @cache: tables
  * @va: page aligned address

@@ -89,7 +89,7 @@ struct hg_gather {
  * @gpu_sys, @gpu_vram: pages mapped, for fdinfo
  * @exclusive: atomics on system pages need exclusive access; also read without lock
  *
- * All that page tables and TLBs know of a mirror.  What is mapped, and why it may
+ * All that page tables and TLBs know of a process.  What is mapped, and why it may
  * be, is the business of who calls: struct hg_svm here, or another.
  */
 struct hg_vm {
