@@ -7,6 +7,14 @@
 #include "mem/exclusive.h"
 #include "mem/migrate.h"
 
+/**
+ * hg_get_param_ioctl() - a property of the device
+ * @drm: device
+ * @data: struct drm_hmm_gpu_get_param
+ * @file: open file
+ *
+ * Return: 0 or -errno.
+ */
 int hg_get_param_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 {
 	struct drm_hmm_gpu_get_param *args = data;
@@ -51,6 +59,14 @@ int hg_get_param_ioctl(struct drm_device *drm, void *data, struct drm_file *file
 	return 0;
 }
 
+/**
+ * hg_policy_ioctl() - what a fault of the GPU does besides mapping
+ * @drm: device
+ * @data: struct drm_hmm_gpu_policy
+ * @file: open file
+ *
+ * Return: 0 or -errno.
+ */
 int hg_policy_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 {
 	struct drm_hmm_gpu_policy *args = data;
@@ -67,6 +83,14 @@ int hg_policy_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 	return 0;
 }
 
+/**
+ * hg_migrate_ioctl() - move pages to VRAM or back
+ * @drm: device
+ * @data: struct drm_hmm_gpu_migrate
+ * @file: open file
+ *
+ * Return: 0 or -errno.
+ */
 int hg_migrate_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 {
 	struct drm_hmm_gpu_migrate *args = data;
