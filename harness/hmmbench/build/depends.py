@@ -33,8 +33,9 @@ QEMU = "harness/hmmbench/build/qemu"
 #: Modules of the bench, files and folders.  tests/test_depends.py holds that what the first list
 #: imports is in it too, or is known to decide nothing.
 ORACLES = (
-    "base/outside.py", "oracle", "model", "guest/program.py", "guest/splat.py", "example/recipe.py",
-    "example/target.py", "example/judge.py", "example/vm_target.py",
+    "base/outside.py", "device/injection.py", "oracle", "model", "guest/program.py",
+    "guest/splat.py",
+    "example/recipe.py", "example/target.py", "example/judge.py", "example/vm_target.py",
     "suites/selftests.py", "suites/ktap.py",
 )  # fmt: skip
 CAMPAIGN = (
