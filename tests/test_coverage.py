@@ -19,7 +19,6 @@ from hmmbench.guest.program import (
     Acc,
     MapKind,
     Op,
-    OpKind,
     OpResult,
     Program,
     Result,
@@ -36,7 +35,10 @@ from hmmbench.model.cells import (
     oracles_of,
 )
 from hmmbench.model.drawing import FILE_PAGES
-from hmmbench.model.ops.advice import Advice
+from hmmbench.model.ops.advice import Advice, Madvise
+from hmmbench.model.ops.jobs import CpuAccess, GpuAccess
+from hmmbench.model.ops.mapping import Mmap
+from hmmbench.model.ops.moving import Evict, Migrate, Policy, Query
 from hmmbench.model.space import Space
 from hmmbench.oracle.values import Checker
 
@@ -57,15 +59,15 @@ def walk(*steps: tuple[Op, OpResult] | Op) -> Coverage:
 
 
 def mmap(kind: MapKind = MapKind.ANON_PRIVATE) -> Op:
-    return Op(OpKind.MMAP, region=1, len=4 * PAGE, arg=kind, a=3)
+    return Op(Mmap.number, region=1, len=4 * PAGE, arg=kind, a=3)
 
 
 def cpu() -> Op:
-    return Op(OpKind.CPU_ACCESS, acc=[READ])
+    return Op(CpuAccess.number, acc=[READ])
 
 
 def gpu() -> Op:
-    return Op(OpKind.GPU_ACCESS, acc=[READ])
+    return Op(GpuAccess.number, acc=[READ])
 
 
 def residencies(coverage: Coverage, row: str) -> dict[str, int]:
@@ -73,10 +75,10 @@ def residencies(coverage: Coverage, row: str) -> dict[str, int]:
 
 
 def test_residency_follows_the_operations() -> None:
-    policy = Op(OpKind.POLICY, arg=1)
-    pageout = Op(OpKind.MADVISE, region=1, len=PAGE, a=Advice.PAGEOUT)
-    dontneed = Op(OpKind.MADVISE, region=1, len=PAGE, a=Advice.DONTNEED)
-    evict = Op(OpKind.EVICT)
+    policy = Op(Policy.number, arg=1)
+    pageout = Op(Madvise.number, region=1, len=PAGE, a=Advice.PAGEOUT)
+    dontneed = Op(Madvise.number, region=1, len=PAGE, a=Advice.DONTNEED)
+    evict = Op(Evict.number)
     c = walk(
         mmap(), cpu(), cpu(), policy, gpu(), cpu(), pageout, cpu(), gpu(), evict, cpu(), dontneed,
         cpu(),
@@ -88,7 +90,7 @@ def test_residency_follows_the_operations() -> None:
 
 def test_a_query_corrects_the_belief() -> None:
     told = OpResult(data=struct.pack("<I", Q_CPU_DEVICE))
-    query = Op(OpKind.QUERY, region=1, len=PAGE)
+    query = Op(Query.number, region=1, len=PAGE)
     assert residencies(walk(mmap(), cpu(), (query, told), cpu()), "CPU read") == {
         "ABSENT": 1, "VRAM": 1,
     }  # fmt: skip
@@ -100,7 +102,7 @@ def test_a_hole_and_a_skipped_operation() -> None:
 
 
 def test_partial_migration_is_not_known() -> None:
-    migrate = Op(OpKind.MIGRATE, region=1, len=4 * PAGE, arg=1)
+    migrate = Op(Migrate.number, region=1, len=4 * PAGE, arg=1)
     whole = walk(mmap(), (migrate, OpResult(aux0=4)), gpu())
     part = walk(mmap(), (migrate, OpResult(aux0=3)), gpu())
     assert residencies(whole, "GPU read") == {"VRAM": 1}

@@ -13,7 +13,8 @@ from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.moment import reported, stand_at
 from hmmbench.example.recipe import Environment
 from hmmbench.guest import splat
-from hmmbench.guest.program import Op, OpKind, Program
+from hmmbench.guest.program import Op, Program
+from hmmbench.model.ops.processes import Nop
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.errors import VmDied
 
@@ -119,7 +120,7 @@ def test_it_stands_at_the_violation(dies: bool) -> None:
     def moment(text: str, stood: list[int], again: bool) -> tuple[int, int]:
         target = Target(Kernel(text, stood, dies))
         found = stand_at(
-            cast(ExactTarget, target), Program([Op(OpKind.NOP)]), Environment(),
+            cast(ExactTarget, target), Program([Op(Nop.number)]), Environment(),
             Violation("kernel", title(WARNING)), result=None, clock=None, reports=(1,),
             again=(lambda: None) if again else None,
         )  # fmt: skip

@@ -19,13 +19,14 @@ from hmmbench.example.moment import Moment
 from hmmbench.example.portrait import PageEntry, Portrait
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
-from hmmbench.guest.program import Op, OpKind, Program
+from hmmbench.guest.program import Op, Program
+from hmmbench.model.ops.processes import Nop
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.decisions import ENTRY, What
 from hmmbench.vm.errors import QmpFailure, VmError
 from hmmbench.vm.machine import Machine
 
-PROGRAM = Program([Op(OpKind.NOP)], (24, 600, 0, 0))
+PROGRAM = Program([Op(Nop.number)], (24, 600, 0, 0))
 FOUND = Violation("mirror", "stale", page=3)
 AT_END = PageEntry("the process, region 0, page 3", "nothing", "frame 0x1000")
 MOMENT = Moment(77, 150, "the device's check reports it")

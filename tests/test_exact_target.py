@@ -11,7 +11,8 @@ from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
 from hmmbench.example.vm_target import LOST_MACHINES
-from hmmbench.guest.program import Op, OpKind, Program
+from hmmbench.guest.program import Op, Program
+from hmmbench.model.ops.processes import Nop
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
 
@@ -50,7 +51,7 @@ class Box:
 
 
 def numbered(n: int) -> Program:
-    return Program([Op(OpKind.NOP)] * n, (24, 600, 0, 0))
+    return Program([Op(Nop.number)] * n, (24, 600, 0, 0))
 
 
 class Dies(ExactTarget):

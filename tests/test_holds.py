@@ -12,7 +12,8 @@ from hmmbench.example import holds, schedules
 from hmmbench.example.holds import Hold
 from hmmbench.example.recipe import Anchor, Environment, Link, Recipe
 from hmmbench.example.schedules import LONG_SLICES
-from hmmbench.guest.program import Op, OpKind, Program
+from hmmbench.guest.program import Op, Program
+from hmmbench.model.ops.mapping import Mmap
 from hmmbench.symbols import Symbol, SymbolTable
 from hmmbench.vm.decisions import ENTRY, What
 from hmmbench.vm.mailbox import layout
@@ -187,7 +188,7 @@ def moved_by(offset: int) -> SymbolTable:
 
 def test_a_recipe_in_another_build(tmp_path: Path) -> None:
     """Its places are found where that has them, its chain's as well; what is not there is said."""
-    program = Program([Op(OpKind.MMAP, len=4096, a=3)], (24, 600, 0, 0))
+    program = Program([Op(Mmap.number, len=4096, a=3)], (24, 600, 0, 0))
     own = PLACED.format("ffffffff84000004")
     chain = (
         Link(program, Environment(schedule=own)),
@@ -224,7 +225,7 @@ def test_a_recipe_in_another_build(tmp_path: Path) -> None:
 
 
 def test_places_without_a_name_are_known() -> None:
-    program = Program([Op(OpKind.MMAP, len=4096, a=3)], (24, 600, 0, 0))
+    program = Program([Op(Mmap.number, len=4096, a=3)], (24, 600, 0, 0))
     recipe = Recipe(
         program, Environment(schedule="seed=1 at=10,f+0x2,add+0x0"),
         decisions=(Anchor(0, "0x4062e4", 1, 5), Anchor(0, "f+0x8", 1, 5)),

@@ -8,8 +8,11 @@ import struct
 import pytest
 
 from hmmbench.guest import program as p
-from hmmbench.guest.program import MapKind, Op, OpKind, OpResult, Program, Result
+from hmmbench.guest.program import MapKind, Op, OpResult, Program, Result
 from hmmbench.model import ops
+from hmmbench.model.ops.jobs import CloseGpu
+from hmmbench.model.ops.mapping import Mmap, Mremap, Munmap
+from hmmbench.model.ops.moving import Policy, Query
 from hmmbench.model.space import HUGETLB, SHARED, Space
 from hmmbench.oracle import mapping
 from hmmbench.oracle.values import Checker
@@ -21,11 +24,11 @@ MAP, EXCLUSIVE = p.POLICY_MAP, p.POLICY_MAP | p.POLICY_EXCLUSIVE
 
 
 def mmap(pages: int = 1, kind: MapKind = MapKind.ANON_PRIVATE, at: int = 0) -> Op:
-    return Op(OpKind.MMAP, arg=kind, off=at * p.PAGE, len=pages * p.PAGE, a=p.PROT_RW)
+    return Op(Mmap.number, arg=kind, off=at * p.PAGE, len=pages * p.PAGE, a=p.PROT_RW)
 
 
 def policy(value: int, **more: int) -> Op:
-    return Op(OpKind.POLICY, arg=value, **more)  # type: ignore[arg-type]
+    return Op(Policy.number, arg=value, **more)  # type: ignore[arg-type]
 
 
 def asked(q: int, *before: Op) -> str:
@@ -34,7 +37,7 @@ def asked(q: int, *before: Op) -> str:
     for o in before:
         ops.apply(space, o)
     result = OpResult(data=struct.pack("<I", q))
-    return mapping.check(space, Op(OpKind.QUERY, len=p.PAGE), result)
+    return mapping.check(space, Op(Query.number, len=p.PAGE), result)
 
 
 @pytest.mark.parametrize("kind", list(MapKind))
@@ -49,8 +52,8 @@ def test_a_page_that_is_being_taken(kind: MapKind) -> None:
     taken = asked(GPU, page, policy(EXCLUSIVE))
     assert (wrong in taken) if shared else taken == ""
     assert wrong in asked(GPU, page)
-    assert wrong in asked(GPU, page, policy(EXCLUSIVE), Op(OpKind.CLOSE_GPU))
-    assert wrong in asked(GPU, page, policy(EXCLUSIVE), Op(OpKind.CLOSE_GPU), policy(MAP))
+    assert wrong in asked(GPU, page, policy(EXCLUSIVE), Op(CloseGpu.number))
+    assert wrong in asked(GPU, page, policy(EXCLUSIVE), Op(CloseGpu.number), policy(MAP))
     assert wrong in asked(GPU | p.Q_CPU_READ, page, policy(EXCLUSIVE))
     assert asked(GPU | p.Q_GPU_VRAM, page, policy(EXCLUSIVE))
 
@@ -91,16 +94,16 @@ def test_what_is_permitted(q: int) -> None:
     [
         [mmap()],
         [mmap(), policy(EXCLUSIVE), policy(MAP)],
-        [mmap(), policy(EXCLUSIVE), Op(OpKind.CLOSE_GPU)],
+        [mmap(), policy(EXCLUSIVE), Op(CloseGpu.number)],
         [mmap(1, MapKind.ANON_SHARED), policy(EXCLUSIVE)],
         [mmap(1, MapKind.FILE_PRIVATE), policy(EXCLUSIVE)],
         [mmap(512), policy(EXCLUSIVE)],
         # a piece of what had room for a 2 MiB page, and neighbours that have it together
-        [mmap(512), Op(OpKind.MUNMAP, off=p.PAGE, len=511 * p.PAGE), policy(EXCLUSIVE)],
+        [mmap(512), Op(Munmap.number, off=p.PAGE, len=511 * p.PAGE), policy(EXCLUSIVE)],
         [mmap(1, at=0), mmap(511, at=1), policy(EXCLUSIVE)],
         [
             mmap(512, at=512),
-            Op(OpKind.MREMAP, off=512 * p.PAGE, len=p.PAGE, arg=0, a=0, b=p.PAGE),
+            Op(Mremap.number, off=512 * p.PAGE, len=p.PAGE, arg=0, a=0, b=p.PAGE),
             policy(EXCLUSIVE),
         ],
     ],
@@ -115,7 +118,7 @@ def test_of_two_policies_at_once_neither_is_relied_on() -> None:
             mmap(),
             policy(EXCLUSIVE, phase=1),
             policy(EXCLUSIVE, phase=1, actor=racing),
-            Op(OpKind.QUERY, len=p.PAGE, phase=2),
+            Op(Query.number, len=p.PAGE, phase=2),
         ]
         results = [OpResult(), OpResult(), OpResult(), OpResult(data=struct.pack("<I", BOTH))]
         assert bool(Checker(Program(ops, FILES), Result(results)).run()) == wrong

@@ -11,11 +11,12 @@ import pytest
 from hmmbench.campaign.export_c import export
 from hmmbench.campaign.replay import built_differs, elsewhere, parting
 from hmmbench.example.recipe import Environment, Recipe
-from hmmbench.guest.program import Op, OpKind, Program
+from hmmbench.guest.program import Op, Program
+from hmmbench.model.ops.mapping import Mmap
 from hmmbench.vm import decisions
 from hmmbench.vm.decisions import ENTRY, Record, What
 
-PROGRAM = Program([Op(OpKind.MMAP, len=4096, a=3)], (24, 600, 0, 0))
+PROGRAM = Program([Op(Mmap.number, len=4096, a=3)], (24, 600, 0, 0))
 RECIPE = Recipe(PROGRAM, Environment(schedule="seed=1"), cpus=4, hash=0x77, built={"kernel": "a"})
 
 

@@ -23,7 +23,11 @@ from hmmbench.example.delays import (
     races,
 )
 from hmmbench.example.recipe import Environment
-from hmmbench.guest.program import POLICY_EXCLUSIVE, Op, OpKind, Program
+from hmmbench.guest.program import POLICY_EXCLUSIVE, Op, Program
+from hmmbench.model.ops.advice import Madvise
+from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess, GpuCopy
+from hmmbench.model.ops.mapping import Mprotect
+from hmmbench.model.ops.moving import Evict, Migrate, Policy, Query
 from hmmbench.report.page.build import _delay
 
 POINTS = ("svm_after_range_fault", "to_ram_entry", "release_begin")
@@ -137,36 +141,36 @@ def test_no_point_stands_still_for_longer_than_a_program_may(what: str) -> None:
             assert Environment((line,)).counted
 
 
-CLOSING = Program([Op(OpKind.CLOSE_GPU), Op(OpKind.MADVISE, actor=1)])
+CLOSING = Program([Op(CloseGpu.number), Op(Madvise.number, actor=1)])
 
 
 @pytest.mark.parametrize(
     ("ops", "found"),
     [
         (CLOSING.ops, {"close"}),
-        ([Op(OpKind.CLOSE_GPU), Op(OpKind.MADVISE, phase=1)], set()),
+        ([Op(CloseGpu.number), Op(Madvise.number, phase=1)], set()),
         # somebody else's memory
-        ([Op(OpKind.CLOSE_GPU), Op(OpKind.MADVISE, proc=1)], set()),
-        ([Op(OpKind.QUERY, actor=1), Op(OpKind.MPROTECT)], {"query"}),
-        ([Op(OpKind.QUERY), Op(OpKind.MPROTECT)], set()),
-        ([Op(OpKind.POLICY, arg=POLICY_EXCLUSIVE)], {"exclusive"}),
-        ([Op(OpKind.POLICY)], set()),
-        ([Op(OpKind.POLICY, arg=POLICY_EXCLUSIVE), Op(OpKind.MPROTECT, phase=1),
-          Op(OpKind.GPU_ACCESS, actor=1, phase=1)], {"exclusive", "claim"}),
-        ([Op(OpKind.MPROTECT, phase=1), Op(OpKind.GPU_ACCESS, actor=1, phase=1)], set()),
-        ([Op(OpKind.MIGRATE, arg=1), Op(OpKind.CPU_ACCESS, actor=1)], {"copy", "move"}),
+        ([Op(CloseGpu.number), Op(Madvise.number, proc=1)], set()),
+        ([Op(Query.number, actor=1), Op(Mprotect.number)], {"query"}),
+        ([Op(Query.number), Op(Mprotect.number)], set()),
+        ([Op(Policy.number, arg=POLICY_EXCLUSIVE)], {"exclusive"}),
+        ([Op(Policy.number)], set()),
+        ([Op(Policy.number, arg=POLICY_EXCLUSIVE), Op(Mprotect.number, phase=1),
+          Op(GpuAccess.number, actor=1, phase=1)], {"exclusive", "claim"}),
+        ([Op(Mprotect.number, phase=1), Op(GpuAccess.number, actor=1, phase=1)], set()),
+        ([Op(Migrate.number, arg=1), Op(CpuAccess.number, actor=1)], {"copy", "move"}),
         # home, which needs no page of VRAM; another process; alone
-        ([Op(OpKind.MIGRATE), Op(OpKind.CPU_ACCESS, actor=1)], {"copy"}),
-        ([Op(OpKind.MIGRATE), Op(OpKind.CPU_ACCESS, proc=1)], {"copy"}),
-        ([Op(OpKind.MIGRATE, arg=1), Op(OpKind.CPU_ACCESS, phase=1)], set()),
+        ([Op(Migrate.number), Op(CpuAccess.number, actor=1)], {"copy"}),
+        ([Op(Migrate.number), Op(CpuAccess.number, proc=1)], {"copy"}),
+        ([Op(Migrate.number, arg=1), Op(CpuAccess.number, phase=1)], set()),
         # VRAM is everybody's
-        ([Op(OpKind.EVICT), Op(OpKind.CPU_ACCESS, proc=1)], {"evict"}),
-        ([Op(OpKind.EVICT), Op(OpKind.CPU_ACCESS, phase=1)], set()),
-        ([Op(OpKind.MPROTECT, region=2, a=1), Op(OpKind.GPU_COPY, phase=1, arg=2)], {"refusal"}),
+        ([Op(Evict.number), Op(CpuAccess.number, proc=1)], {"evict"}),
+        ([Op(Evict.number), Op(CpuAccess.number, phase=1)], set()),
+        ([Op(Mprotect.number, region=2, a=1), Op(GpuCopy.number, phase=1, arg=2)], {"refusal"}),
         # written to another region; read from it; what may be written
-        ([Op(OpKind.MPROTECT, region=2, a=1), Op(OpKind.GPU_COPY, phase=1, arg=3)], set()),
-        ([Op(OpKind.MPROTECT, region=2, a=1), Op(OpKind.GPU_COPY, region=2, phase=1)], set()),
-        ([Op(OpKind.MPROTECT, region=2, a=3), Op(OpKind.GPU_COPY, phase=1, arg=2)], set()),
+        ([Op(Mprotect.number, region=2, a=1), Op(GpuCopy.number, phase=1, arg=3)], set()),
+        ([Op(Mprotect.number, region=2, a=1), Op(GpuCopy.number, region=2, phase=1)], set()),
+        ([Op(Mprotect.number, region=2, a=3), Op(GpuCopy.number, phase=1, arg=2)], set()),
     ],
 )
 def test_a_programs_races(ops: list[Op], found: set[str]) -> None:
@@ -175,7 +179,7 @@ def test_a_programs_races(ops: list[Op], found: set[str]) -> None:
 
 def test_random_aims_at_the_programs_races() -> None:
     points = tuple(n for race in AIMED.values() for n in race.points)
-    for program, aimed in ((CLOSING, True), (Program([Op(OpKind.CLOSE_GPU)]), False)):
+    for program, aimed in ((CLOSING, True), (Program([Op(CloseGpu.number)]), False)):
         chosen = [Random(points, 0.0).delays(random.Random(n), program) for n in range(500)]
         hit = [lines for lines in chosen if lines]
         if aimed:

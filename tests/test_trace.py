@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 
 from hmmbench.example.tracer import Traced, parse_ftrace, parse_qemu
-from hmmbench.guest.program import Op, OpKind, OpResult, Program, Result
+from hmmbench.guest.program import Op, OpResult, Program, Result
+from hmmbench.model.ops.mapping import Mmap, Munmap
 from hmmbench.report.trace import align, chrome
 
 FTRACE = """\
@@ -59,7 +60,7 @@ def test_the_offset_is_within_the_stated_error() -> None:
 
 
 def test_the_json_has_the_shape_that_perfetto_reads() -> None:
-    program = Program([Op(OpKind.MMAP, len=4096), Op(OpKind.MUNMAP, len=4096)])
+    program = Program([Op(Mmap.number, len=4096), Op(Munmap.number, len=4096)])
     result = Result([OpResult(start_ns=15_400_000_000, time_ns=5000), OpResult(status=1)])
     data = json.loads(json.dumps(chrome(program, result, parse_ftrace(FTRACE), parse_qemu(QEMU))))
     events = data["traceEvents"]

@@ -12,12 +12,18 @@ import pytest
 from host_agent import HostAgent
 
 from hmmbench.guest import program as p
-from hmmbench.guest.program import Op, OpKind, Program, Result
+from hmmbench.guest.program import Op, Program, Result
+from hmmbench.model import ops
+from hmmbench.model.ops.advice import Ksm, Madvise
+from hmmbench.model.ops.jobs import CpuAccess, GpuAccess
+from hmmbench.model.ops.mapping import Mmap, Mremap
+from hmmbench.model.ops.moving import Evict
+from hmmbench.model.ops.processes import Exit, Fork, Nop, Sleep, Spawn
 from hmmbench.vm.agent import AgentError
 
 #: Not with random arguments on the host: they reach beyond the process.
-UNSAFE = (OpKind.MADVISE, OpKind.KSM, OpKind.EVICT)
-SAFE = [k for k in OpKind if k not in UNSAFE]
+UNSAFE = (Madvise.number, Ksm.number, Evict.number)
+SAFE = [k for k in ops.OPERATIONS if k not in UNSAFE]
 
 
 def random_program(rng: random.Random) -> Program:
@@ -32,20 +38,20 @@ def random_program(rng: random.Random) -> Program:
         kind = rng.choice(SAFE)
         proc = rng.randrange(4 - len(births)) if rng.random() < 0.97 else rng.randrange(5)
         arg = rng.randrange(8)
-        if kind in (OpKind.FORK, OpKind.SPAWN) and births:
+        if kind in (Fork.number, Spawn.number) and births:
             arg = births.pop(0)
-        alone = kind in (OpKind.FORK, OpKind.EXIT)
+        alone = kind in (Fork.number, Exit.number)
         o = Op(
             kind, proc=proc, actor=0 if alone else rng.randrange(4), phase=phase,
             region=rng.randrange(4), arg=arg, off=rng.randrange(16) * p.PAGE,
             len=rng.randrange(8) * p.PAGE, a=rng.randrange(8), b=rng.randrange(5),
             c=rng.randrange(3), flags=rng.randrange(4),
         )  # fmt: skip
-        if kind == OpKind.SLEEP:
+        if kind == Sleep.number:
             o.a = rng.choice((0, 100, 1000, 10**7))
-        if kind == OpKind.MREMAP:
+        if kind == Mremap.number:
             o.arg, o.a, o.b = rng.randrange(4), rng.randrange(16) * p.PAGE, o.len
-        if kind in (OpKind.CPU_ACCESS, OpKind.GPU_ACCESS):
+        if kind in (CpuAccess.number, GpuAccess.number):
             o.acc = [
                 (rng.randrange(8), rng.randrange(4), number(100), 8 * rng.randrange(2000),
                  rng.randrange(1000), rng.randrange(3))
@@ -94,12 +100,12 @@ def test_damaged_messages_are_answered(host_agent: HostAgent, seed: int) -> None
         for n in range(min(len(program.ops), max(0, len(data) // 64 - 1))):
             (code,) = struct.unpack_from("<H", data, 64 + 64 * n)
             if code in UNSAFE:
-                struct.pack_into("<H", data, 64 + 64 * n, OpKind.NOP)
+                struct.pack_into("<H", data, 64 + 64 * n, Nop.number)
         if len(data) >= 24:
             struct.pack_into("<II", data, 16, 300, 0)  # time limit, settling
         with contextlib.suppress(AgentError):
             agent.program(bytes(data), timeout=20)
-    nop = Program([Op(OpKind.NOP)], settle_ms=0)
+    nop = Program([Op(Nop.number)], settle_ms=0)
     assert Result.decode(agent.program(nop.encode(), 10), nop).ops[0].status == 0
     assert host_agent.children() == []
 
@@ -107,15 +113,15 @@ def test_damaged_messages_are_answered(host_agent: HostAgent, seed: int) -> None
 def test_largest_program(host_agent: HostAgent) -> None:
     agent = host_agent.connect()
     accesses = [(2, 0, n % 1000, 8 * (n % 512), 1, 0) for n in range(p.MAX_ACCESSES)]
-    ops = [Op(OpKind.MMAP, len=p.PAGE, a=3)]
-    ops += [Op(OpKind.CPU_ACCESS, acc=accesses[n * 17 : n * 17 + 17]) for n in range(3855)]
-    ops += [Op(OpKind.NOP)] * (p.MAX_OPS - len(ops))
+    ops = [Op(Mmap.number, len=p.PAGE, a=3)]
+    ops += [Op(CpuAccess.number, acc=accesses[n * 17 : n * 17 + 17]) for n in range(3855)]
+    ops += [Op(Nop.number)] * (p.MAX_OPS - len(ops))
     for _ in range(2):
         program = Program(ops, settle_ms=0)
         result = Result.decode(agent.program(program.encode(), 60), program)
         assert all(o.status == 0 for o in result.ops)
         got = [a[0] for o in result.ops for a in o.acc]
         assert got == [n // 512 for n in range(3855 * 17)]
-    one = Program([Op(OpKind.GPU_ACCESS, acc=[(0, 0, p.MAX_ACCESSES - 1, 0, 0, 0)])] * 17)
+    one = Program([Op(GpuAccess.number, acc=[(0, 0, p.MAX_ACCESSES - 1, 0, 0, 0)])] * 17)
     with pytest.raises(AgentError, match="lanes in all launches"):
         agent.program(one.encode(), 10)

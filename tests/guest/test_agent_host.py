@@ -15,8 +15,12 @@ from host_agent import HostAgent
 
 from hmmbench.guest import example
 from hmmbench.guest import program as p
-from hmmbench.guest.program import Acc, Ast, MapKind, Op, OpKind, Program, Result
-from hmmbench.model.ops.advice import Advice
+from hmmbench.guest.program import Acc, Ast, MapKind, Op, Program, Result
+from hmmbench.model.ops.advice import Advice, Madvise
+from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess, WaitGpu
+from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap
+from hmmbench.model.ops.moving import Migrate
+from hmmbench.model.ops.processes import Exit, Fork, Kill, Nop, Sleep, Spawn
 from hmmbench.vm.agent import Agent, AgentError
 
 RW = p.PROT_RW
@@ -29,7 +33,7 @@ def run(agent: Agent, ops: list[Op], **fields: Any) -> Result:
 
 
 def mmap(pages: int, kind: MapKind = MapKind.ANON_PRIVATE, prot: int = RW, **k: Any) -> Op:
-    return Op(OpKind.MMAP, len=pages * p.PAGE, arg=kind, a=prot, **k)
+    return Op(Mmap.number, len=pages * p.PAGE, arg=kind, a=prot, **k)
 
 
 def acc(kind: Acc, page: int, value: int = 0, expect: int = 0, region: int = 0, byte: int = 0):
@@ -37,7 +41,7 @@ def acc(kind: Acc, page: int, value: int = 0, expect: int = 0, region: int = 0, 
 
 
 def cpu(*accesses: tuple[int, ...], **k: Any) -> Op:
-    return Op(OpKind.CPU_ACCESS, acc=list(accesses), **k)  # type: ignore[arg-type]
+    return Op(CpuAccess.number, acc=list(accesses), **k)  # type: ignore[arg-type]
 
 
 def read(page: int, region: int = 0):
@@ -190,7 +194,7 @@ def test_accesses_of_every_kind(agent: Agent) -> None:
 
 @pytest.mark.parametrize("kind", [k for k in Acc if k != Acc.DELAY])
 def test_each_access_kind_survives_sigsegv(agent: Agent, kind: Acc) -> None:
-    result = run(agent, [mmap(3), Op(OpKind.MUNMAP, off=p.PAGE, len=p.PAGE),
+    result = run(agent, [mmap(3), Op(Munmap.number, off=p.PAGE, len=p.PAGE),
                          cpu(write(0, 5), acc(kind, 1, 7, 7), read(0), read(2))])  # fmt: skip
     assert [a[1] for a in result.ops[2].acc] == [
         Ast.DONE, Ast.SIGSEGV, Ast.DONE, Ast.DONE
@@ -203,7 +207,7 @@ def test_sigsegv_by_protection_and_sigbus_beyond_a_file(agent: Agent) -> None:
     result = run(agent, [
         mmap(2),
         cpu(write(0, 1)),
-        Op(OpKind.MPROTECT, len=p.PAGE, a=p.PROT_READ),
+        Op(Mprotect.number, len=p.PAGE, a=p.PROT_READ),
         cpu(read(0), write(0, 2), write(1, 3)),
         mmap(2, MapKind.FILE_SHARED, region=1, b=0),
         cpu(write(0, 4, region=1), read(1, region=1)),
@@ -227,18 +231,18 @@ def test_mm_calls(agent: Agent) -> None:
     result = run(agent, [
         mmap(8),
         cpu(*[write(i, 100 + i) for i in range(8)]),
-        Op(OpKind.MREMAP, off=2 * p.PAGE, len=2 * p.PAGE, arg=3, a=5 * p.PAGE, b=2 * p.PAGE),
+        Op(Mremap.number, off=2 * p.PAGE, len=2 * p.PAGE, arg=3, a=5 * p.PAGE, b=2 * p.PAGE),
         cpu(read(2), read(5, 3), read(6, 3), read(4)),
-        Op(OpKind.MREMAP, off=4 * p.PAGE, len=p.PAGE, arg=3, a=20 * p.PAGE, b=p.PAGE, c=1),
+        Op(Mremap.number, off=4 * p.PAGE, len=p.PAGE, arg=3, a=20 * p.PAGE, b=p.PAGE, c=1),
         cpu(read(4), read(20, 3)),
-        Op(OpKind.MREMAP, region=3, off=5 * p.PAGE, len=2 * p.PAGE, arg=3, a=5 * p.PAGE,
+        Op(Mremap.number, region=3, off=5 * p.PAGE, len=2 * p.PAGE, arg=3, a=5 * p.PAGE,
            b=p.PAGE),
         cpu(read(5, 3), read(6, 3)),
-        Op(OpKind.MADVISE, off=0, len=p.PAGE, a=Advice.DONTNEED),
+        Op(Madvise.number, off=0, len=p.PAGE, a=Advice.DONTNEED),
         cpu(read(0), read(1)),
-        Op(OpKind.MADVISE, off=0, len=p.PAGE, a=9999),
-        Op(OpKind.MUNMAP, off=p.REGION_SIZE, len=p.PAGE),
-        Op(OpKind.MMAP, off=p.REGION_SIZE - p.PAGE, len=2 * p.PAGE, a=RW),
+        Op(Madvise.number, off=0, len=p.PAGE, a=9999),
+        Op(Munmap.number, off=p.REGION_SIZE, len=p.PAGE),
+        Op(Mmap.number, off=p.REGION_SIZE - p.PAGE, len=2 * p.PAGE, a=RW),
         mmap(1, MapKind.FILE_PRIVATE, b=3),
     ])  # fmt: skip
     einval, ebadf = -22, -9
@@ -260,14 +264,14 @@ def test_stack_and_global_regions(agent: Agent) -> None:
             mmap(p.GLOBAL_PAGES, MapKind.GLOBAL, region=1),
             cpu(*[read(i, r) for r in (0, 1) for i in range(32)]),
             cpu(*[write(i, 7 + i, r) for r in (0, 1) for i in range(32)]),
-            Op(OpKind.FORK, arg=1, phase=1),
+            Op(Fork.number, arg=1, phase=1),
             cpu(*[read(i, r) for r in (0, 1) for i in range(32)], proc=1, phase=2),
             cpu(write(3, 1), write(3, 1, 1), proc=1, phase=2),
             cpu(read(3), read(3, 1), phase=3),
-            Op(OpKind.MADVISE, len=p.PAGE * 2, a=Advice.DONTNEED, phase=4),
+            Op(Madvise.number, len=p.PAGE * 2, a=Advice.DONTNEED, phase=4),
             cpu(read(0), read(1), read(2), phase=5),
             # Over it: the frames of the program must not lie there.
-            Op(OpKind.MPROTECT, len=p.STACK_PAGES * p.PAGE, a=p.PROT_NONE, phase=6),
+            Op(Mprotect.number, len=p.STACK_PAGES * p.PAGE, a=p.PROT_NONE, phase=6),
             cpu(read(0), phase=6),
             # "Mapped" again they are fresh.
             mmap(p.STACK_PAGES, MapKind.STACK, region=0, phase=7),
@@ -299,10 +303,10 @@ def test_phases_order_actors(agent: Agent) -> None:
 
 
 def test_one_phase_runs_at_the_same_time(agent: Agent) -> None:
-    result = run(agent, [Op(OpKind.SLEEP, a=200_000, actor=a) for a in range(4)])
+    result = run(agent, [Op(Sleep.number, a=200_000, actor=a) for a in range(4)])
     assert statuses(result) == [0] * 4
     assert result.elapsed_ns < 700_000_000
-    serial = run(agent, [Op(OpKind.SLEEP, a=50_000, phase=a, actor=a) for a in range(4)])
+    serial = run(agent, [Op(Sleep.number, a=50_000, phase=a, actor=a) for a in range(4)])
     assert serial.elapsed_ns >= 200_000_000
 
 
@@ -322,7 +326,7 @@ def test_fork_shares_what_is_shared(agent: Agent, kind: MapKind) -> None:
     result = run(agent, [
         mmap(2, kind),
         cpu(write(0, 1), write(1, 2)),
-        Op(OpKind.FORK, arg=1, phase=1),
+        Op(Fork.number, arg=1, phase=1),
         cpu(read(0), write(0, 10), proc=1, phase=2),
         cpu(write(1, 20), actor=2, phase=2),
         cpu(read(0), phase=3),
@@ -336,7 +340,7 @@ def test_fork_shares_what_is_shared(agent: Agent, kind: MapKind) -> None:
 def test_spawn_shares_files_only(agent: Agent) -> None:
     result = run(agent, [
         mmap(1), mmap(1, MapKind.FILE_SHARED, region=1, b=2), cpu(write(0, 1), write(0, 5, 1)),
-        Op(OpKind.SPAWN, arg=3, actor=1, phase=1),
+        Op(Spawn.number, arg=3, actor=1, phase=1),
         cpu(read(0), proc=3, phase=2),
         mmap(1, MapKind.FILE_SHARED, region=4, b=2, proc=3, phase=2),
         cpu(acc(Acc.ADD, 0, 1, region=4), proc=3, phase=3),
@@ -350,13 +354,13 @@ def test_spawn_shares_files_only(agent: Agent) -> None:
 def test_grandchildren_and_exit(agent: Agent, host_agent: HostAgent) -> None:
     result = run(agent, [
         mmap(1, MapKind.ANON_SHARED),
-        Op(OpKind.FORK, arg=1),
-        Op(OpKind.FORK, arg=2, proc=1, phase=1),
-        Op(OpKind.EXIT, proc=1, phase=2),
+        Op(Fork.number, arg=1),
+        Op(Fork.number, arg=2, proc=1, phase=1),
+        Op(Exit.number, proc=1, phase=2),
         cpu(acc(Acc.ADD, 0, 1), proc=2, phase=3),
-        Op(OpKind.FORK, arg=3, proc=2, phase=4),
+        Op(Fork.number, arg=3, proc=2, phase=4),
         cpu(acc(Acc.ADD, 0, 1), proc=3, phase=5),
-        Op(OpKind.EXIT, phase=6),
+        Op(Exit.number, phase=6),
         cpu(read(0), proc=3, phase=7),
         cpu(read(0), proc=1, phase=7),
     ])  # fmt: skip
@@ -370,18 +374,18 @@ def test_kill_a_child_and_a_parent(agent: Agent, host_agent: HostAgent) -> None:
     """The killed one may be in the middle of something; its finished results stay."""
     result = run(agent, [
         mmap(1, MapKind.ANON_SHARED),
-        Op(OpKind.FORK, arg=1, phase=1),
+        Op(Fork.number, arg=1, phase=1),
         cpu(write(0, 42), read(0), proc=1, actor=2, phase=2),
-        Op(OpKind.SLEEP, a=30_000_000, proc=1, phase=3),
-        Op(OpKind.SLEEP, a=20_000, phase=3),
-        Op(OpKind.KILL, arg=1, phase=3),
+        Op(Sleep.number, a=30_000_000, proc=1, phase=3),
+        Op(Sleep.number, a=20_000, phase=3),
+        Op(Kill.number, arg=1, phase=3),
         cpu(read(0), phase=4),
         cpu(read(0), proc=1, phase=4),
-        Op(OpKind.KILL, arg=1, phase=5),
-        Op(OpKind.SPAWN, arg=2, phase=6),
-        Op(OpKind.KILL, arg=0, proc=2, phase=7),
-        Op(OpKind.NOP, phase=8),
-        Op(OpKind.NOP, proc=2, phase=9),
+        Op(Kill.number, arg=1, phase=5),
+        Op(Spawn.number, arg=2, phase=6),
+        Op(Kill.number, arg=0, proc=2, phase=7),
+        Op(Nop.number, phase=8),
+        Op(Nop.number, proc=2, phase=9),
     ])  # fmt: skip
     assert statuses(result) == [0, 0, 0, KILLED, 0, 0, 0, SKIPPED, -3, 0, 0, SKIPPED, 0]
     assert values(result, 2) == [0, 42]
@@ -393,13 +397,13 @@ def test_kill_a_child_and_a_parent(agent: Agent, host_agent: HostAgent) -> None:
 def test_kill_before_the_victim_makes_a_child(agent: Agent) -> None:
     """Operations of a process that will never be born are skipped, not waited for."""
     result = run(agent, [
-        Op(OpKind.SPAWN, arg=1),
-        Op(OpKind.KILL, arg=1, phase=1),
-        Op(OpKind.FORK, arg=2, proc=1, phase=2),
-        Op(OpKind.NOP, proc=2, phase=3),
-        Op(OpKind.FORK, arg=3, proc=2, phase=3),
-        Op(OpKind.NOP, proc=3, phase=4),
-        Op(OpKind.NOP, phase=5),
+        Op(Spawn.number, arg=1),
+        Op(Kill.number, arg=1, phase=1),
+        Op(Fork.number, arg=2, proc=1, phase=2),
+        Op(Nop.number, proc=2, phase=3),
+        Op(Fork.number, arg=3, proc=2, phase=3),
+        Op(Nop.number, proc=3, phase=4),
+        Op(Nop.number, phase=5),
     ])  # fmt: skip
     assert statuses(result) == [0, 0, SKIPPED, SKIPPED, SKIPPED, SKIPPED, 0]
     assert not result.timeout
@@ -410,14 +414,14 @@ def test_kill_racing_with_fork_and_work(agent: Agent, host_agent: HostAgent) -> 
     for delay in range(40):
         result = run(agent, [
             mmap(1, MapKind.ANON_SHARED),
-            Op(OpKind.SPAWN, arg=1),
+            Op(Spawn.number, arg=1),
             mmap(1, proc=1, phase=1),
             cpu(*[acc(Acc.ADD, 0, 1)] * 500, proc=1, phase=2),
-            Op(OpKind.FORK, arg=2, proc=1, phase=2),
+            Op(Fork.number, arg=2, proc=1, phase=2),
             cpu(*[acc(Acc.ADD, 0, 1)] * 500, proc=1, actor=1, phase=2),
-            Op(OpKind.SLEEP, a=delay * 15, phase=2),
-            Op(OpKind.KILL, arg=1, phase=2),
-            Op(OpKind.NOP, proc=2, phase=3),
+            Op(Sleep.number, a=delay * 15, phase=2),
+            Op(Kill.number, arg=1, phase=2),
+            Op(Nop.number, proc=2, phase=3),
             cpu(read(0), phase=4),
         ])  # fmt: skip
         status = statuses(result)
@@ -441,9 +445,9 @@ def test_timeout_kills_everything_and_keeps_results(
     start = time.monotonic()
     result = run(agent, [
         mmap(1), cpu(write(0, 3), read(0)),
-        Op(OpKind.FORK, arg=1), Op(OpKind.FORK, arg=2, proc=1, phase=1),
-        Op(OpKind.SLEEP, a=60_000_000, proc=2, phase=2),
-        Op(OpKind.NOP, phase=3),
+        Op(Fork.number, arg=1), Op(Fork.number, arg=2, proc=1, phase=1),
+        Op(Sleep.number, a=60_000_000, proc=2, phase=2),
+        Op(Nop.number, phase=3),
     ], timeout_ms=300)  # fmt: skip
     assert time.monotonic() - start < 10
     assert result.timeout == p.TIMEOUT_STILL
@@ -451,15 +455,15 @@ def test_timeout_kills_everything_and_keeps_results(
     assert values(result, 1) == [0, 3]
     assert result.died == 0
     assert host_agent.children() == []
-    assert statuses(run(agent, [Op(OpKind.NOP)])) == [0]
+    assert statuses(run(agent, [Op(Nop.number)])) == [0]
     for limit in (0, 2**32 - 1):  # the default; and more than any clock can count
-        assert not run(agent, [Op(OpKind.NOP)], timeout_ms=limit).timeout
+        assert not run(agent, [Op(Nop.number)], timeout_ms=limit).timeout
 
 
 def test_what_is_only_slow_is_waited_for(agent: Agent) -> None:
     """Operations end one after the other, so work is done; but not for ever."""
     def slow(count: int, us: int) -> Result:
-        return run(agent, [Op(OpKind.SLEEP, a=us, phase=n) for n in range(count)], timeout_ms=1000)
+        return run(agent, [Op(Sleep.number, a=us, phase=n) for n in range(count)], timeout_ms=1000)
 
     result = slow(30, 40_000)
     assert result.elapsed_ns > 1.2e9
@@ -469,8 +473,8 @@ def test_what_is_only_slow_is_waited_for(agent: Agent) -> None:
     assert 6e9 <= result.elapsed_ns < 11e9
     assert 15 < statuses(result).count(0) < 300
     # It worked for a while, and then no more.
-    stuck = [Op(OpKind.SLEEP, a=50_000, phase=n) for n in range(10)]
-    stuck.append(Op(OpKind.SLEEP, a=60_000_000, phase=10))
+    stuck = [Op(Sleep.number, a=50_000, phase=n) for n in range(10)]
+    stuck.append(Op(Sleep.number, a=60_000_000, phase=10))
     result = run(agent, stuck, timeout_ms=1000)
     assert result.timeout == p.TIMEOUT_STILL
     assert result.elapsed_ns < 2.5e9
@@ -478,7 +482,7 @@ def test_what_is_only_slow_is_waited_for(agent: Agent) -> None:
 
 def test_death_that_nobody_asked_for_is_reported(agent: Agent, host_agent: HostAgent) -> None:
     program = Program(
-        [Op(OpKind.SPAWN, arg=1), Op(OpKind.SLEEP, a=60_000_000, proc=1, phase=1)], settle_ms=0
+        [Op(Spawn.number, arg=1), Op(Sleep.number, a=60_000_000, proc=1, phase=1)], settle_ms=0
     )
     agent._channel._sock.sendall(  # the answer is read below
         struct.pack("<IHHII", 0x424D4D48, 2, 1, len(program.encode()), 0) + program.encode()
@@ -500,8 +504,8 @@ def test_no_gpu_is_an_error_of_the_operation(agent: Agent) -> None:
     if Path("/dev/dri").exists():
         pytest.skip("this host has render nodes")
     result = run(agent, [
-        mmap(1), Op(OpKind.GPU_ACCESS, acc=[(0, 0, 3, 0, 0, 0)]),
-        Op(OpKind.MIGRATE, len=p.PAGE, arg=1), Op(OpKind.CLOSE_GPU), Op(OpKind.WAIT_GPU),
+        mmap(1), Op(GpuAccess.number, acc=[(0, 0, 3, 0, 0, 0)]),
+        Op(Migrate.number, len=p.PAGE, arg=1), Op(CloseGpu.number), Op(WaitGpu.number),
     ])  # fmt: skip
     enodev = -19
     assert statuses(result) == [0, enodev, enodev, 0, 0]
@@ -509,7 +513,7 @@ def test_no_gpu_is_an_error_of_the_operation(agent: Agent) -> None:
 
 
 def test_query_data_and_counters_are_empty_without_driver(agent: Agent) -> None:
-    result = run(agent, [Op(OpKind.NOP)], flags=p.PF_COUNTERS, settle_ms=50)
+    result = run(agent, [Op(Nop.number)], flags=p.PF_COUNTERS, settle_ms=50)
     assert (result.counters_before, result.counters_after, result.live_nonzero) == ("", "", False)
 
 
@@ -538,7 +542,7 @@ def test_an_example_is_a_program_and_more(agent: Agent, host_agent: HostAgent) -
 
 
 def test_bad_examples_are_refused_with_a_reason(agent: Agent) -> None:
-    program = Program([Op(OpKind.NOP)], settle_ms=0)
+    program = Program([Op(Nop.number)], settle_ms=0)
     good = example.Example(program).encode()
 
     def refused_example(data: bytes) -> str:
@@ -569,7 +573,7 @@ def refused(agent: Agent, ops: list[Op], **fields: Any) -> str:
 
 
 def test_bad_programs_are_refused_with_a_reason(agent: Agent) -> None:
-    nop = Op(OpKind.NOP)
+    nop = Op(Nop.number)
     good = Program([nop]).encode()
     assert "too short" in raw_program(agent, good[:63])
     assert "bytes for" in raw_program(agent, good + b"x")
@@ -583,12 +587,12 @@ def test_bad_programs_are_refused_with_a_reason(agent: Agent) -> None:
         ([Op(0, actor=4)], "actor 4"),
         ([Op(0, region=16)], "region 16"),
         ([Op(0, phase=1), nop], "phase 0 after 1"),
-        ([Op(OpKind.FORK, actor=1, arg=1)], "only actor 0"),
-        ([Op(OpKind.EXIT, actor=1)], "only actor 0"),
-        ([Op(OpKind.FORK, arg=4)], "process 4"),
-        ([Op(OpKind.FORK, arg=0)], "process 0"),
-        ([Op(OpKind.KILL, arg=0)], "process 0"),
-        ([Op(OpKind.FORK, arg=1), Op(OpKind.SPAWN, arg=1)], "there already"),
+        ([Op(Fork.number, actor=1, arg=1)], "only actor 0"),
+        ([Op(Exit.number, actor=1)], "only actor 0"),
+        ([Op(Fork.number, arg=4)], "process 4"),
+        ([Op(Fork.number, arg=0)], "process 0"),
+        ([Op(Kill.number, arg=0)], "process 0"),
+        ([Op(Fork.number, arg=1), Op(Spawn.number, arg=1)], "there already"),
         ([Op(0, proc=1)], "not there yet"),
         ([cpu((9, 0, 0, 0, 0, 0))], "kind 9"),
         ([cpu((0, 16, 0, 0, 0, 0))], "region 16"),
@@ -611,10 +615,10 @@ def test_bad_programs_are_refused_with_a_reason(agent: Agent) -> None:
 
 def test_many_programs_leave_nothing(agent: Agent, host_agent: HostAgent) -> None:
     fds = Path(f"/proc/{host_agent.process.pid}/fd")
-    assert statuses(run(agent, [Op(OpKind.NOP)])) == [0]
+    assert statuses(run(agent, [Op(Nop.number)])) == [0]
     before = sorted(fds.iterdir())
     for _ in range(200):
-        result = run(agent, [mmap(1), Op(OpKind.FORK, arg=1), cpu(write(0, 1), proc=1, phase=1)],
+        result = run(agent, [mmap(1), Op(Fork.number, arg=1), cpu(write(0, 1), proc=1, phase=1)],
                      file_pages=(1, 1, 0, 0))  # fmt: skip
         assert statuses(result) == [0, 0, 0]
     assert sorted(fds.iterdir()) == before
@@ -623,7 +627,7 @@ def test_many_programs_leave_nothing(agent: Agent, host_agent: HostAgent) -> Non
 
 def test_connection_lost_during_a_program(host_agent: HostAgent) -> None:
     sock = host_agent.raw()
-    program = Program([Op(OpKind.SLEEP, a=200_000)], settle_ms=0).encode()
+    program = Program([Op(Sleep.number, a=200_000)], settle_ms=0).encode()
     sock.sendall(struct.pack("<IHHII", 0x424D4D48, 2, 1, len(program), 0) + program)
     sock.close()
-    assert statuses(run(host_agent.connect(), [Op(OpKind.NOP)])) == [0]
+    assert statuses(run(host_agent.connect(), [Op(Nop.number)])) == [0]

@@ -24,7 +24,10 @@ from test_agent_fuzz import random_program
 from hmmbench.guest import example
 from hmmbench.guest import program as p
 from hmmbench.guest.example import Answer, Example
-from hmmbench.guest.program import Acc, Access, Op, OpKind, Program, Result
+from hmmbench.guest.program import Acc, Access, Op, Program, Result
+from hmmbench.model.ops.jobs import CpuAccess
+from hmmbench.model.ops.mapping import Mmap
+from hmmbench.model.ops.processes import Exit, Fork, Kill, Nop, Sleep, Spawn
 from hmmbench.vm.agent import AgentError, answered
 from hmmbench.vm.channel import ProtocolError, protocol
 from hmmbench.vm.mailbox import Mailbox, layout
@@ -94,7 +97,7 @@ def test_let_go_without_a_request_it_stands_again(box: HostMailbox) -> None:
 
 def test_a_program_runs(box: HostMailbox) -> None:
     accesses: list[Access] = [(Acc.WRITE, 0, 0, 0, 77, 0), (Acc.READ, 0, 0, 0, 0, 0)]
-    ops = [Op(OpKind.MMAP, len=p.PAGE, a=p.PROT_RW), Op(OpKind.CPU_ACCESS, acc=accesses)]
+    ops = [Op(Mmap.number, len=p.PAGE, a=p.PROT_RW), Op(CpuAccess.number, acc=accesses)]
     program = Program(ops, settle_ms=0)
     result = Result.decode(box.agent.program(program.encode(), timeout=60), program)
     assert [a[0] for a in result.ops[1].acc] == [0, 77]
@@ -227,10 +230,10 @@ def peek(pid: int, address: int) -> int:
 
 
 def write_op(value: int, **fields: Any) -> Op:
-    return Op(OpKind.CPU_ACCESS, acc=[(Acc.WRITE, 0, 0, 0, value, 0)], **fields)
+    return Op(CpuAccess.number, acc=[(Acc.WRITE, 0, 0, 0, value, 0)], **fields)
 
 
-MAP = Op(OpKind.MMAP, len=p.PAGE, a=p.PROT_RW)
+MAP = Op(Mmap.number, len=p.PAGE, a=p.PROT_RW)
 
 
 def test_what_surrounds_a_program_is_no_phase_of_it(box: HostMailbox) -> None:
@@ -240,7 +243,7 @@ def test_what_surrounds_a_program_is_no_phase_of_it(box: HostMailbox) -> None:
         program, why = begin(box, [MAP, replace(write_op(5), phase=last)])
         assert (why, box.mailbox.phase) == (HM.HM_STAND_ENDED, last + 1)
         finish(box, program)
-    late = [MAP, Op(OpKind.SLEEP, a=60_000_000, phase=2)]
+    late = [MAP, Op(Sleep.number, a=60_000_000, phase=2)]
     program, _ = begin(box, late, timeout_ms=300)
     assert (box.mailbox.phase, box.mailbox.under_way) == (2, 1)
     finish(box, program)
@@ -251,9 +254,9 @@ def test_what_surrounds_a_program_is_no_phase_of_it(box: HostMailbox) -> None:
 
 def test_at_the_first_stand_all_has_ended_and_all_live(box: HostMailbox) -> None:
     program, why = begin(box, [
-        MAP, Op(OpKind.FORK, arg=1, phase=1), Op(OpKind.SPAWN, arg=2, phase=1, actor=1),
+        MAP, Op(Fork.number, arg=1, phase=1), Op(Spawn.number, arg=2, phase=1, actor=1),
         write_op(11, phase=2), write_op(12, proc=1, phase=2),
-        Op(OpKind.NOP, actor=2, phase=2), Op(OpKind.SLEEP, a=50_000, proc=1, actor=3, phase=3),
+        Op(Nop.number, actor=2, phase=2), Op(Sleep.number, a=50_000, proc=1, actor=3, phase=3),
     ])  # fmt: skip
     assert why == HM.HM_STAND_ENDED
     pids = box.living()
@@ -274,8 +277,8 @@ def test_at_the_first_stand_all_has_ended_and_all_live(box: HostMailbox) -> None
 
 def test_who_was_to_end_has_ended(box: HostMailbox) -> None:
     program, why = begin(box, [
-        Op(OpKind.SPAWN, arg=1), Op(OpKind.SPAWN, arg=2), Op(OpKind.SPAWN, arg=3),
-        Op(OpKind.EXIT, proc=1, phase=1), Op(OpKind.KILL, arg=2, phase=1), Op(OpKind.NOP, phase=2),
+        Op(Spawn.number, arg=1), Op(Spawn.number, arg=2), Op(Spawn.number, arg=3),
+        Op(Exit.number, proc=1, phase=1), Op(Kill.number, arg=2, phase=1), Op(Nop.number, phase=2),
     ])  # fmt: skip
     assert why == HM.HM_STAND_ENDED
     assert len(box.living()) == 2
@@ -286,8 +289,8 @@ def test_who_was_to_end_has_ended(box: HostMailbox) -> None:
 
 def test_who_outlives_the_first_is_waited_for(box: HostMailbox) -> None:
     program, why = begin(box, [
-        Op(OpKind.SPAWN, arg=1), Op(OpKind.EXIT, phase=1),
-        replace(MAP, proc=1, phase=2), Op(OpKind.SLEEP, a=500_000, proc=1, phase=2),
+        Op(Spawn.number, arg=1), Op(Exit.number, phase=1),
+        replace(MAP, proc=1, phase=2), Op(Sleep.number, a=500_000, proc=1, phase=2),
         write_op(6, proc=1, phase=3),
     ])  # fmt: skip
     assert why == HM.HM_STAND_ENDED
@@ -298,7 +301,7 @@ def test_who_outlives_the_first_is_waited_for(box: HostMailbox) -> None:
 
 
 def test_when_nobody_is_left_it_stands_too(box: HostMailbox) -> None:
-    program, why = begin(box, [Op(OpKind.EXIT)])
+    program, why = begin(box, [Op(Exit.number)])
     assert why == HM.HM_STAND_ENDED
     assert box.living() == []
     assert [o.status for o in finish(box, program).ops] == [0]
@@ -306,8 +309,8 @@ def test_when_nobody_is_left_it_stands_too(box: HostMailbox) -> None:
 
 def test_at_the_time_limit_it_stands_before_anybody_is_killed(box: HostMailbox) -> None:
     program, why = begin(box, [
-        MAP, Op(OpKind.SPAWN, arg=1), write_op(5, phase=1),
-        Op(OpKind.SLEEP, a=60_000_000, proc=1, phase=2), Op(OpKind.NOP, phase=3),
+        MAP, Op(Spawn.number, arg=1), write_op(5, phase=1),
+        Op(Sleep.number, a=60_000_000, proc=1, phase=2), Op(Nop.number, phase=3),
     ], timeout_ms=300)  # fmt: skip
     assert why == HM.HM_STAND_ENDED
     pids = box.living()
@@ -320,8 +323,8 @@ def test_at_the_time_limit_it_stands_before_anybody_is_killed(box: HostMailbox) 
 
 
 def test_a_death_that_nobody_asked_for_does_not_hold_the_others(box: HostMailbox) -> None:
-    program = Program([Op(OpKind.SPAWN, arg=1),
-                       Op(OpKind.SLEEP, a=60_000_000, proc=1, phase=1)], settle_ms=0)  # fmt: skip
+    program = Program([Op(Spawn.number, arg=1),
+                       Op(Sleep.number, a=60_000_000, proc=1, phase=1)], settle_ms=0)  # fmt: skip
     box.mailbox.post(PROTO.HB_MSG_EXAMPLE, Example(program, stand=True).encode())
     box.process.send_signal(signal.SIGCONT)
     end = time.monotonic() + 10

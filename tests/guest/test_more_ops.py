@@ -12,7 +12,8 @@ import pytest
 from gpu_program import USER
 from host_agent import HostAgent
 
-from hmmbench.guest.program import PAGE, PROT_RW, Op, OpKind, Program, Result
+from hmmbench.guest.program import PAGE, PROT_RW, Op, Program, Result
+from hmmbench.model.ops.mapping import Mmap
 from hmmbench.vm.agent import AgentError
 
 FAMILY = """
@@ -38,7 +39,7 @@ OP_FAMILY(locking);
 """
 
 PROGRAM = Program([
-    Op(OpKind.MMAP, len=2 * PAGE, a=PROT_RW), Op(400, len=PAGE, phase=1),
+    Op(Mmap.number, len=2 * PAGE, a=PROT_RW), Op(400, len=PAGE, phase=1),
     Op(400, off=4 * PAGE, len=PAGE, phase=2), Op(400, off=1 << 40, len=PAGE, phase=3),
 ])  # fmt: skip
 

@@ -20,8 +20,12 @@ from hmmbench.example.event import TimedEvent
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
 from hmmbench.guest import program as P
-from hmmbench.guest.program import Acc, MapKind, Op, OpKind, OpResult, Program, Result
-from hmmbench.model.ops.advice import Advice
+from hmmbench.guest.program import Acc, MapKind, Op, OpResult, Program, Result
+from hmmbench.model.ops.advice import Advice, Madvise
+from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
+from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap
+from hmmbench.model.ops.moving import Migrate, Query
+from hmmbench.model.ops.processes import Exit, Fork, Kill, Spawn
 
 SHIFT = 14
 M64 = (1 << 64) - 1
@@ -266,7 +270,7 @@ class Fake:
         end = start + o.len // P.PAGE
         self._drop_lazy()
         self._serve_late()
-        if o.op == OpKind.CPU_ACCESS:
+        if o.op == CpuAccess.number:
             for k, a in enumerate(o.acc):
                 yield
                 if a[0] == Acc.DELAY:
@@ -279,26 +283,26 @@ class Fake:
                     r.acc[k] = (v, 1, k)
                 except Fault:
                     r.acc[k] = (0, 2, k)
-        elif o.op == OpKind.GPU_ACCESS:
+        elif o.op == GpuAccess.number:
             yield from self._gpu(p, o, r)
-        elif o.op in (OpKind.GPU_COPY, OpKind.GPU_FILL):
+        elif o.op in (GpuCopy.number, GpuFill.number):
             yield from self._copy(p, o, r)
-        elif o.op == OpKind.MMAP:
+        elif o.op == Mmap.number:
             self._mmap(p, o, start, end)
-        elif o.op == OpKind.MUNMAP:
+        elif o.op == Munmap.number:
             self._unmap(p, start, end)
-        elif o.op == OpKind.MPROTECT:
+        elif o.op == Mprotect.number:
             for gp in range(start, end):
                 p.vma[gp].prot = o.a
                 if gp in p.cpu:
                     p.cpu[gp] = (p.cpu[gp][0], False)
                 self._invalidate(p, gp)
-        elif o.op == OpKind.MREMAP:
+        elif o.op == Mremap.number:
             self._mremap(p, o, start, end)
-        elif o.op == OpKind.MADVISE:
+        elif o.op == Madvise.number:
             yield
             r.status = self._madvise(p, o, start, end)
-        elif o.op == OpKind.MIGRATE:
+        elif o.op == Migrate.number:
             if not any(gp in p.vma for gp in range(start, end)):
                 r.status = -errno.EFAULT
             for gp in range(start, end):
@@ -311,20 +315,20 @@ class Fake:
                 p.cpu[gp] = (old.copy(), writable)
                 self._invalidate(p, gp, "stale_after_migrate")
                 r.aux0 += 1
-        elif o.op == OpKind.FORK:
+        elif o.op == Fork.number:
             self.procs[o.arg] = c = Proc()
             for gp, m in p.vma.items():
                 c.vma[gp] = Mapping(m.kind, m.prot, m.obj, m.index)
             for gp, (f, _) in list(p.cpu.items()):
                 c.cpu[gp] = p.cpu[gp] = (f, False)
                 self._invalidate(p, gp)
-        elif o.op == OpKind.SPAWN:
+        elif o.op == Spawn.number:
             self.procs[o.arg] = Proc()
-        elif o.op == OpKind.EXIT:
+        elif o.op == Exit.number:
             del self.procs[o.proc]
-        elif o.op == OpKind.KILL:
+        elif o.op == Kill.number:
             del self.procs[o.arg]
-        elif o.op == OpKind.QUERY:
+        elif o.op == Query.number:
             out = []
             for gp in range(start, end):
                 q = 0
@@ -384,7 +388,7 @@ class Fake:
         r.fault_region, r.fault_addr = gp >> SHIFT, (gp & ((1 << SHIFT) - 1)) * P.PAGE
 
     def _copy(self, p: Proc, o: Op, r: OpResult) -> Iterator[None]:
-        fill = o.op == OpKind.GPU_FILL
+        fill = o.op == GpuFill.number
         to_region, to = (o.region, o.off) if fill else (o.arg, o.a)
         at = 0
         while at < o.len:

@@ -21,7 +21,11 @@ from hmmbench.campaign.runner import Campaign
 from hmmbench.campaign.shrink import Shrinker
 from hmmbench.example.recipe import Environment, Recipe
 from hmmbench.example.target import Execution
-from hmmbench.guest.program import F_NOWAIT, PAGE, PROT_RW, TIMEOUT_MS, Acc, Op, OpKind, Program
+from hmmbench.guest.program import F_NOWAIT, PAGE, PROT_RW, TIMEOUT_MS, Acc, Op, Program
+from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess, GpuCopy, GpuSpin, WaitGpu
+from hmmbench.model.ops.mapping import Mmap, Mremap
+from hmmbench.model.ops.moving import Policy, Query
+from hmmbench.model.ops.processes import Fork, Spawn
 from hmmbench.model.scenes import ENDLESS
 from hmmbench.model.space import gp_of
 from hmmbench.oracle.violation import Violation
@@ -104,7 +108,7 @@ class Remainder(FakeTarget):
 
     def execute(self, program: Program, environment: Environment) -> Execution:
         done = super().execute(program, environment)
-        self.left |= any(o.op == OpKind.CLOSE_GPU for o in program.ops)
+        self.left |= any(o.op == CloseGpu.number for o in program.ops)
         if self.left and environment.rebind:
             done.violations.append(Violation("leak", "the driver was unbound and left something"))
         return done
@@ -118,7 +122,7 @@ def test_what_shows_at_the_unbinding_is_of_the_example_before(tmp_path: Path) ->
         target = FakeTarget()
         Campaign(target, tmp_path, seed=seed, examples=8).run()
         closes = [
-            any(o.op == OpKind.CLOSE_GPU for o in Program.decode(p).ops) for p in target.programs
+            any(o.op == CloseGpu.number for o in Program.decode(p).ops) for p in target.programs
         ]
         if closes[6] and not closes[7]:
             break
@@ -127,7 +131,7 @@ def test_what_shows_at_the_unbinding_is_of_the_example_before(tmp_path: Path) ->
     (finding,) = tally.findings
     recipe = Recipe.read(finding.recipe)
     assert recipe.environment.rebind
-    assert OpKind.CLOSE_GPU in [o.op for o in recipe.program.ops]
+    assert CloseGpu.number in [o.op for o in recipe.program.ops]
     assert len(recipe.program.ops) <= 2
     assert replay(Remainder(), recipe).found
 
@@ -210,7 +214,7 @@ def test_after_a_failure_that_does_not_repeat_another_is_looked_for(tmp_path: Pa
             done = super().execute(program, environment)
             if len(self.programs) == 5:
                 done.violations.append(Violation("mirror", "once"))
-            if any(o.op == OpKind.FORK for o in program.ops):
+            if any(o.op == Fork.number for o in program.ops):
                 done.violations.append(Violation("kernel", "often"))
             return done
 
@@ -228,7 +232,7 @@ class Twofold(FakeTarget):
 
     def execute(self, program: Program, environment: Environment) -> Execution:
         done = super().execute(program, environment)
-        if any(o.op == OpKind.FORK for o in program.ops):
+        if any(o.op == Fork.number for o in program.ops):
             done.violations.append(Violation("kernel", "small"))
         elif len(program.ops) > 30:
             done.violations.append(Violation("mirror", "large"))
@@ -340,8 +344,8 @@ class Hanging(FakeTarget):
         done = super().execute(program, environment)
         policy = False
         for i, o in enumerate(program.ops):
-            policy |= o.proc == 1 and o.op == OpKind.POLICY
-            if policy and o.proc == 1 and o.op == OpKind.GPU_ACCESS:
+            policy |= o.proc == 1 and o.op == Policy.number
+            if policy and o.proc == 1 and o.op == GpuAccess.number:
                 done.violations.append(Violation("progress", "it hangs", i))
         return done
 
@@ -349,10 +353,10 @@ class Hanging(FakeTarget):
 def test_what_hangs_is_guessed_with_few_executions(tmp_path: Path) -> None:
     word = (int(Acc.ADD), 0, 0, 0, 1, 0)
     ops = [
-        Op(OpKind.MMAP, len=PAGE, a=PROT_RW), Op(OpKind.SPAWN, arg=1),
-        Op(OpKind.MMAP, proc=1, len=PAGE, a=PROT_RW), Op(OpKind.POLICY, proc=1, arg=2),
-        *(Op(OpKind.CPU_ACCESS, proc=n % 2, acc=[word]) for n in range(40)),
-        Op(OpKind.GPU_ACCESS, proc=1, acc=[word]), Op(OpKind.GPU_ACCESS, acc=[word]),
+        Op(Mmap.number, len=PAGE, a=PROT_RW), Op(Spawn.number, arg=1),
+        Op(Mmap.number, proc=1, len=PAGE, a=PROT_RW), Op(Policy.number, proc=1, arg=2),
+        *(Op(CpuAccess.number, proc=n % 2, acc=[word]) for n in range(40)),
+        Op(GpuAccess.number, proc=1, acc=[word]), Op(GpuAccess.number, acc=[word]),
     ]  # fmt: skip
     for n, o in enumerate(ops):
         o.phase = n
@@ -362,7 +366,7 @@ def test_what_hangs_is_guessed_with_few_executions(tmp_path: Path) -> None:
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert small.rate == 1
     assert [(o.op, o.proc) for o in small.program.ops] == [
-        (OpKind.SPAWN, 0), (OpKind.POLICY, 1), (OpKind.GPU_ACCESS, 1),
+        (Spawn.number, 0), (Policy.number, 1), (GpuAccess.number, 1),
     ]  # fmt: skip
     assert small.executions < 40
 
@@ -372,7 +376,7 @@ class SlowToFail(FakeTarget):
 
     def execute(self, program: Program, environment: Environment) -> Execution:
         done = super().execute(program, environment)
-        at = next((i for i, o in enumerate(program.ops) if o.op == OpKind.GPU_COPY), None)
+        at = next((i for i, o in enumerate(program.ops) if o.op == GpuCopy.number), None)
         if at is not None and done.result is not None and not done.result.ops[at].status:
             fake.CLOCK.spend(6)
             done.violations.append(Violation("progress", "it hangs", at))
@@ -382,12 +386,12 @@ class SlowToFail(FakeTarget):
 def test_what_fails_slowly_on_memory_that_was_moved_has_a_small_recipe() -> None:
     """Not mapped as it was mapped first; and a minute is ten failures."""
     ops = [
-        *(Op(OpKind.MMAP, region=3, off=n * PAGE, len=PAGE, a=PROT_RW) for n in range(30)),
-        Op(OpKind.MMAP, len=2 * PAGE, a=PROT_RW),
-        Op(OpKind.MREMAP, len=2 * PAGE, arg=1, a=8 * PAGE, b=2 * PAGE),
-        Op(OpKind.MMAP, len=PAGE, a=PROT_RW),
-        *(Op(OpKind.CPU_ACCESS, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(30)),
-        Op(OpKind.GPU_COPY, region=1, off=9 * PAGE, len=PAGE, arg=0, a=0),
+        *(Op(Mmap.number, region=3, off=n * PAGE, len=PAGE, a=PROT_RW) for n in range(30)),
+        Op(Mmap.number, len=2 * PAGE, a=PROT_RW),
+        Op(Mremap.number, len=2 * PAGE, arg=1, a=8 * PAGE, b=2 * PAGE),
+        Op(Mmap.number, len=PAGE, a=PROT_RW),
+        *(Op(CpuAccess.number, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(30)),
+        Op(GpuCopy.number, region=1, off=9 * PAGE, len=PAGE, arg=0, a=0),
     ]
     for n, o in enumerate(ops):
         o.phase = n
@@ -404,7 +408,7 @@ class SlowHost(FakeTarget):
 
     def execute(self, program: Program, environment: Environment) -> Execution:
         done = super().execute(program, environment)
-        asks = any(o.op == OpKind.QUERY for o in program.ops)
+        asks = any(o.op == Query.number for o in program.ops)
         if asks or 333 * len(program.ops) > program.timeout_ms:
             done.violations.append(Violation("progress", "the program did not end"))
         return done
@@ -415,7 +419,7 @@ class SlowToSettle(FakeTarget):
 
     def execute(self, program: Program, environment: Environment) -> Execution:
         done = super().execute(program, environment)
-        asks = any(o.op == OpKind.QUERY for o in program.ops)
+        asks = any(o.op == Query.number for o in program.ops)
         if asks or 100 * len(program.ops) > program.settle_ms:
             done.violations.append(Violation("leak", "all processes are gone, but 1 page is left"))
         return done
@@ -426,8 +430,8 @@ def test_what_is_only_slow_is_no_recipe_for_what_never_ends(target: FakeTarget) 
     """By the short limit of shrinking, the program fails without its query too."""
     word = (int(Acc.ADD), 0, 0, 0, 1, 0)
     ops = [
-        Op(OpKind.MMAP, len=PAGE, a=PROT_RW), Op(OpKind.QUERY, len=PAGE),
-        *(Op(OpKind.CPU_ACCESS, acc=[word]) for _ in range(12)),
+        Op(Mmap.number, len=PAGE, a=PROT_RW), Op(Query.number, len=PAGE),
+        *(Op(CpuAccess.number, acc=[word]) for _ in range(12)),
     ]  # fmt: skip
     for n, o in enumerate(ops):
         o.phase = n
@@ -436,9 +440,9 @@ def test_what_is_only_slow_is_no_recipe_for_what_never_ends(target: FakeTarget) 
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert small.rate == 1
     assert (small.program.timeout_ms, small.program.settle_ms) == (TIMEOUT_MS, program.settle_ms)
-    assert OpKind.QUERY in [o.op for o in small.program.ops]
+    assert Query.number in [o.op for o in small.program.ops]
     # What never was more than slow is not called seen again.
-    program.ops = [o for o in ops if o.op != OpKind.QUERY]
+    program.ops = [o for o in ops if o.op != Query.number]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert small.rate == 0
 
@@ -454,7 +458,7 @@ class Spoiled(FakeTarget):
 
     def execute(self, program: Program, environment: Environment) -> Execution:
         done = super().execute(program, environment)
-        self.spoiled |= any(o.op == OpKind.QUERY for o in program.ops)
+        self.spoiled |= any(o.op == Query.number for o in program.ops)
         if self.spoiled:
             done.violations.append(Violation("protocol", "vram-free-used: page 0x1000"))
         return done
@@ -462,10 +466,10 @@ class Spoiled(FakeTarget):
 
 def test_what_a_candidate_before_spoiled_is_no_recipe() -> None:
     ops = [
-        Op(OpKind.MMAP, len=PAGE, a=PROT_RW),
-        *(Op(OpKind.CPU_ACCESS, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(30)),
+        Op(Mmap.number, len=PAGE, a=PROT_RW),
+        *(Op(CpuAccess.number, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(30)),
     ]
-    ops.insert(20, Op(OpKind.QUERY, len=PAGE))
+    ops.insert(20, Op(Query.number, len=PAGE))
     for n, o in enumerate(ops):
         o.phase = n
     target = Spoiled()
@@ -473,7 +477,7 @@ def test_what_a_candidate_before_spoiled_is_no_recipe() -> None:
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert small.rate == 1
-    assert OpKind.QUERY in [o.op for o in small.program.ops]
+    assert Query.number in [o.op for o in small.program.ops]
     assert len(small.program.ops) <= 2
 
 
@@ -484,7 +488,7 @@ class Leaky(FakeTarget):
 
     def execute(self, program: Program, environment: Environment) -> Execution:
         done = super().execute(program, environment)
-        if any(o.op == OpKind.GPU_ACCESS for o in program.ops):
+        if any(o.op == GpuAccess.number for o in program.ops):
             self.used += 1
             if self.used > 64:
                 done.violations.append(Violation("values", "gpu_access failed with ENODEV"))
@@ -498,8 +502,8 @@ def test_what_runs_out_has_a_small_recipe() -> None:
     """It cannot be seen at once in a fresh machine, where `replay` begins."""
     word = (int(Acc.ADD), 0, 0, 0, 1, 0)
     ops = [
-        Op(OpKind.MMAP, len=PAGE, a=PROT_RW), Op(OpKind.GPU_ACCESS, acc=[word]),
-        *(Op(OpKind.CPU_ACCESS, acc=[word]) for _ in range(12)),
+        Op(Mmap.number, len=PAGE, a=PROT_RW), Op(GpuAccess.number, acc=[word]),
+        *(Op(CpuAccess.number, acc=[word]) for _ in range(12)),
     ]  # fmt: skip
     for n, o in enumerate(ops):
         o.phase = n
@@ -519,7 +523,7 @@ class NeverWoken(FakeTarget):
     def execute(self, program: Program, environment: Environment) -> Execution:
         done = super().execute(program, environment)
         for i, o in enumerate(program.ops):
-            if o.op == OpKind.WAIT_GPU and o.a:
+            if o.op == WaitGpu.number and o.a:
                 assert program.ops[i - 1].a == ENDLESS, "it would end, and wake the one who waits"
                 done.violations.append(Violation("progress", "it hangs", i))
         return done
@@ -528,11 +532,11 @@ class NeverWoken(FakeTarget):
 def test_what_hangs_before_a_job_that_does_not_end_is_guessed() -> None:
     word = (int(Acc.ADD), 0, 0, 0, 1, 0)
     ops = [
-        Op(OpKind.MMAP, len=PAGE, a=PROT_RW),
-        *(Op(OpKind.CPU_ACCESS, acc=[word]) for _ in range(40)),
-        Op(OpKind.GPU_ACCESS, flags=F_NOWAIT, acc=[word]),
-        Op(OpKind.GPU_SPIN, flags=F_NOWAIT, a=ENDLESS), Op(OpKind.WAIT_GPU, a=1),
-        Op(OpKind.CLOSE_GPU), Op(OpKind.CPU_ACCESS, acc=[word]),
+        Op(Mmap.number, len=PAGE, a=PROT_RW),
+        *(Op(CpuAccess.number, acc=[word]) for _ in range(40)),
+        Op(GpuAccess.number, flags=F_NOWAIT, acc=[word]),
+        Op(GpuSpin.number, flags=F_NOWAIT, a=ENDLESS), Op(WaitGpu.number, a=1),
+        Op(CloseGpu.number), Op(CpuAccess.number, acc=[word]),
     ]  # fmt: skip
     for n, o in enumerate(ops):
         o.phase = n
@@ -541,7 +545,7 @@ def test_what_hangs_before_a_job_that_does_not_end_is_guessed() -> None:
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert small.rate == 1
-    assert [o.op for o in small.program.ops] == [OpKind.GPU_SPIN, OpKind.WAIT_GPU]
+    assert [o.op for o in small.program.ops] == [GpuSpin.number, WaitGpu.number]
     assert small.executions < 40
 
 
@@ -554,8 +558,8 @@ class SeenByTheDevice(FakeTarget):
         done = super().execute(program, environment)
         policy = False
         for o in program.ops:
-            policy |= o.op == OpKind.POLICY
-            if policy and o.op == OpKind.GPU_ACCESS:
+            policy |= o.op == Policy.number
+            if policy and o.op == GpuAccess.number:
                 done.violations.append(Violation("mirror", "stale", page=self.page))
         return done
 
@@ -564,9 +568,9 @@ def test_what_happened_early_is_found_with_few_executions() -> None:
     """Each operation that is not taken away costs executions, and each takes seconds of a hang."""
     word = (int(Acc.ADD), 0, 0, 0, 1, 0)
     ops = [
-        Op(OpKind.MMAP, len=PAGE, a=PROT_RW), Op(OpKind.POLICY, a=2),
-        Op(OpKind.GPU_ACCESS, acc=[word]),
-        *(Op(OpKind.GPU_ACCESS, acc=[word]) for _ in range(100)),
+        Op(Mmap.number, len=PAGE, a=PROT_RW), Op(Policy.number, a=2),
+        Op(GpuAccess.number, acc=[word]),
+        *(Op(GpuAccess.number, acc=[word]) for _ in range(100)),
     ]  # fmt: skip
     for n, o in enumerate(ops):
         o.phase = n
@@ -574,16 +578,16 @@ def test_what_happened_early_is_found_with_few_executions() -> None:
     program = Program(ops, (24, 600, 0, 0))
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
-    assert [o.op for o in small.program.ops] == [OpKind.POLICY, OpKind.GPU_ACCESS]
+    assert [o.op for o in small.program.ops] == [Policy.number, GpuAccess.number]
     first = [len(Program.decode(p).ops) for p in target.programs]
     assert first.index(3) < 20
 
 
 def test_what_was_done_to_the_page_is_tried_first() -> None:
     ops = [
-        Op(OpKind.MMAP, len=PAGE, a=PROT_RW), Op(OpKind.MMAP, region=1, len=PAGE, a=PROT_RW),
-        Op(OpKind.POLICY, a=2), Op(OpKind.GPU_ACCESS, acc=[(int(Acc.ADD), 1, 0, 0, 1, 0)]),
-        *(Op(OpKind.CPU_ACCESS, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(100)),
+        Op(Mmap.number, len=PAGE, a=PROT_RW), Op(Mmap.number, region=1, len=PAGE, a=PROT_RW),
+        Op(Policy.number, a=2), Op(GpuAccess.number, acc=[(int(Acc.ADD), 1, 0, 0, 1, 0)]),
+        *(Op(CpuAccess.number, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(100)),
     ]  # fmt: skip
     for n, o in enumerate(ops):
         o.phase = n
@@ -592,14 +596,14 @@ def test_what_was_done_to_the_page_is_tried_first() -> None:
     program = Program(ops, (24, 600, 0, 0))
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
-    assert [o.op for o in small.program.ops] == [OpKind.POLICY, OpKind.GPU_ACCESS]
+    assert [o.op for o in small.program.ops] == [Policy.number, GpuAccess.number]
     counts = [len(Program.decode(p).ops) for p in target.programs]
     assert next(n for n in counts if n < len(ops)) == 3
 
 
 def test_a_leak_is_not_waited_for_each_time() -> None:
     target = FakeTarget("leak")
-    ops = [Op(OpKind.MMAP, len=PAGE, a=PROT_RW, phase=n) for n in range(12)]
+    ops = [Op(Mmap.number, len=PAGE, a=PROT_RW, phase=n) for n in range(12)]
     program = Program(ops, (24, 600, 0, 0))
     small = Shrinker(target, program, Environment(), Violation("leak", "left"), 30.0).run()
     settled = [Program.decode(p).settle_ms for p in target.programs]

@@ -31,7 +31,11 @@ from hmmbench.example.holds import Hold
 from hmmbench.example.recipe import Environment, Link, Recipe
 from hmmbench.example.schedules import Points
 from hmmbench.example.target import Execution
-from hmmbench.guest.program import PAGE, PROT_RW, TIMEOUT_MS, Acc, Op, OpKind, Program
+from hmmbench.guest.program import PAGE, PROT_RW, TIMEOUT_MS, Acc, Op, Program
+from hmmbench.model.ops.jobs import CpuAccess, GpuAccess
+from hmmbench.model.ops.mapping import Mmap
+from hmmbench.model.ops.moving import Query
+from hmmbench.model.ops.processes import Nop
 from hmmbench.oracle.violation import Violation
 from hmmbench.report.tally import Tally
 from hmmbench.symbols import Symbol, SymbolTable
@@ -326,7 +330,7 @@ def test_what_needs_examples_before_it_has_them_in_its_recipe(
 
 @pytest.mark.parametrize("needed", [{0}, {18}, {3, 11}, {0, 7, 8, 18}, set(range(19)), set()])
 def test_a_chain_is_shortened_to_what_is_needed(needed: set[int]) -> None:
-    programs = [Program([Op(OpKind.NOP)] * (n + 1), (24, 600, 0, 0)) for n in range(20)]
+    programs = [Program([Op(Nop.number)] * (n + 1), (24, 600, 0, 0)) for n in range(20)]
 
     class Needs(Exact):
         def look(self, done: Execution, state: bytes) -> None:
@@ -446,7 +450,7 @@ class AtAPoint(Exact):
     """Fails if a CPU can be held at one address, and something is added there."""
 
     def look(self, done: Execution, state: bytes) -> None:
-        adds = any(o.op == OpKind.CPU_ACCESS for o in done.program.ops)
+        adds = any(o.op == CpuAccess.number for o in done.program.ops)
         if adds and 0x2010 in schedules.addresses(self.since[-1][1].schedule):
             done.violations.append(Violation("values", "wrong"))
 
@@ -462,8 +466,8 @@ class ByChance(Exact):
 
 def long_program(operations: int = 40) -> Program:
     ops = [
-        Op(OpKind.MMAP, len=PAGE, a=PROT_RW),
-        *(Op(OpKind.CPU_ACCESS, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(operations)),
+        Op(Mmap.number, len=PAGE, a=PROT_RW),
+        *(Op(CpuAccess.number, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(operations)),
     ]
     for n, o in enumerate(ops):
         o.phase = n
@@ -532,7 +536,7 @@ class Listed(Exact):
         schedule = self.since[-1][1].schedule
         held = {(one.phase, one.place, one.passage) for one in self.held(schedule)}
         needed = {(one.phase, one.place, one.passage) for one in self.needed}
-        adds = any(o.op == OpKind.CPU_ACCESS for o in done.program.ops)
+        adds = any(o.op == CpuAccess.number for o in done.program.ops)
         fails = adds and needed <= held and (self.plain_too or "slice=5:14" in schedule)
         if fails or (self.poisoned and self.bad):
             done.violations.append(Violation("values", "wrong"))
@@ -635,9 +639,9 @@ class OnePage(Listed):
 def test_what_is_done_where_a_cpu_is_held_is_enough() -> None:
     """It is found at once, among a hundred phases on other pages."""
     ops = [
-        Op(OpKind.MMAP, len=128 * PAGE, a=PROT_RW),
+        Op(Mmap.number, len=128 * PAGE, a=PROT_RW),
         *(
-            Op(OpKind.CPU_ACCESS, acc=[(int(Acc.ADD), 0, 0, page * PAGE, 1, 0)])
+            Op(CpuAccess.number, acc=[(int(Acc.ADD), 0, 0, page * PAGE, 1, 0)])
             for page in (50 if n in (13, 36, 60, 88) else n for n in range(100))
         ),
     ]
@@ -711,12 +715,12 @@ def three_phases() -> Program:
     """The middle one races."""
     return Program(
         [
-            Op(OpKind.MMAP, len=4 * PAGE, a=PROT_RW),
+            Op(Mmap.number, len=4 * PAGE, a=PROT_RW),
             *(
-                Op(OpKind.CPU_ACCESS, actor=n, phase=1, acc=[(int(Acc.ADD), 0, 0, n * PAGE, 1, 0)])
+                Op(CpuAccess.number, actor=n, phase=1, acc=[(int(Acc.ADD), 0, 0, n * PAGE, 1, 0)])
                 for n in range(2)
             ),
-            Op(OpKind.QUERY, len=2 * PAGE, phase=2),
+            Op(Query.number, len=2 * PAGE, phase=2),
         ],
         (24, 600, 0, 0),
     )
@@ -827,7 +831,7 @@ class Hangs(Exact):
     def look(self, done: Execution, state: bytes) -> None:
         limit = done.program.timeout_ms
         self.limits.append(limit)
-        accesses = sum(o.op is OpKind.GPU_ACCESS for o in done.program.ops)
+        accesses = sum(o.op is GpuAccess.number for o in done.program.ops)
         if accesses >= (self.needed if limit == TIMEOUT_MS else 1):
             done.violations.append(Violation("progress", f"over after {limit} ms"))
 
@@ -840,7 +844,7 @@ def test_a_hang_is_made_small_under_a_short_limit(needed: int) -> None:
     violation = Violation("progress", "it hangs")
     small = ExactShrinker(Fresh(target), nth(3, 0), env, violation, 600.0).run()
     kinds = [o.op for o in small.program.ops]
-    assert kinds.count(OpKind.GPU_ACCESS) == needed
+    assert kinds.count(GpuAccess.number) == needed
     assert len(kinds) <= needed + 2
     assert small.rate == 1
     assert small.violation.message == f"over after {TIMEOUT_MS} ms"
@@ -855,7 +859,7 @@ class Worn(Exact):
 
     def __init__(self) -> None:
         super().__init__()
-        self.kinds: list[set[OpKind]] = [set()]
+        self.kinds: list[set[int]] = [set()]
         self.accesses = 0
 
     def renew(self) -> None:
@@ -865,7 +869,7 @@ class Worn(Exact):
 
     def look(self, done: Execution, state: bytes) -> None:
         self.kinds[-1] |= {o.op for o in done.program.ops}
-        self.accesses += sum(o.op is OpKind.GPU_ACCESS for o in done.program.ops)
+        self.accesses += sum(o.op is GpuAccess.number for o in done.program.ops)
         if self.accesses >= 30:
             done.violations.append(Violation("values", "there is none left"))
 

@@ -14,8 +14,10 @@ from hmmbench.base import paths
 from hmmbench.campaign.export_c import export
 from hmmbench.campaign.generate import program, size_of
 from hmmbench.example.recipe import Environment, Recipe
-from hmmbench.guest.program import F_NOWAIT, Acc, Op, OpKind, Program
+from hmmbench.guest.program import F_NOWAIT, Acc, Op, Program
 from hmmbench.model.drawing import FILE_PAGES
+from hmmbench.model.ops.jobs import CloseGpu, GpuAccess, GpuSpin, WaitGpu
+from hmmbench.model.ops.mapping import Mmap
 from hmmbench.model.scenes import ENDLESS
 
 DRIVER = paths.driver_sources()
@@ -25,10 +27,10 @@ INCLUDES = [f"-I{DRIVER / d}" for d in FOLDERS]
 
 def test_a_wait_leaves_what_does_not_end() -> None:
     ops = [
-        Op(OpKind.MMAP, len=4096, a=3),
-        Op(OpKind.GPU_ACCESS, flags=F_NOWAIT, acc=[(int(Acc.READ), 0, 0, 0, 0, 0)]),
-        Op(OpKind.GPU_SPIN, flags=F_NOWAIT, a=ENDLESS), Op(OpKind.WAIT_GPU, a=1),
-        Op(OpKind.CLOSE_GPU),
+        Op(Mmap.number, len=4096, a=3),
+        Op(GpuAccess.number, flags=F_NOWAIT, acc=[(int(Acc.READ), 0, 0, 0, 0, 0)]),
+        Op(GpuSpin.number, flags=F_NOWAIT, a=ENDLESS), Op(WaitGpu.number, a=1),
+        Op(CloseGpu.number),
     ]  # fmt: skip
     for n, o in enumerate(ops):
         o.phase = n

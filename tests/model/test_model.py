@@ -22,13 +22,16 @@ from hmmbench.guest.program import (
     Ast,
     MapKind,
     Op,
-    OpKind,
     Program,
     Result,
 )
 from hmmbench.model.admit import SPIN_BUDGET, broken_off, normalise
 from hmmbench.model.drawing import FILE_PAGES
-from hmmbench.model.ops.advice import Advice
+from hmmbench.model.ops.advice import Advice, Madvise
+from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess, GpuCopy, GpuSpin, WaitGpu
+from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap
+from hmmbench.model.ops.moving import Migrate, Policy, Query
+from hmmbench.model.ops.processes import Exit, Fork, Kill, Spawn
 from hmmbench.model.scenes import ENDLESS
 from hmmbench.oracle.values import Checker
 
@@ -91,8 +94,8 @@ def test_normalise_keeps_what_the_generator_made() -> None:
 def _ops(*after: Op) -> list[Op]:
     """A job in process 0 that is not waited for, and what comes after it."""
     ops = [
-        Op(OpKind.MMAP, len=PAGE, a=PROT_RW), Op(OpKind.SPAWN, arg=1),
-        Op(OpKind.MMAP, proc=1, len=PAGE, a=PROT_RW), access(0, flags=F_NOWAIT), *after,
+        Op(Mmap.number, len=PAGE, a=PROT_RW), Op(Spawn.number, arg=1),
+        Op(Mmap.number, proc=1, len=PAGE, a=PROT_RW), access(0, flags=F_NOWAIT), *after,
     ]  # fmt: skip
     for n, o in enumerate(ops):
         o.phase = o.phase or n
@@ -101,11 +104,11 @@ def _ops(*after: Op) -> list[Op]:
 
 def access(proc: int, **more: int) -> Op:
     acc = [(int(Acc.WRITE), 0, 0, 0, 5, 0)]
-    return Op(OpKind.GPU_ACCESS, proc, acc=acc, **more)  # type: ignore[arg-type]
+    return Op(GpuAccess.number, proc, acc=acc, **more)  # type: ignore[arg-type]
 
 
 def close(proc: int, **more: int) -> Op:
-    return Op(OpKind.CLOSE_GPU, proc, **more)  # type: ignore[arg-type]
+    return Op(CloseGpu.number, proc, **more)  # type: ignore[arg-type]
 
 
 def test_a_close_breaks_off_the_job_before_it() -> None:
@@ -132,9 +135,9 @@ def test_a_job_that_nothing_breaks_off_is_waited_for(after: list[Op]) -> None:
 
 def test_nobody_closes_under_a_user() -> None:
     ops = _ops(close(0, phase=9, actor=1), access(0, phase=9), access(1, phase=9))
-    assert [o.op for o in ops[4:]] == [OpKind.GPU_ACCESS] * 2
+    assert [o.op for o in ops[4:]] == [GpuAccess.number] * 2
     ops = _ops(close(0, phase=9, actor=1), access(1, phase=9))
-    assert [o.op for o in ops[4:]] == [OpKind.CLOSE_GPU, OpKind.GPU_ACCESS]
+    assert [o.op for o in ops[4:]] == [CloseGpu.number, GpuAccess.number]
 
 
 def test_closes_at_work_and_beside_an_opening_are_generated() -> None:
@@ -142,10 +145,10 @@ def test_closes_at_work_and_beside_an_opening_are_generated() -> None:
     for seed in range(60):
         ops = example(seed).ops
         for i, o in enumerate(ops):
-            if o.op == OpKind.CLOSE_GPU:
+            if o.op == CloseGpu.number:
                 at_work += i > 0 and bool(ops[i - 1].flags & F_NOWAIT)
                 beside += any(
-                    n.phase == o.phase and n.op == OpKind.GPU_ACCESS and n.proc != o.proc
+                    n.phase == o.phase and n.op == GpuAccess.number and n.proc != o.proc
                     for n in ops
                 )
     assert at_work > 10
@@ -153,15 +156,15 @@ def test_closes_at_work_and_beside_an_opening_are_generated() -> None:
 
 
 def spin(budget: int = ENDLESS, proc: int = 0) -> Op:
-    return Op(OpKind.GPU_SPIN, proc, flags=F_NOWAIT, a=budget)
+    return Op(GpuSpin.number, proc, flags=F_NOWAIT, a=budget)
 
 
 def wait(proc: int = 0, **more: int) -> Op:
-    return Op(OpKind.WAIT_GPU, proc, **more)  # type: ignore[arg-type]
+    return Op(WaitGpu.number, proc, **more)  # type: ignore[arg-type]
 
 
 ENDERS = {
-    "close": [close(0)], "exit": [Op(OpKind.EXIT)], "kill": [Op(OpKind.KILL, 1, arg=0)],
+    "close": [close(0)], "exit": [Op(Exit.number)], "kill": [Op(Kill.number, 1, arg=0)],
     "end": [],
 }  # fmt: skip
 
@@ -190,7 +193,7 @@ def test_a_job_is_waited_for_before_one_that_does_not_end(ender: str) -> None:
         [spin(), access(0), wait(a=1), close(0)],
         [spin(), wait(a=1), close(0, phase=9), access(1, phase=9)],
         [spin(0), access(0)],
-        [spin(), Op(OpKind.EXIT, 1)],
+        [spin(), Op(Exit.number, 1)],
         [wait(a=1), close(0)],
         [spin(proc=1), wait(a=1), close(0)],
     ],
@@ -199,8 +202,8 @@ def test_nothing_waits_for_a_job_that_does_not_end(after: list[Op]) -> None:
     ops = _ops(*after)
     assert len(ops) == 4 + len(after)
     for o in ops:
-        assert o.op != OpKind.WAIT_GPU or o.a == 0
-        assert o.op != OpKind.GPU_SPIN or 0 < o.a <= SPIN_BUDGET
+        assert o.op != WaitGpu.number or o.a == 0
+        assert o.op != GpuSpin.number or 0 < o.a <= SPIN_BUDGET
 
 
 def test_a_job_that_does_not_end_may_be_broken_off() -> None:
@@ -208,18 +211,18 @@ def test_a_job_that_does_not_end_may_be_broken_off() -> None:
 
 
 def test_jobs_before_one_that_does_not_end_are_generated() -> None:
-    ends: Counter[OpKind] = Counter()
+    ends: Counter[int] = Counter()
     for seed in range(400):
         ops = example(seed).ops
         for i, o in enumerate(ops):
-            if o.op != OpKind.WAIT_GPU or not o.a:
+            if o.op != WaitGpu.number or not o.a:
                 continue
             job, behind, end = ops[i - 2], ops[i - 1], ops[i + 1]
-            assert (job.op, behind.op) == (OpKind.GPU_ACCESS, OpKind.GPU_SPIN)
+            assert (job.op, behind.op) == (GpuAccess.number, GpuSpin.number)
             assert job.flags == behind.flags, "the same context"
             assert behind.a == ENDLESS
-            ends[OpKind(end.op)] += 1
-    assert set(ends) == {OpKind.CLOSE_GPU, OpKind.EXIT, OpKind.KILL}
+            ends[end.op] += 1
+    assert set(ends) == {CloseGpu.number, Exit.number, Kill.number}
     assert sum(ends.values()) > 20
 
 
@@ -236,14 +239,14 @@ def test_a_job_before_one_that_does_not_end_has_results(after: list[Op]) -> None
 
 
 def query(**more: int) -> Op:
-    return Op(OpKind.QUERY, len=PAGE, **more)  # type: ignore[arg-type]
+    return Op(Query.number, len=PAGE, **more)  # type: ignore[arg-type]
 
 
 def test_of_a_query_among_others_the_status_is_judged() -> None:
     """Its answer may be of any moment of the phase; an error is one."""
-    drop = Op(OpKind.MUNMAP, phase=9, len=PAGE)
+    drop = Op(Munmap.number, phase=9, len=PAGE)
     ops = _ops(query(phase=9, actor=1), drop)
-    assert [o.op for o in ops[4:]] == [OpKind.QUERY, OpKind.MUNMAP]
+    assert [o.op for o in ops[4:]] == [Query.number, Munmap.number]
     p = Program(ops, FILE_PAGES)
     r = Result.decode(fake.Fake().run(p.encode()), p)
     for status, data, wrong in (
@@ -256,8 +259,8 @@ def test_of_a_query_among_others_the_status_is_judged() -> None:
 
 
 def test_a_migration_among_others_has_the_errors_it_may_have() -> None:
-    move = Op(OpKind.MIGRATE, phase=9, actor=1, len=PAGE, arg=1)
-    p = Program(_ops(move, Op(OpKind.MADVISE, phase=9, len=PAGE, a=Advice.DONTNEED)), FILE_PAGES)
+    move = Op(Migrate.number, phase=9, actor=1, len=PAGE, arg=1)
+    p = Program(_ops(move, Op(Madvise.number, phase=9, len=PAGE, a=Advice.DONTNEED)), FILE_PAGES)
     r = Result.decode(fake.Fake().run(p.encode()), p)
     for status, fine in ((0, True), (-errno.EFAULT, True), (-errno.EAGAIN, False)):
         r.ops[4].status = status
@@ -266,7 +269,7 @@ def test_a_migration_among_others_has_the_errors_it_may_have() -> None:
 
 def test_nobody_closes_under_a_query() -> None:
     ops = _ops(close(0, phase=9, actor=1), query(phase=9))
-    assert [o.op for o in ops[4:]] == [OpKind.QUERY]
+    assert [o.op for o in ops[4:]] == [Query.number]
 
 
 def test_narrow_races_are_generated() -> None:
@@ -280,24 +283,24 @@ def test_narrow_races_are_generated() -> None:
             beside = {
                 n.op for n in ops if n.phase == o.phase and n.proc == o.proc and n.actor != o.actor
             }
-            if o.op == OpKind.CLOSE_GPU and beside & {OpKind.MPROTECT, OpKind.MADVISE}:
+            if o.op == CloseGpu.number and beside & {Mprotect.number, Madvise.number}:
                 seen["close"] += 1
-            if o.op == OpKind.QUERY and beside:
+            if o.op == Query.number and beside:
                 seen["query"] += 1
-            if o.op in (OpKind.MADVISE, OpKind.MUNMAP) and beside == {OpKind.CPU_ACCESS}:
-                seen["revoke"] += i > 2 and any(n.op == OpKind.POLICY for n in ops[i - 6 : i])
-            if o.op == OpKind.MADVISE and o.a == Advice.DONTNEED and o.actor == 0:
-                whole = any(n.op == OpKind.MIGRATE and n.len == HUGE for n in ops[:i])
-                seen["tear"] += whole and beside == {OpKind.CPU_ACCESS}
-            if o.op == OpKind.MADVISE and o.a == Advice.FREE:
+            if o.op in (Madvise.number, Munmap.number) and beside == {CpuAccess.number}:
+                seen["revoke"] += i > 2 and any(n.op == Policy.number for n in ops[i - 6 : i])
+            if o.op == Madvise.number and o.a == Advice.DONTNEED and o.actor == 0:
+                whole = any(n.op == Migrate.number and n.len == HUGE for n in ops[:i])
+                seen["tear"] += whole and beside == {CpuAccess.number}
+            if o.op == Madvise.number and o.a == Advice.FREE:
                 kinds = [n.op for n in ops[i + 1 : i + 6]]
-                for who, written in (("cpu", OpKind.CPU_ACCESS), ("gpu", OpKind.GPU_ACCESS)):
-                    out = [OpKind.MADVISE, OpKind.CPU_ACCESS]
+                for who, written in (("cpu", CpuAccess.number), ("gpu", GpuAccess.number)):
+                    out = [Madvise.number, CpuAccess.number]
                     seen[f"{who} in place"] += kinds[:3] == [written, *out]
-                    moved = [written, OpKind.MIGRATE]
+                    moved = [written, Migrate.number]
                     if who == "gpu":
                         moved.reverse()
-                    seen[f"{who} in VRAM"] += kinds == [*moved, OpKind.MIGRATE, *out]
+                    seen[f"{who} in VRAM"] += kinds == [*moved, Migrate.number, *out]
     assert len(seen) == 8
     assert min(seen[what] for what in ("close", "query", "revoke", "tear")) > 16, seen
     assert min(seen.values()) > 8, seen
@@ -316,27 +319,27 @@ def test_after_a_refused_copy_the_target_may_be_a_copy_of_any_moment(
     file_word = (int(Acc.WRITE), 2, 0, 8, 0xBE, 0)
     look = (int(Acc.READ), 1, 0, 8, 0, 0)
     other = [
-        Op(OpKind.MUNMAP, region=1, len=PAGE),
-        Op(OpKind.MMAP, region=3, len=PAGE, arg=MapKind.FILE_PRIVATE, a=PROT_RW),
-        Op(OpKind.CPU_ACCESS, acc=[(int(Acc.READ), 3, 0, 8, 0, 0)]),
-        Op(OpKind.MREMAP, region=3, len=PAGE, arg=1, a=0, b=PAGE),
+        Op(Munmap.number, region=1, len=PAGE),
+        Op(Mmap.number, region=3, len=PAGE, arg=MapKind.FILE_PRIVATE, a=PROT_RW),
+        Op(CpuAccess.number, acc=[(int(Acc.READ), 3, 0, 8, 0, 0)]),
+        Op(Mremap.number, region=3, len=PAGE, arg=1, a=0, b=PAGE),
     ]
     ops = [
-        Op(OpKind.MMAP, region=0, len=length, a=PROT_RW if source != "no access" else PROT_NONE),
-        Op(OpKind.MMAP, region=1, len=PAGE, arg=MapKind.FILE_PRIVATE, a=PROT_RW),
-        Op(OpKind.MMAP, region=2, len=PAGE, arg=MapKind.FILE_SHARED, a=PROT_RW),
-        Op(OpKind.CPU_ACCESS, acc=[look] if target == "read before" else []),
-        Op(OpKind.GPU_COPY, region=0, off=PAGE - 512, len=1024, arg=1, a=0),
-        Op(OpKind.MADVISE, region=1, len=PAGE * (target == "dropped after"), a=Advice.DONTNEED),
+        Op(Mmap.number, region=0, len=length, a=PROT_RW if source != "no access" else PROT_NONE),
+        Op(Mmap.number, region=1, len=PAGE, arg=MapKind.FILE_PRIVATE, a=PROT_RW),
+        Op(Mmap.number, region=2, len=PAGE, arg=MapKind.FILE_SHARED, a=PROT_RW),
+        Op(CpuAccess.number, acc=[look] if target == "read before" else []),
+        Op(GpuCopy.number, region=0, off=PAGE - 512, len=1024, arg=1, a=0),
+        Op(Madvise.number, region=1, len=PAGE * (target == "dropped after"), a=Advice.DONTNEED),
         *(other if target == "replaced" else []),
-        Op(OpKind.CPU_ACCESS, acc=[file_word]),
-        Op(OpKind.FORK, arg=1),
-        Op(OpKind.CPU_ACCESS, proc=1, acc=[look]),
-        Op(OpKind.CPU_ACCESS, acc=[(int(Acc.WRITE), 2, 0, 8, 0xEF, 0)]),
-        *(Op(OpKind.CPU_ACCESS, proc=p, acc=[(int(then), 1, 0, 8, 7, 0)]) for p in (1, 0)),
-        *(Op(OpKind.CPU_ACCESS, proc=p, acc=[look]) for p in (0, 1)),
+        Op(CpuAccess.number, acc=[file_word]),
+        Op(Fork.number, arg=1),
+        Op(CpuAccess.number, proc=1, acc=[look]),
+        Op(CpuAccess.number, acc=[(int(Acc.WRITE), 2, 0, 8, 0xEF, 0)]),
+        *(Op(CpuAccess.number, proc=p, acc=[(int(then), 1, 0, 8, 7, 0)]) for p in (1, 0)),
+        *(Op(CpuAccess.number, proc=p, acc=[look]) for p in (0, 1)),
     ]
-    ops = [o for o in ops if o.len or o.acc or o.op == OpKind.FORK]
+    ops = [o for o in ops if o.len or o.acc or o.op == Fork.number]
     for n, o in enumerate(ops):
         o.phase = n
     p = Program(normalise(ops, FILE_PAGES), FILE_PAGES)

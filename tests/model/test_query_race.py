@@ -17,11 +17,12 @@ from hmmbench.guest.program import (
     Q_GPU_VRAM,
     Q_GPU_WRITE,
     Op,
-    OpKind,
     OpResult,
     Program,
     Result,
 )
+from hmmbench.model.ops.mapping import Mmap
+from hmmbench.model.ops.moving import Migrate, Query
 from hmmbench.oracle.mapping import check_racing
 from hmmbench.oracle.values import Checker
 
@@ -49,7 +50,7 @@ def answer(*flags: int) -> OpResult:
     ],
 )
 def test_one_moment(flags: int, found: str) -> None:
-    said = check_racing(Op(OpKind.QUERY, len=2 * PAGE), answer(CPU, flags))
+    said = check_racing(Op(Query.number, len=2 * PAGE), answer(CPU, flags))
     assert found in said
     assert bool(said) == bool(found)
     if found:
@@ -57,16 +58,16 @@ def test_one_moment(flags: int, found: str) -> None:
 
 
 def test_an_answer_that_is_too_short() -> None:
-    assert "answered 4 bytes" in check_racing(Op(OpKind.QUERY, len=2 * PAGE), answer(CPU))
-    assert not check_racing(Op(OpKind.QUERY, len=PAGE), OpResult(status=-4))
+    assert "answered 4 bytes" in check_racing(Op(Query.number, len=2 * PAGE), answer(CPU))
+    assert not check_racing(Op(Query.number, len=PAGE), OpResult(status=-4))
 
 
 @pytest.mark.parametrize("actor", [0, 1])
 def test_the_oracle_asks_for_it(actor: int) -> None:
     ops = [
-        Op(OpKind.MMAP, len=PAGE, a=PROT_RW),
-        Op(OpKind.QUERY, phase=1, len=PAGE, actor=actor),
-        Op(OpKind.MIGRATE, phase=1, len=PAGE),
+        Op(Mmap.number, len=PAGE, a=PROT_RW),
+        Op(Query.number, phase=1, len=PAGE, actor=actor),
+        Op(Migrate.number, phase=1, len=PAGE),
     ]
     results = [answer(), answer(CPU | GPU | Q_GPU_VRAM), answer()]
     found = Checker(Program(ops), Result(ops=results)).run()

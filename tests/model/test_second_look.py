@@ -22,7 +22,9 @@ from hmmbench.campaign.second_look import look
 from hmmbench.example.recipe import Environment, Recipe
 from hmmbench.example.schedules import Points, reseeded
 from hmmbench.example.target import Execution
-from hmmbench.guest.program import PAGE, PROT_RW, Acc, Op, OpKind, Program
+from hmmbench.guest.program import PAGE, PROT_RW, Acc, Op, Program
+from hmmbench.model.ops.jobs import CpuAccess
+from hmmbench.model.ops.mapping import Mmap
 from hmmbench.oracle.violation import Violation
 from hmmbench.report.page import render
 from hmmbench.report.result import Report
@@ -63,8 +65,8 @@ class ShowsTheWhole(Sound):
 
 def made_of(operations: int) -> Program:
     ops = [
-        Op(OpKind.MMAP, len=PAGE, a=PROT_RW),
-        *(Op(OpKind.CPU_ACCESS, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(operations)),
+        Op(Mmap.number, len=PAGE, a=PROT_RW),
+        *(Op(CpuAccess.number, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(operations)),
     ]
     for n, o in enumerate(ops):
         o.phase = n

@@ -10,7 +10,10 @@ import numpy as np
 from hmmbench.device.events import Happened, Kind
 from hmmbench.example.moment import Clock, Moment
 from hmmbench.example.portrait import Decided
-from hmmbench.guest.program import Op, OpKind, OpResult
+from hmmbench.guest.program import Op, OpResult
+from hmmbench.model.ops.advice import Madvise
+from hmmbench.model.ops.jobs import CpuAccess, GpuAccess
+from hmmbench.model.ops.mapping import Mmap
 from hmmbench.symbols.named import Place
 from hmmbench.vm.decisions import ENTRY, What
 
@@ -22,10 +25,10 @@ ZERO = -5_000_000
 
 #: Two threads beside one another, then a read that shows it.
 OPS = [
-    Op(OpKind.MMAP, len=4096),
-    Op(OpKind.GPU_ACCESS, phase=1, acc=[(1, 0, 0, 0, 1, 0)]),
-    Op(OpKind.MADVISE, actor=1, phase=1, len=4096),
-    Op(OpKind.CPU_ACCESS, phase=2, acc=[(0, 0, 0, 0, 0, 0)]),
+    Op(Mmap.number, len=4096),
+    Op(GpuAccess.number, phase=1, acc=[(1, 0, 0, 0, 1, 0)]),
+    Op(Madvise.number, actor=1, phase=1, len=4096),
+    Op(CpuAccess.number, phase=2, acc=[(0, 0, 0, 0, 0, 0)]),
 ]
 
 #: Begin and end on the machine's clock (ns).

@@ -11,9 +11,12 @@ from html.parser import HTMLParser
 import pytest
 
 from hmmbench.example.portrait import Portrait
-from hmmbench.guest.program import Op, OpKind, OpResult
+from hmmbench.guest.program import Op, OpResult
 from hmmbench.model.belief import Residency
 from hmmbench.model.cells import MAPPINGS, ROWS, impossible
+from hmmbench.model.ops.jobs import CpuAccess, GpuAccess
+from hmmbench.model.ops.mapping import Munmap
+from hmmbench.model.ops.processes import Nop
 from hmmbench.oracle.violation import Violation
 from hmmbench.report.page import render
 from hmmbench.report.page.heat import heat, short
@@ -162,7 +165,7 @@ def test_counts_are_short() -> None:
 
 def test_the_timeline_keeps_order_and_overlap() -> None:
     ops = [
-        Op(OpKind.CPU_ACCESS), Op(OpKind.GPU_ACCESS, actor=1), Op(OpKind.MUNMAP, len=4096),
+        Op(CpuAccess.number), Op(GpuAccess.number, actor=1), Op(Munmap.number, len=4096),
     ]  # fmt: skip
     results = [
         OpResult(start_ns=1000, time_ns=500_000), OpResult(start_ns=2000, time_ns=9_000_000),
@@ -181,4 +184,4 @@ def test_the_timeline_keeps_order_and_overlap() -> None:
 
 
 def test_no_start_times_no_timeline() -> None:
-    assert timeline([Op(OpKind.NOP)], [OpResult(time_ns=5)]) is None
+    assert timeline([Op(Nop.number)], [OpResult(time_ns=5)]) is None

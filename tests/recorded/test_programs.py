@@ -13,8 +13,9 @@ from hmmbench.campaign import generate, runner
 from hmmbench.campaign.runner import Campaign
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
-from hmmbench.guest.program import Op, OpKind, Program
+from hmmbench.guest.program import Op, Program
 from hmmbench.model.ops import jobs, moving
+from hmmbench.model.ops.processes import Nop
 
 
 def sources() -> list[Path]:
@@ -89,13 +90,13 @@ def test_a_campaign_runs_what_the_generator_makes(
     def noted(data: bytes, seed: int = 0, grammar: int | None = None) -> Program:
         assert grammar == 1
         blocks.append((bytes(data), seed))
-        return Program([Op(OpKind.NOP)], seed=len(blocks))
+        return Program([Op(Nop.number)], seed=len(blocks))
 
     monkeypatch.setattr(runner, "program", noted)
     target = Seen()
     Campaign(target, tmp_path, seed=9, examples=12, grammar=1).run()  # type: ignore[arg-type]
     assert target.programs == [
-        Program([Op(OpKind.NOP)], seed=n).encode() for n in range(1, 13)
+        Program([Op(Nop.number)], seed=n).encode() for n in range(1, 13)
     ]
     # A recipe holds no seed, and what it gives back is what ran.
     assert {seed for _, seed in blocks} == {0}

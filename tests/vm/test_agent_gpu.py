@@ -17,8 +17,12 @@ from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, 
 from hmmbench.gpu import build
 from hmmbench.guest import program as p
 from hmmbench.guest import splat
-from hmmbench.guest.program import Acc, Access, Ast, MapKind, Op, OpKind, Program, Result
-from hmmbench.model.ops.advice import Advice
+from hmmbench.guest.program import Acc, Access, Ast, MapKind, Op, Program, Result
+from hmmbench.model.ops.advice import Advice, Madvise
+from hmmbench.model.ops.jobs import CloseGpu, GpuCopy, GpuFill, GpuSpin, WaitGpu
+from hmmbench.model.ops.mapping import Mprotect, Mremap
+from hmmbench.model.ops.moving import Evict, Policy
+from hmmbench.model.ops.processes import Exit, Fork, Kill, Nop, Spawn
 from hmmbench.suites import driver_life
 from hmmbench.vm.agent import AgentError, ExecResult
 from hmmbench.vm.machine import Machine
@@ -117,7 +121,7 @@ def test_fault_ends_the_job_and_says_where(vm: Machine) -> None:
         gpu(write(0, 1), read(0), read(6), read(1)),
         gpu(write(0, 2), write(0, 3, region=2)),
         gpu(read(0, region=2), read(0)),
-        Op(OpKind.MPROTECT, off=p.PAGE, len=p.PAGE, a=p.PROT_NONE),
+        Op(Mprotect.number, off=p.PAGE, len=p.PAGE, a=p.PROT_NONE),
         gpu(acc(Acc.ADD, 0, 1), acc(Acc.ADD, 1, 1, byte=16)),
         cpu(read(0)),
     ])  # fmt: skip
@@ -160,7 +164,7 @@ def test_migrate_query_evict(vm: Machine) -> None:
         query(n),
         gpu(*[acc(Acc.ADD, i, 100, lane=i) for i in range(n)]),
         query(n),
-        Op(OpKind.EVICT),
+        Op(Evict.number),
         query(n),
         cpu(*[read(i) for i in range(n)]),
         migrate(n, p.MIGRATE_DEVICE, a=p.MIGRATE_MAP),
@@ -181,9 +185,9 @@ def test_migrate_query_evict(vm: Machine) -> None:
 
 def test_policy_migrates_on_fault(vm: Machine) -> None:
     result = run_ops(vm, [
-        mmap(4), cpu(write(0, 5)), Op(OpKind.POLICY, arg=p.POLICY_MIGRATE),
+        mmap(4), cpu(write(0, 5)), Op(Policy.number, arg=p.POLICY_MIGRATE),
         gpu(read(0)), query(),
-        Op(OpKind.POLICY, arg=p.POLICY_MAP), cpu(write(1, 6)), gpu(read(1)),
+        Op(Policy.number, arg=p.POLICY_MAP), cpu(write(1, 6)), gpu(read(1)),
         query(off=p.PAGE),
     ])  # fmt: skip
     assert flags(result, 4)[0] & p.Q_CPU_DEVICE
@@ -193,8 +197,8 @@ def test_policy_migrates_on_fault(vm: Machine) -> None:
 def test_agents_own_pages_never_migrate(vm: Machine) -> None:
     """Else what is left of them in VRAM after a program would look like a leak."""
     result = run_ops(vm, [
-        mmap(4), Op(OpKind.POLICY, arg=p.POLICY_MIGRATE), gpu(read(0), read(7)),
-        Op(OpKind.EVICT), gpu(write(0, 1)),
+        mmap(4), Op(Policy.number, arg=p.POLICY_MIGRATE), gpu(read(0), read(7)),
+        Op(Evict.number), gpu(write(0, 1)),
     ], flags=p.PF_COUNTERS, settle_ms=300)  # fmt: skip
     assert statuses(result) == [0, 0, EFAULT, 0, 0]
     assert values(result, 4) == [0]
@@ -203,13 +207,13 @@ def test_agents_own_pages_never_migrate(vm: Machine) -> None:
 def test_copy_and_fill(vm: Machine) -> None:
     result = run_ops(vm, [
         mmap(8), mmap(8, region=1),
-        Op(OpKind.GPU_FILL, off=0, len=2 * p.PAGE, a=0xABCD),
-        Op(OpKind.GPU_COPY, off=0, len=2 * p.PAGE, arg=1, a=p.PAGE + 8),
+        Op(GpuFill.number, off=0, len=2 * p.PAGE, a=0xABCD),
+        Op(GpuCopy.number, off=0, len=2 * p.PAGE, arg=1, a=p.PAGE + 8),
         cpu(read(1), read(1, region=1), read(1, region=1, byte=8), read(3, region=1),
             read(3, region=1, byte=8)),
-        Op(OpKind.GPU_COPY, off=0, len=p.PAGE, arg=1, a=20 * p.PAGE),
-        Op(OpKind.GPU_COPY, off=20 * p.PAGE, len=p.PAGE, arg=1, a=0, flags=p.F_CTX1),
-        Op(OpKind.GPU_FILL, off=p.PAGE, len=p.PAGE, a=1, flags=p.F_CTX1),
+        Op(GpuCopy.number, off=0, len=p.PAGE, arg=1, a=20 * p.PAGE),
+        Op(GpuCopy.number, off=20 * p.PAGE, len=p.PAGE, arg=1, a=0, flags=p.F_CTX1),
+        Op(GpuFill.number, off=p.PAGE, len=p.PAGE, a=1, flags=p.F_CTX1),
         cpu(read(0), read(1)),
     ])  # fmt: skip
     assert statuses(result) == [0, 0, 0, 0, 0, EFAULT, EFAULT, 0, 0]
@@ -222,8 +226,8 @@ def test_jobs_not_waited_for(vm: Machine) -> None:
     result = run_ops(vm, [
         mmap(4),
         gpu(write(0, 1), flags=p.F_NOWAIT), gpu(read(9), flags=p.F_NOWAIT | p.F_CTX1),
-        Op(OpKind.GPU_SPIN, a=10000, flags=p.F_NOWAIT),
-        Op(OpKind.WAIT_GPU), cpu(read(0)), Op(OpKind.CLOSE_GPU), gpu(read(0)),
+        Op(GpuSpin.number, a=10000, flags=p.F_NOWAIT),
+        Op(WaitGpu.number), cpu(read(0)), Op(CloseGpu.number), gpu(read(0)),
     ])  # fmt: skip
     assert statuses(result) == [0, 0, EFAULT, ETIME, 0, 0, 0, 0]
     assert values(result, 5) == [1]
@@ -232,11 +236,11 @@ def test_jobs_not_waited_for(vm: Machine) -> None:
 
 def test_jobs_behind_are_left_alone(vm: Machine) -> None:
     """The newest, which does not end, is not waited for; what is before it is."""
-    endless = Op(OpKind.GPU_SPIN, a=1 << 40, flags=p.F_NOWAIT)
+    endless = Op(GpuSpin.number, a=1 << 40, flags=p.F_NOWAIT)
     result = run_ops(vm, [
         mmap(4), gpu(acc(Acc.DELAY, 0, 30000), write(0, 1), flags=p.F_NOWAIT),
-        gpu(read(9), flags=p.F_NOWAIT), endless, Op(OpKind.WAIT_GPU, a=1), cpu(read(0)),
-        Op(OpKind.WAIT_GPU, a=1), Op(OpKind.WAIT_GPU, a=7), Op(OpKind.CLOSE_GPU), gpu(read(0)),
+        gpu(read(9), flags=p.F_NOWAIT), endless, Op(WaitGpu.number, a=1), cpu(read(0)),
+        Op(WaitGpu.number, a=1), Op(WaitGpu.number, a=7), Op(CloseGpu.number), gpu(read(0)),
     ])  # fmt: skip
     assert not result.timeout
     assert statuses(result) == [0, 0, EFAULT, 0, 0, 0, 0, 0, 0, 0]
@@ -253,17 +257,17 @@ def test_budget_ends_a_launch(vm: Machine) -> None:
 @pytest.mark.parametrize("how", ["exit", "kill", "timeout"])
 def test_process_ends_with_the_gpu_running(vm: Machine, how: str) -> None:
     ops = [
-        mmap(8), Op(OpKind.SPAWN, arg=1), mmap(8, proc=1),
+        mmap(8), Op(Spawn.number, arg=1), mmap(8, proc=1),
         migrate(8, p.MIGRATE_DEVICE, proc=1, phase=1),
         gpu(write(0, 5), read(0), proc=1, phase=1),
-        Op(OpKind.GPU_SPIN, proc=1, phase=1, flags=p.F_NOWAIT),
+        Op(GpuSpin.number, proc=1, phase=1, flags=p.F_NOWAIT),
     ]  # fmt: skip
     if how == "exit":
-        ops.append(Op(OpKind.EXIT, proc=1, phase=2))
+        ops.append(Op(Exit.number, proc=1, phase=2))
     elif how == "kill":
-        ops.append(Op(OpKind.KILL, arg=1, phase=2))
+        ops.append(Op(Kill.number, arg=1, phase=2))
     else:
-        ops.append(Op(OpKind.WAIT_GPU, proc=1, phase=2))
+        ops.append(Op(WaitGpu.number, proc=1, phase=2))
     ops += [gpu(write(0, 6), read(0), phase=3)]
     start = time.monotonic()
     result = run_ops(vm, ops, timeout_ms=3000)
@@ -281,7 +285,7 @@ def test_fork_with_gpu_open(vm: Machine) -> None:
     result = run_ops(vm, [
         mmap(4), cpu(write(0, 1), write(1, 1)),
         migrate(2, p.MIGRATE_DEVICE), gpu(read(0)),
-        Op(OpKind.FORK, arg=1, phase=1),
+        Op(Fork.number, arg=1, phase=1),
         gpu(read(0), write(0, 2), proc=1, phase=2), gpu(write(1, 3), phase=2),
         gpu(read(0), read(1), phase=3), gpu(read(0), read(1), proc=1, phase=3),
         cpu(read(0), read(1), phase=4), cpu(read(0), read(1), proc=1, phase=4),
@@ -312,9 +316,9 @@ def test_cpu_and_gpu_atomics_lose_nothing(vm: Machine) -> None:
 def test_madvise_and_remap_are_seen_by_the_gpu(vm: Machine) -> None:
     result = run_ops(vm, [
         mmap(8), gpu(*[write(i, i + 1) for i in range(8)]),
-        Op(OpKind.MADVISE, off=0, len=p.PAGE, a=Advice.DONTNEED),
-        Op(OpKind.MREMAP, off=p.PAGE, len=2 * p.PAGE, arg=2, a=0, b=2 * p.PAGE),
-        Op(OpKind.MADVISE, off=3 * p.PAGE, len=p.PAGE, a=Advice.PAGEOUT),
+        Op(Madvise.number, off=0, len=p.PAGE, a=Advice.DONTNEED),
+        Op(Mremap.number, off=p.PAGE, len=2 * p.PAGE, arg=2, a=0, b=2 * p.PAGE),
+        Op(Madvise.number, off=3 * p.PAGE, len=p.PAGE, a=Advice.PAGEOUT),
         gpu(read(0), read(0, region=2), read(1, region=2), read(3)), gpu(read(1)),
     ])  # fmt: skip
     assert values(result, 5) == [0, 2, 3, 4]
@@ -333,7 +337,7 @@ def test_live_counter_that_stays_is_reported(vm: Machine) -> None:
     """A process outside the program keeps the GPU open: exactly what a leak looks like."""
     node = vm.agent.execute("ls /dev/dri/renderD*").output.split()[0]
     pid = vm.agent.start(f"exec 3<>{node}; sleep 60")
-    program = Program([Op(OpKind.NOP)], settle_ms=300, flags=p.PF_COUNTERS)
+    program = Program([Op(Nop.number)], settle_ms=300, flags=p.PF_COUNTERS)
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         result = Result.decode(vm.agent.program(program.encode(), 30), program)
@@ -341,7 +345,7 @@ def test_live_counter_that_stays_is_reported(vm: Machine) -> None:
             break
     vm.agent.kill(pid)
     assert result.live_nonzero
-    assert run_ops(vm, [Op(OpKind.NOP)]).live_nonzero is False
+    assert run_ops(vm, [Op(Nop.number)]).live_nonzero is False
 
 
 def test_simple_programs_are_fast_enough_to_be_many(vm: Machine) -> None:

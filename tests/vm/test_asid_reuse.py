@@ -14,7 +14,9 @@ from work import acc, flags, gpu, mmap, query, run_ops, set_delays, statuses, va
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.guest import program as p
 from hmmbench.guest import splat
-from hmmbench.guest.program import F_NOWAIT, Acc, Op, OpKind
+from hmmbench.guest.program import F_NOWAIT, Acc, Op
+from hmmbench.model.ops.jobs import CloseGpu
+from hmmbench.model.ops.processes import Sleep
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
@@ -56,8 +58,8 @@ def jobs_of_the_next_owner(vm: Machine) -> list[int]:
         phase = 4 * k
         ops += [
             gpu(acc(Acc.WRITE, k, 1), flags=F_NOWAIT, phase=phase + 1),
-            Op(OpKind.SLEEP, a=1000, phase=phase + 2),
-            Op(OpKind.CLOSE_GPU, phase=phase + 3),
+            Op(Sleep.number, a=1000, phase=phase + 2),
+            Op(CloseGpu.number, phase=phase + 3),
             gpu(acc(Acc.WRITE, k, 2), phase=phase + 4),
         ]
     ended = statuses(run_ops(vm, ops))
@@ -90,8 +92,8 @@ def test_a_fault_of_the_last_owner_is_not_served_for_the_next(vm: Machine) -> No
         ops += [
             gpu(acc(Acc.READ, 0), phase=phase + 1),
             gpu(acc(Acc.WRITE, k + 1, 1), flags=F_NOWAIT, phase=phase + 2),
-            Op(OpKind.SLEEP, a=sleep, phase=phase + 3),
-            Op(OpKind.CLOSE_GPU, phase=phase + 4),
+            Op(Sleep.number, a=sleep, phase=phase + 3),
+            Op(CloseGpu.number, phase=phase + 4),
             gpu(acc(Acc.READ, 0), phase=phase + 5),
             query(len(sleeps) + 1, phase=phase + 5),
         ]

@@ -17,7 +17,10 @@ from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment
 from hmmbench.example.vm_target import VmTarget
-from hmmbench.guest.program import F_CTX1, PAGE, PROT_READ, PROT_RW, Acc, Op, OpKind, Program
+from hmmbench.guest.program import F_CTX1, PAGE, PROT_READ, PROT_RW, Acc, Op, Program
+from hmmbench.model.ops.jobs import GpuCopy
+from hmmbench.model.ops.mapping import Mprotect
+from hmmbench.model.ops.processes import Sleep
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
@@ -39,8 +42,8 @@ def jobs_after_a_refused_copy(machine: Machine) -> list[int]:
         ops += [
             mmap(1, prot=PROT_READ, phase=phase, **page),
             # from a hole, whose address is lower: it is cancelled first
-            Op(OpKind.GPU_COPY, phase=phase + 1, len=PAGE, arg=1, a=2 * k * PAGE),
-            Op(OpKind.MPROTECT, phase=phase + 2, len=PAGE, a=PROT_RW, **page),
+            Op(GpuCopy.number, phase=phase + 1, len=PAGE, arg=1, a=2 * k * PAGE),
+            Op(Mprotect.number, phase=phase + 2, len=PAGE, a=PROT_RW, **page),
             gpu(acc(Acc.WRITE, 2 * k, 5, region=1), phase=phase + 3),
         ]
     ended = statuses(run_ops(machine, ops))
@@ -72,9 +75,9 @@ def refused_beside_others(spec: MachineSpec, times: int) -> list[Violation]:
         mmap(pages), mmap(2, region=1),
         # The walk is only slow where there is a table to look into.
         gpu(acc(Acc.WRITE, 0, 5, region=1), acc(Acc.WRITE, 1, 5, region=1)),
-        Op(OpKind.MPROTECT, region=1, len=PAGE),
+        Op(Mprotect.number, region=1, len=PAGE),
         gpu(*(acc(Acc.ADD, page, 1) for page in range(pages)), phase=1),
-        Op(OpKind.SLEEP, a=30_000, actor=1, phase=1),
+        Op(Sleep.number, a=30_000, actor=1, phase=1),
         gpu(acc(Acc.WRITE, 0, 6, region=1), flags=F_CTX1, actor=1, phase=1),
     ]  # fmt: skip
     slow = Environment(("fault_before_replay 20000 1000 1",), ("walk delay=5000000",))

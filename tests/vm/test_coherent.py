@@ -14,7 +14,10 @@ from hmmbench.campaign.runner import Campaign
 from hmmbench.example.vm_target import VmTarget
 from hmmbench.guest import program as p
 from hmmbench.guest import splat
-from hmmbench.guest.program import Acc, Op, OpKind
+from hmmbench.guest.program import Acc, Op
+from hmmbench.model.ops.jobs import CpuAccess, GpuAccess
+from hmmbench.model.ops.moving import Evict, Policy
+from hmmbench.model.ops.processes import Fork, Sleep
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
@@ -39,19 +42,19 @@ def vm(coherent: MachineSpec, snapshots: Snapshots) -> Iterator[Machine]:
         work.no_violation(machine)
 
 
-def all_pages(kind: OpKind, what: Acc, value: int = 0, proc: int = 0) -> Op:
+def all_pages(kind: int, what: Acc, value: int = 0, proc: int = 0) -> Op:
     """Each page once, on a lane of its own if a GPU does it."""
     return Op(kind, acc=[work.acc(what, i, value, lane=i) for i in range(N)], proc=proc)
 
 
 def test_both_use_a_page_in_vram(vm: Machine) -> None:
     assert vm.agent.hello()["coherent"] == 1
-    cpu, gpu = OpKind.CPU_ACCESS, OpKind.GPU_ACCESS
+    cpu, gpu = CpuAccess.number, GpuAccess.number
     result = run_ops(vm, [
         mmap(N), all_pages(cpu, Acc.WRITE, 5), migrate(N, p.MIGRATE_DEVICE), query(N),
         all_pages(cpu, Acc.ADD, 1), all_pages(gpu, Acc.ADD, 10), all_pages(cpu, Acc.ADD, 1),
         query(N),
-        Op(OpKind.FORK, arg=1), all_pages(cpu, Acc.ADD, 100, proc=1), query(N),
+        Op(Fork.number, arg=1), all_pages(cpu, Acc.ADD, 100, proc=1), query(N),
         all_pages(cpu, Acc.READ), migrate(N, p.MIGRATE_SYSTEM), query(N), all_pages(cpu, Acc.READ),
     ])  # fmt: skip
     assert statuses(result) == [0] * 15
@@ -76,12 +79,12 @@ def test_a_page_that_moved_before_it_was_made_exclusive_stays_an_ordinary_one(vm
         # Meanwhile the page moves: its fault was served, the right to atomics is not yet there.
         work.set_delays(vm, "exclusive_before_entry until migrate_before_map 1000000")
         result = run_ops(vm, [
-            mmap(1), Op(OpKind.POLICY, arg=p.POLICY_EXCLUSIVE), work.cpu(work.acc(Acc.WRITE, 0, 5)),
+            mmap(1), Op(Policy.number, arg=p.POLICY_EXCLUSIVE), work.cpu(work.acc(Acc.WRITE, 0, 5)),
             work.gpu(work.acc(Acc.READ, 0)),
             work.gpu(work.acc(Acc.ADD, 0, 10), phase=1),
-            Op(OpKind.SLEEP, a=sleep, actor=1, phase=1),
+            Op(Sleep.number, a=sleep, actor=1, phase=1),
             migrate(1, p.MIGRATE_DEVICE, a=p.MIGRATE_MAP, actor=1, phase=1),
-            query(1, phase=2), Op(OpKind.EVICT, phase=2), query(1, phase=2),
+            query(1, phase=2), Op(Evict.number, phase=2), query(1, phase=2),
             work.cpu(work.acc(Acc.READ, 0), phase=2),
         ])  # fmt: skip
         assert statuses(result) == [0] * 11
@@ -99,8 +102,8 @@ def test_a_page_that_moved_before_it_was_made_exclusive_stays_an_ordinary_one(vm
 
 def test_eviction_brings_them_home(vm: Machine) -> None:
     result = run_ops(vm, [
-        mmap(N), all_pages(OpKind.CPU_ACCESS, Acc.WRITE, 7), migrate(N, p.MIGRATE_DEVICE),
-        Op(OpKind.EVICT), query(N), all_pages(OpKind.CPU_ACCESS, Acc.READ),
+        mmap(N), all_pages(CpuAccess.number, Acc.WRITE, 7), migrate(N, p.MIGRATE_DEVICE),
+        Op(Evict.number), query(N), all_pages(CpuAccess.number, Acc.READ),
     ])  # fmt: skip
     assert [q & p.Q_CPU_DEVICE for q in flags(result, 4)] == [0] * N
     assert values(result, 5) == [7] * N
@@ -108,7 +111,7 @@ def test_eviction_brings_them_home(vm: Machine) -> None:
 
 def test_after_a_reset_and_a_reload_it_works_as_before(vm: Machine) -> None:
     """What happens to pages that are there meanwhile: test_driver_life.py."""
-    write = all_pages(OpKind.CPU_ACCESS, Acc.WRITE, 9)
+    write = all_pages(CpuAccess.number, Acc.WRITE, 9)
     ops = [mmap(N), write, migrate(N, p.MIGRATE_DEVICE), query(N)]
     device = [p.Q_CPU_READ | p.Q_CPU_WRITE | p.Q_CPU_DEVICE] * N
     assert flags(run_ops(vm, ops), 3) == device

@@ -15,17 +15,19 @@ from hmmbench.example.delays import Point
 from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment
 from hmmbench.example.vm_target import VmTarget
-from hmmbench.guest.program import F_NOWAIT, PAGE, PROT_RW, Acc, Op, OpKind, Program
+from hmmbench.guest.program import F_NOWAIT, PAGE, PROT_RW, Acc, Op, Program
 from hmmbench.model.drawing import FILE_PAGES
+from hmmbench.model.ops.jobs import GpuAccess
+from hmmbench.model.ops.mapping import Mmap
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 
 #: Two launches, one after the other, the first not waited for.
 TWO = Program(
     [
-        Op(OpKind.MMAP, region=1, len=PAGE, a=PROT_RW),
-        Op(OpKind.GPU_ACCESS, phase=1, flags=F_NOWAIT, acc=[(int(Acc.READ), 1, 0, 0, 0, 0)]),
-        Op(OpKind.GPU_ACCESS, phase=2, acc=[(int(Acc.READ), 1, 0, 0, 0, 0)]),
+        Op(Mmap.number, region=1, len=PAGE, a=PROT_RW),
+        Op(GpuAccess.number, phase=1, flags=F_NOWAIT, acc=[(int(Acc.READ), 1, 0, 0, 0, 0)]),
+        Op(GpuAccess.number, phase=2, acc=[(int(Acc.READ), 1, 0, 0, 0, 0)]),
     ],
     FILE_PAGES,
 )

@@ -12,7 +12,9 @@ from pathlib import Path
 from work import acc, cpu, delay_points, driver_counters, migrate, mmap, run_ops, set_delays, values
 
 from hmmbench.build import BuildRequest, ensure
-from hmmbench.guest.program import MIGRATE_DEVICE, Acc, Op, OpKind
+from hmmbench.guest.program import MIGRATE_DEVICE, Acc, Op
+from hmmbench.model.ops.moving import Evict
+from hmmbench.model.ops.processes import Sleep
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
@@ -33,7 +35,7 @@ def moved_home(vm: Machine) -> set[int]:
             migrate(PAGES, MIGRATE_DEVICE),
             cpu(acc(Acc.READ, 0), phase=1),
             # Until the CPU's fault waits, most likely.
-            Op(OpKind.SLEEP, a=100_000, actor=1, phase=1), Op(OpKind.EVICT, actor=1, phase=1),
+            Op(Sleep.number, a=100_000, actor=1, phase=1), Op(Evict.number, actor=1, phase=1),
             cpu(*(acc(Acc.READ, page) for page in range(PAGES)), phase=2),
         ])  # fmt: skip
         assert values(result, 3) == [7]

@@ -28,7 +28,10 @@ from hmmbench.example import holds, schedules
 from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.recipe import Environment, Recipe
 from hmmbench.guest.example import Answer, Example
-from hmmbench.guest.program import MIGRATE_DEVICE, PAGE, PROT_RW, Acc, Op, OpKind, Program
+from hmmbench.guest.program import MIGRATE_DEVICE, PAGE, PROT_RW, Acc, Op, Program
+from hmmbench.model.ops.jobs import CpuAccess
+from hmmbench.model.ops.mapping import Mmap
+from hmmbench.model.ops.moving import Migrate
 from hmmbench.vm import decisions
 from hmmbench.vm.channel import protocol
 from hmmbench.vm.errors import AgentTimeout, VmError
@@ -206,11 +209,11 @@ def test_a_schedule_may_hold_only_while_operations_race(
     at = decisions.names(sorted(set(points[4].favourites)))
 
     def held(busy: int, together: bool) -> dict[str, int]:
-        ops = [Op(OpKind.MMAP, len=64 * PAGE, a=PROT_RW)]
+        ops = [Op(Mmap.number, len=64 * PAGE, a=PROT_RW)]
         for n in range(6):
-            ops.append(Op(OpKind.MIGRATE, phase=2 * n + 1, len=64 * PAGE, arg=MIGRATE_DEVICE))
+            ops.append(Op(Migrate.number, phase=2 * n + 1, len=64 * PAGE, arg=MIGRATE_DEVICE))
             where = (2 * n + 1, 1) if together else (2 * n + 2, 0)
-            ops.append(Op(OpKind.CPU_ACCESS, phase=where[0], actor=where[1],
+            ops.append(Op(CpuAccess.number, phase=where[0], actor=where[1],
                           acc=[(Acc.WRITE, 0, 0, PAGE * page, 1, 0) for page in range(64)]))
         target.renew()
         schedule = (

@@ -25,8 +25,9 @@ from hmmbench.example import holds, schedules
 from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.judge import run
 from hmmbench.example.recipe import Environment, Recipe, op_from_json
-from hmmbench.guest.program import Op, OpKind, Program
+from hmmbench.guest.program import Op, Program
 from hmmbench.model.drawing import FILE_PAGES
+from hmmbench.model.ops.processes import Kill, Nop, Sleep, Spawn
 from hmmbench.symbols import SymbolTable
 from hmmbench.vm import decisions
 from hmmbench.vm.decisions import What
@@ -173,9 +174,9 @@ def test_who_is_killed_while_it_counts_is_not_counted(
     places = [int(at, 16) for at in re.findall(r"\tlock .*\n\s+([0-9a-f]+):\t", text)]
     program = Program(
         [
-            Op(OpKind.SPAWN, arg=1),
-            Op(OpKind.KILL, arg=1, phase=1), *(Op(OpKind.NOP, proc=1, phase=1) for _ in range(4)),
-            Op(OpKind.SLEEP, a=1000, phase=2), Op(OpKind.NOP, phase=3),
+            Op(Spawn.number, arg=1),
+            Op(Kill.number, arg=1, phase=1), *(Op(Nop.number, proc=1, phase=1) for _ in range(4)),
+            Op(Sleep.number, a=1000, phase=2), Op(Nop.number, phase=3),
         ],
         timeout_ms=10000,
     )  # fmt: skip

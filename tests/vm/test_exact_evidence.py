@@ -30,7 +30,9 @@ from hmmbench.example.judge import judge
 from hmmbench.example.portrait import Portrait
 from hmmbench.example.recipe import Environment
 from hmmbench.guest import splat
-from hmmbench.guest.program import MIGRATE_DEVICE, REGION_BASE, Acc, Op, OpKind, Program
+from hmmbench.guest.program import MIGRATE_DEVICE, REGION_BASE, Acc, Op, Program
+from hmmbench.model.ops.jobs import GpuAccess
+from hmmbench.model.ops.mapping import Munmap
 from hmmbench.report.page.execution import execution
 from hmmbench.vm import decisions
 from hmmbench.vm.machine import Machine
@@ -53,7 +55,7 @@ def unmapped() -> Program:
             work.mmap(1),
             work.cpu(work.acc(Acc.WRITE, 0, value=3), phase=1),
             work.gpu(work.acc(Acc.READ, 0), phase=2),
-            Op(OpKind.MUNMAP, len=4096, phase=3),
+            Op(Munmap.number, len=4096, phase=3),
             work.gpu(work.acc(Acc.READ, 0), phase=4),
         ],
         settle_ms=3000, timeout_ms=20000,
@@ -154,7 +156,7 @@ def test_a_portrait_is_the_same_execution(name: str, tmp_path: Path) -> None:
     assert times[-1][1] <= stands["ns"][0]
     assert all(a[1] <= b[0] for a, b in pairwise(times))
     launches = [e.ns for e in decided.happened if e.kind == Kind.LAUNCH]
-    reads = [n for n, o in enumerate(case.program.ops) if o.op == OpKind.GPU_ACCESS]
+    reads = [n for n, o in enumerate(case.program.ops) if o.op == GpuAccess.number]
     assert all(any(times[n][0] < at < times[n][1] for at in launches) for n in reads)
     # The moment lies in the operation that meets the mistake, or at its end.
     assert decided.moment is not None

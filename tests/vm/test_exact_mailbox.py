@@ -18,7 +18,9 @@ from work import counts, delay_points, mixed, mmap, no_violation, run, set_delay
 from hmmbench.example import delays
 from hmmbench.guest import splat
 from hmmbench.guest.example import Answer, Example
-from hmmbench.guest.program import RES_KILLED, TIMEOUT_STILL, Acc, Op, OpKind, Program
+from hmmbench.guest.program import RES_KILLED, TIMEOUT_STILL, Acc, Op, Program
+from hmmbench.model.ops.jobs import GpuAccess
+from hmmbench.model.ops.processes import Sleep
 from hmmbench.vm.agent import AgentError, answered
 from hmmbench.vm.channel import ProtocolError, protocol
 from hmmbench.vm.errors import AgentTimeout, VmDied
@@ -140,8 +142,8 @@ def test_the_mark_of_what_an_example_printed(exact: Machine) -> None:
 def test_a_hang_stands_before_anything_is_killed(exact: Machine) -> None:
     """Virtual time: what has to wait ten seconds costs none."""
     program = Program(
-        [mmap(2), Op(OpKind.GPU_ACCESS, phase=1, acc=[(int(Acc.WRITE), 0, 0, 0, 5, 0)]),
-         Op(OpKind.SLEEP, a=60_000_000, phase=2)],
+        [mmap(2), Op(GpuAccess.number, phase=1, acc=[(int(Acc.WRITE), 0, 0, 0, 5, 0)]),
+         Op(Sleep.number, a=60_000_000, phase=2)],
         timeout_ms=10_000,
     )  # fmt: skip
     idle = exact.gpu.counters()["active_ctxs"]

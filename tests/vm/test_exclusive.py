@@ -11,9 +11,12 @@ from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, 
 
 from hmmbench.guest import program as p
 from hmmbench.guest import splat
-from hmmbench.guest.program import Acc, MapKind, Op, OpKind
+from hmmbench.guest.program import Acc, MapKind, Op
 from hmmbench.model import ops
-from hmmbench.model.ops.advice import Advice
+from hmmbench.model.ops.advice import Advice, Madvise
+from hmmbench.model.ops.mapping import Mremap
+from hmmbench.model.ops.moving import Policy, Query
+from hmmbench.model.ops.processes import Fork, Sleep
 from hmmbench.model.space import Space
 from hmmbench.oracle import mapping
 from hmmbench.vm.machine import Machine
@@ -46,7 +49,7 @@ def test_an_atomic_takes_the_page_and_the_cpu_takes_it_back(vm: Machine) -> None
     n = 40
     result = run_ops(vm, [
         mmap(n),
-        Op(OpKind.POLICY, arg=EXCLUSIVE),
+        Op(Policy.number, arg=EXCLUSIVE),
         cpu(*[acc(Acc.WRITE, i, i) for i in range(n)]),
         gpu(acc(Acc.READ, 0), acc(Acc.WRITE, 1, 7)), query(2),
         gpu(*[acc(Acc.ADD, i, 100, lane=i) for i in range(n)]), query(n),
@@ -77,18 +80,18 @@ def test_a_look_at_a_page_that_is_being_taken(vm: Machine) -> None:
     took this for a bug once killed a driver that has none.
     """
     space = Space((0, 0, 0, 0))
-    setup = [mmap(1), Op(OpKind.POLICY, arg=EXCLUSIVE)]
+    setup = [mmap(1), Op(Policy.number, arg=EXCLUSIVE)]
     for o in setup:
         ops.apply(space, o)
     looks: list[Op] = []
     for _ in range(60):
-        looks += [Op(OpKind.SLEEP, a=20000, phase=1, actor=1), query(phase=1, actor=1)]
+        looks += [Op(Sleep.number, a=20000, phase=1, actor=1), query(phase=1, actor=1)]
     work.set_delays(vm, "exclusive_before_map 1000000")
     try:
         result = run_ops(vm, [*setup, gpu(acc(Acc.ADD, 0, 1), phase=1), *looks, query(phase=2)])
     finally:
         work.set_delays(vm)
-    seen = [i for i, o in enumerate(looks, start=3) if o.op == OpKind.QUERY]
+    seen = [i for i, o in enumerate(looks, start=3) if o.op == Query.number]
     between = p.Q_GPU_VALID | p.Q_GPU_WRITE
     assert [between] in [flags(result, i) for i in seen]
     assert [mapping.check(space, looks[i - 3], result.ops[i]) for i in seen] == [""] * len(seen)
@@ -101,8 +104,8 @@ def test_without_the_policy_no_page_is_exclusive(vm: Machine) -> None:
         mmap(1),
         gpu(acc(Acc.ADD, 0, 5)), query(),
         # from one mode into the other, and back
-        Op(OpKind.POLICY, arg=EXCLUSIVE), query(), gpu(acc(Acc.ADD, 0, 5)), query(),
-        Op(OpKind.POLICY, arg=p.POLICY_MAP), query(), gpu(acc(Acc.ADD, 0, 5)), query(),
+        Op(Policy.number, arg=EXCLUSIVE), query(), gpu(acc(Acc.ADD, 0, 5)), query(),
+        Op(Policy.number, arg=p.POLICY_MAP), query(), gpu(acc(Acc.ADD, 0, 5)), query(),
         cpu(acc(Acc.READ, 0)),
     ])  # fmt: skip
     assert flags(result, 2)[0] & (p.Q_GPU_ATOMIC | Q_EXCLUSIVE) == p.Q_GPU_ATOMIC
@@ -122,7 +125,7 @@ def test_without_the_policy_no_page_is_exclusive(vm: Machine) -> None:
 def test_atomics_on_every_kind_of_memory(vm: Machine, kind: MapKind, pages: int) -> None:
     result = run_ops(vm, [
         mmap(pages, kind),
-        Op(OpKind.POLICY, arg=EXCLUSIVE), cpu(acc(Acc.WRITE, 1, 11)),
+        Op(Policy.number, arg=EXCLUSIVE), cpu(acc(Acc.WRITE, 1, 11)),
         gpu(acc(Acc.ADD, 1, 1), acc(Acc.ADD, 2, 1, lane=1)),
         cpu(acc(Acc.ADD, 1, 1), acc(Acc.READ, 2)), gpu(acc(Acc.ADD, 1, 1), acc(Acc.READ, 1)),
     ], file_pages=(8, 0, 0, 0))  # fmt: skip
@@ -136,8 +139,8 @@ def test_huge_pages_and_pages_in_vram(vm: Machine) -> None:
     n = 512
     result = run_ops(vm, [
         mmap(n),
-        Op(OpKind.POLICY, arg=EXCLUSIVE),
-        Op(OpKind.MADVISE, len=n * p.PAGE, a=Advice.HUGEPAGE, arg=Advice.HUGEPAGE),
+        Op(Policy.number, arg=EXCLUSIVE),
+        Op(Madvise.number, len=n * p.PAGE, a=Advice.HUGEPAGE, arg=Advice.HUGEPAGE),
         cpu(*[acc(Acc.WRITE, i, i) for i in range(0, n, 16)]),
         gpu(*[acc(Acc.ADD, i, 1, lane=i // 16) for i in range(0, n, 16)]),
         migrate(64, p.MIGRATE_DEVICE, off=64 * p.PAGE),
@@ -156,11 +159,11 @@ def test_the_first_small_page_of_a_huge_one(vm: Machine) -> None:
     """
     n = 512
     result = run_ops(vm, [
-        Op(OpKind.POLICY, arg=EXCLUSIVE),
+        Op(Policy.number, arg=EXCLUSIVE),
         mmap(n),
-        Op(OpKind.MADVISE, len=n * p.PAGE, a=Advice.HUGEPAGE),
+        Op(Madvise.number, len=n * p.PAGE, a=Advice.HUGEPAGE),
         gpu(acc(Acc.ADD, 0, 5), acc(Acc.ADD, 3, 6, lane=1)),
-        Op(OpKind.MREMAP, len=n * p.PAGE, arg=1, a=0, b=n * p.PAGE),
+        Op(Mremap.number, len=n * p.PAGE, arg=1, a=0, b=n * p.PAGE),
         gpu(acc(Acc.ADD, 0, 1, region=1), acc(Acc.ADD, 3, 1, region=1, lane=1)),
         cpu(acc(Acc.READ, 0, region=1), acc(Acc.READ, 3, region=1)),
     ])  # fmt: skip
@@ -173,9 +176,9 @@ def test_the_head_of_a_huge_page_taken_back_in_part(vm: Machine) -> None:
     n = 512
     result = run_ops(vm, [
         mmap(n),
-        Op(OpKind.MADVISE, len=n * p.PAGE, a=Advice.HUGEPAGE),
+        Op(Madvise.number, len=n * p.PAGE, a=Advice.HUGEPAGE),
         cpu(acc(Acc.WRITE, 0, 5)),
-        Op(OpKind.POLICY, arg=EXCLUSIVE),
+        Op(Policy.number, arg=EXCLUSIVE),
         gpu(acc(Acc.ADD, 0, 1)),
         cpu(acc(Acc.READ, 0), acc(Acc.READ, 2)),
         gpu(acc(Acc.ADD, 0, 1), acc(Acc.ADD, 2, 1)),
@@ -193,9 +196,9 @@ def test_both_at_once_and_a_fork(vm: Machine) -> None:
     lanes = [acc(Acc.ADD, i % n, 1, lane=i % n) for i in range(n * rounds)]
     result = run_ops(vm, [
         mmap(n),
-        Op(OpKind.POLICY, arg=EXCLUSIVE),
+        Op(Policy.number, arg=EXCLUSIVE),
         gpu(*lanes, phase=1, actor=0), cpu(*adds, phase=1, actor=1),
-        Op(OpKind.FORK, arg=1, phase=2),
+        Op(Fork.number, arg=1, phase=2),
         gpu(*[acc(Acc.ADD, i, 1) for i in range(n)], phase=3),
         cpu(*[acc(Acc.READ, i) for i in range(n)], phase=4),
         cpu(*[acc(Acc.READ, i) for i in range(n)], phase=4, proc=1),

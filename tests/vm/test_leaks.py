@@ -14,9 +14,12 @@ from hmmbench.guest.program import (
     Access,
     MapKind,
     Op,
-    OpKind,
     Program,
 )
+from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess
+from hmmbench.model.ops.mapping import Mmap
+from hmmbench.model.ops.moving import Migrate
+from hmmbench.model.ops.processes import Sleep
 from hmmbench.vm.machine import Machine
 
 CYCLES = 1000
@@ -44,8 +47,8 @@ def test_open_launch_close(vm: Machine) -> None:
     launches = 0
     for start in range(0, CYCLES, CYCLES_A_PROGRAM):
         ops = [
-            Op(OpKind.MMAP, len=4 * PAGE, arg=MapKind.ANON_PRIVATE, a=PROT_RW),
-            Op(OpKind.CPU_ACCESS, acc=[(Acc.WRITE, 0, 0, 0, start, 0)]),
+            Op(Mmap.number, len=4 * PAGE, arg=MapKind.ANON_PRIVATE, a=PROT_RW),
+            Op(CpuAccess.number, acc=[(Acc.WRITE, 0, 0, 0, start, 0)]),
         ]
         expected = [0]
         for cycle in range(CYCLES_A_PROGRAM):
@@ -54,9 +57,9 @@ def test_open_launch_close(vm: Machine) -> None:
                 (Acc.ADD, 0, 0, PAGE, 1, 0),
             ]
             ops += [
-                Op(OpKind.MIGRATE, len=PAGE, arg=MIGRATE_DEVICE),
-                Op(OpKind.GPU_ACCESS, acc=adds),
-                Op(OpKind.CLOSE_GPU),
+                Op(Migrate.number, len=PAGE, arg=MIGRATE_DEVICE),
+                Op(GpuAccess.number, acc=adds),
+                Op(CloseGpu.number),
             ]
             expected += [start + cycle, cycle]
             launches += 1
@@ -80,12 +83,12 @@ def resident_program(seed: int) -> tuple[Program, list[int]]:
     write: list[Access] = [(Acc.WRITE, 0, 0, i * PAGE, v, 0) for i, v in enumerate(values)]
     read: list[Access] = [(Acc.READ, 0, 0, i * PAGE, 0, 0) for i in range(PAGES)]
     ops = [
-        Op(OpKind.MMAP, len=PAGES * PAGE, arg=MapKind.ANON_PRIVATE, a=PROT_RW),
-        Op(OpKind.CPU_ACCESS, phase=1, acc=write),
-        Op(OpKind.MIGRATE, phase=2, len=PAGES * PAGE, arg=MIGRATE_DEVICE),
-        Op(OpKind.CLOSE_GPU, phase=3),
-        Op(OpKind.SLEEP, phase=4, a=1_500_000),
-        Op(OpKind.CPU_ACCESS, phase=5, acc=read),
+        Op(Mmap.number, len=PAGES * PAGE, arg=MapKind.ANON_PRIVATE, a=PROT_RW),
+        Op(CpuAccess.number, phase=1, acc=write),
+        Op(Migrate.number, phase=2, len=PAGES * PAGE, arg=MIGRATE_DEVICE),
+        Op(CloseGpu.number, phase=3),
+        Op(Sleep.number, phase=4, a=1_500_000),
+        Op(CpuAccess.number, phase=5, acc=read),
     ]
     return Program(ops, timeout_ms=60000), [0] * PAGES + values
 

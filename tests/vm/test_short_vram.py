@@ -11,7 +11,9 @@ from hmmbench.build import BuildRequest, ensure
 from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment
 from hmmbench.example.vm_target import VmTarget
-from hmmbench.guest.program import POLICY_MIGRATE, Acc, Op, OpKind, Program
+from hmmbench.guest.program import POLICY_MIGRATE, Acc, Op, Program
+from hmmbench.model.ops.jobs import GpuCopy
+from hmmbench.model.ops.moving import Policy
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
@@ -25,9 +27,9 @@ def program(**fields: int) -> Program:
     every = range(REGIONS)
     ops = [
         *(mmap(1, region=region) for region in every),
-        Op(OpKind.POLICY, arg=POLICY_MIGRATE),
+        Op(Policy.number, arg=POLICY_MIGRATE),
         cpu(*(acc(Acc.WRITE, 0, 5 + region, region=region) for region in every)),
-        Op(OpKind.GPU_COPY, region=0, len=8, arg=1, a=8),
+        Op(GpuCopy.number, region=0, len=8, arg=1, a=8),
         gpu(*(acc(Acc.ADD, 0, 100, region=region, lane=region) for region in every)),
         cpu(acc(Acc.READ, 0, region=1, byte=8), *(acc(Acc.READ, 0, region=r) for r in every)),
     ]  # fmt: skip

@@ -15,9 +15,9 @@ from hmmbench.guest.program import (
     PAGE,
     Acc,
     Op,
-    OpKind,
     Program,
 )
+from hmmbench.model.ops.moving import Evict, Migrate
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 
@@ -56,8 +56,8 @@ def test_taking_pages_away_one_by_one_is_work(spec: MachineSpec) -> None:
     ops = [
         mmap(pages),
         cpu(*(acc(Acc.WRITE, page, 5) for page in range(pages))),
-        Op(OpKind.MIGRATE, len=pages * PAGE, arg=MIGRATE_DEVICE, a=MIGRATE_MAP),
-        Op(OpKind.EVICT),
+        Op(Migrate.number, len=pages * PAGE, arg=MIGRATE_DEVICE, a=MIGRATE_MAP),
+        Op(Evict.number),
     ]
     for phase, op in enumerate(ops):
         op.phase = phase

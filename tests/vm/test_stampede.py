@@ -17,7 +17,8 @@ from hmmbench.build import BuildRequest, ensure
 from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment
 from hmmbench.example.vm_target import VmTarget
-from hmmbench.guest.program import MAX_ACTORS, MIGRATE_DEVICE, PAGE, Acc, Op, OpKind, Program
+from hmmbench.guest.program import MAX_ACTORS, MIGRATE_DEVICE, PAGE, Acc, Op, Program
+from hmmbench.model.ops.moving import Migrate
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
@@ -31,7 +32,7 @@ def stampede() -> Program:
     phases = [[mmap(1)]]
     for _ in range(ROUNDS):
         phases.append([cpu(acc(Acc.WRITE, 0, 5))])
-        phases.append([Op(OpKind.MIGRATE, len=PAGE, arg=MIGRATE_DEVICE)])
+        phases.append([Op(Migrate.number, len=PAGE, arg=MIGRATE_DEVICE)])
         phases.append([cpu(acc(Acc.ADD, 0, 1)) for _ in range(MAX_ACTORS)])
         for actor, op in enumerate(phases[-1]):
             op.actor = actor

@@ -27,11 +27,13 @@ from hmmbench.guest.program import (
     Ast,
     MapKind,
     Op,
-    OpKind,
     Program,
     Result,
 )
 from hmmbench.model.drawing import FILE_PAGES
+from hmmbench.model.ops.jobs import CpuAccess, GpuAccess
+from hmmbench.model.ops.mapping import Mmap
+from hmmbench.model.ops.moving import Migrate, Query
 from hmmbench.oracle import mirror
 from hmmbench.vm.machine import Machine
 
@@ -75,7 +77,7 @@ def run_ops(machine: Machine, ops: list[Op], **fields: Any) -> Result:
 
 
 def mmap(pages: int, kind: MapKind = MapKind.ANON_PRIVATE, prot: int = PROT_RW, **k: Any) -> Op:
-    return Op(OpKind.MMAP, len=pages * PAGE, arg=kind, a=prot, **k)
+    return Op(Mmap.number, len=pages * PAGE, arg=kind, a=prot, **k)
 
 
 def acc(
@@ -86,19 +88,19 @@ def acc(
 
 
 def cpu(*accesses: Access, **k: Any) -> Op:
-    return Op(OpKind.CPU_ACCESS, acc=list(accesses), **k)
+    return Op(CpuAccess.number, acc=list(accesses), **k)
 
 
 def gpu(*accesses: Access, block: int = 0, **k: Any) -> Op:
-    return Op(OpKind.GPU_ACCESS, acc=list(accesses), arg=block, **k)
+    return Op(GpuAccess.number, acc=list(accesses), arg=block, **k)
 
 
 def migrate(pages: int, to: int, **k: Any) -> Op:
-    return Op(OpKind.MIGRATE, len=pages * PAGE, arg=to, **k)
+    return Op(Migrate.number, len=pages * PAGE, arg=to, **k)
 
 
 def query(pages: int = 1, **k: Any) -> Op:
-    return Op(OpKind.QUERY, len=pages * PAGE, **k)
+    return Op(Query.number, len=pages * PAGE, **k)
 
 
 def statuses(result: Result) -> list[int]:
@@ -176,8 +178,8 @@ def mixed(seed: int, pages: int = 64, lanes: int = 128, each: int = 8, rounds: i
     write: list[Access] = [(Acc.WRITE, 0, 0, offset, v, 0) for offset, v in memory.items()]
     size, half = pages * PAGE, pages // 2 * PAGE
     ops = [
-        Op(OpKind.MMAP, len=size, arg=MapKind.ANON_PRIVATE, a=PROT_RW),
-        Op(OpKind.CPU_ACCESS, acc=write),
+        Op(Mmap.number, len=size, arg=MapKind.ANON_PRIVATE, a=PROT_RW),
+        Op(CpuAccess.number, acc=write),
     ]
     expected = [0] * len(write)  # what a write returns
     for number in range(rounds):
@@ -190,13 +192,13 @@ def mixed(seed: int, pages: int = 64, lanes: int = 128, each: int = 8, rounds: i
                 expected.append(memory.get(offset, 0))
                 memory[offset] = memory.get(offset, 0) + amount
         # The other half each time; the first comes home by system migration.
-        ops.append(Op(OpKind.MIGRATE, off=(number % 2) * half, len=half, arg=MIGRATE_DEVICE))
-        ops.append(Op(OpKind.GPU_ACCESS, acc=adds))
-        ops.append(Op(OpKind.MIGRATE, off=(number % 2) * half, len=half, arg=MIGRATE_SYSTEM))
+        ops.append(Op(Migrate.number, off=(number % 2) * half, len=half, arg=MIGRATE_DEVICE))
+        ops.append(Op(GpuAccess.number, acc=adds))
+        ops.append(Op(Migrate.number, off=(number % 2) * half, len=half, arg=MIGRATE_SYSTEM))
     if rounds == 1:
         ops.pop()  # the CPU's reads bring the pages home
     offsets = sorted(memory)
-    ops.append(Op(OpKind.CPU_ACCESS, acc=[(Acc.READ, 0, 0, o, 0, 0) for o in offsets]))
+    ops.append(Op(CpuAccess.number, acc=[(Acc.READ, 0, 0, o, 0, 0) for o in offsets]))
     expected += [memory[offset] for offset in offsets]
     for phase, op in enumerate(ops):
         op.phase = phase
@@ -206,8 +208,8 @@ def mixed(seed: int, pages: int = 64, lanes: int = 128, each: int = 8, rounds: i
 def plain() -> Recipe:
     """Write by the CPU, read by the GPU."""
     ops = [
-        Op(OpKind.MMAP, region=1, len=PAGE, a=PROT_RW),
-        Op(OpKind.CPU_ACCESS, phase=1, acc=[(int(Acc.WRITE), 1, 0, 0, 5, 0)]),
-        Op(OpKind.GPU_ACCESS, phase=2, acc=[(int(Acc.READ), 1, 0, 0, 0, 0)]),
+        Op(Mmap.number, region=1, len=PAGE, a=PROT_RW),
+        Op(CpuAccess.number, phase=1, acc=[(int(Acc.WRITE), 1, 0, 0, 5, 0)]),
+        Op(GpuAccess.number, phase=2, acc=[(int(Acc.READ), 1, 0, 0, 0, 0)]),
     ]
     return Recipe(Program(ops, FILE_PAGES), Environment(), repeat=3)

@@ -68,34 +68,6 @@ Q_CPU_DEVICE = 0x400
 Q_CPU_ERROR = 0x800
 
 
-class OpKind(IntEnum):
-    """HB_OP_*"""
-
-    NOP = 0
-    MMAP = 1
-    MUNMAP = 2
-    MPROTECT = 3
-    MREMAP = 4
-    MADVISE = 5
-    CPU_ACCESS = 6
-    GPU_ACCESS = 7
-    GPU_COPY = 8
-    GPU_FILL = 9
-    MIGRATE = 10
-    POLICY = 11
-    EVICT = 12
-    QUERY = 13
-    FORK = 14
-    SPAWN = 15
-    EXIT = 16
-    KILL = 17
-    WAIT_GPU = 18
-    SLEEP = 19
-    GPU_SPIN = 20
-    CLOSE_GPU = 21
-    KSM = 22
-
-
 class MapKind(IntEnum):
     """HB_MAP_*"""
 
