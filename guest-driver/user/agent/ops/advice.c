@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Advice to the kernel about memory, and the page merger that some of it is for. */
+/* Advice to the kernel about memory, locking, and the page merger that some advice is for. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
@@ -86,9 +86,29 @@ static int op_madvise(const struct op_call *call)
 	return madvise(addr, op->len, op->a) ? -errno : 0;
 }
 
+static int op_mlock(const struct op_call *call)
+{
+	const struct hb_op *op = call->op;
+	void *addr = op_range(op);
+
+	if (!addr)
+		return -EINVAL;
+	switch (op->a) {
+	case 0:
+		return mlock(addr, op->len) ? -errno : 0;
+	case 1:
+		return mlock2(addr, op->len, MLOCK_ONFAULT) ? -errno : 0;
+	case 2:
+		return munlock(addr, op->len) ? -errno : 0;
+	}
+	return -EINVAL;
+}
+
 static const struct op_kind advice[] = {
 	/* region off len; a = MADV_* of Linux */
 	{ 5, "madvise", op_madvise, 0, NULL },
+	/* region off len; a = 0: lock, 1: lock what comes, 2: unlock */
+	{ 23, "mlock", op_mlock, 0, NULL },
 	/* a = 1: run ksmd now for a moment, 0: stop it */
 	{ 22, "ksm", op_ksm, 0, stop_ksm },
 };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the kernel is told about memory that is mapped: madvise, and the page merger."""
+"""What the kernel is told about memory that is mapped: madvise, mlock, and the page merger."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from hmmbench.model.ops.base import (
     aligned,
     huge_ok,
     pages,
+    ranged,
     settled,
     shorter,
 )
@@ -28,6 +29,7 @@ from hmmbench.model.space import ANON, HUGETLB, SHARED, Process, Space
 class Advice(IntEnum):
     """MADV_* of Linux that the programs use."""
 
+    WILLNEED = 3
     DONTNEED = 4
     FREE = 8
     MERGEABLE = 12
@@ -35,6 +37,24 @@ class Advice(IntEnum):
     NOHUGEPAGE = 15
     COLD = 20
     PAGEOUT = 21
+
+
+#: Of Vma.flags: its pages stay where CPUs reach them.
+LOCKED = "locked"
+
+#: What the kernel refuses for memory that is locked (EINVAL).
+_GIVES_UP = (Advice.DONTNEED, Advice.FREE, Advice.COLD, Advice.PAGEOUT)
+
+
+def _locked(p: Process, o: Op) -> bool:
+    """Is some of its range locked?"""
+    return any(LOCKED in v.flags for v in p.overlapping(*pages(o)))
+
+
+_DRAWN = (
+    Advice.DONTNEED, Advice.DONTNEED, Advice.FREE, Advice.HUGEPAGE, Advice.HUGEPAGE,
+    Advice.NOHUGEPAGE, Advice.COLD, Advice.PAGEOUT, Advice.PAGEOUT,
+)  # fmt: skip
 
 
 class Madvise(Operation):
@@ -51,7 +71,7 @@ class Madvise(Operation):
             return False
         start, end = pages(o)
         vmas = p.overlapping(start, end)
-        if not vmas:
+        if not vmas or (o.a in _GIVES_UP and _locked(p, o)):
             return False
         if o.a == Advice.DONTNEED:
             return huge_ok(p, start, end)
@@ -61,7 +81,7 @@ class Madvise(Operation):
                 all(v.kind in ANON for v in vmas)
                 or (len(vmas) == 1 and vmas[0].kind not in ANON and p.covered(start, end))
             )
-        if o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
+        if o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE, Advice.WILLNEED):
             return all(v.kind not in HUGETLB for v in vmas)
         return all(v.kind not in HUGETLB for v in vmas) or len(vmas) == 1
 
@@ -139,10 +159,7 @@ class Madvise(Operation):
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         rng = g.rng
-        advice = rng.choice(
-            (Advice.DONTNEED, Advice.DONTNEED, Advice.FREE, Advice.HUGEPAGE, Advice.HUGEPAGE,
-             Advice.NOHUGEPAGE, Advice.COLD, Advice.PAGEOUT, Advice.PAGEOUT)
-        )  # fmt: skip
+        advice = rng.choice(_DRAWN if g.grammar < 2 else (*_DRAWN, Advice.WILLNEED))
         vma = g.pick(proc)
         start, end = g.span(vma)
         if advice == Advice.FREE:
@@ -157,6 +174,58 @@ class Madvise(Operation):
         return [g.ranged("madvise", proc, start, end, a=advice)]
 
 
+class Mlock(Operation):
+    """mlock, mlock2(MLOCK_ONFAULT) and munlock.  What is locked is brought to system memory."""
+
+    number, name = 23, "mlock"
+    weight = 5
+    since = 2
+    rows = ("mlock", "mlock on fault", "munlock")
+    group = GROUP
+    fields = (*RANGE, Field("how", "a", {0: "lock", 1: "on-fault", 2: "unlock"}))
+
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        rng = g.rng
+        locked = [v for v in proc.vmas if LOCKED in v.flags]
+        if locked and rng.random() < 0.4:
+            vma = rng.choice(locked)
+            return [g.ranged("mlock", proc, vma.start, vma.end, a=rng.choice((0, 2, 2, 2)))]
+        return [g.ranged("mlock", proc, *g.span(g.pick(proc)), a=rng.choice((0, 0, 0, 1, 2)))]
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        if not ranged(o) or o.a > 2 or not p.covered(*pages(o)):
+            return False
+        # Locking a private mapping of a file makes copies of all of its pages, and memory that
+        # is there from the start would stay locked for the next program.
+        kinds = (MapKind.ANON_PRIVATE, MapKind.ANON_SHARED, MapKind.FILE_SHARED)
+        return all(v.kind in kinds and v.prot for v in p.overlapping(*pages(o)))
+
+    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
+        return OK
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        for v in p.split(*pages(o)):
+            v.flags = v.flags - {LOCKED} if o.a == 2 else v.flags | {LOCKED}
+
+    def simpler(self, o: Op) -> Iterator[Op]:
+        return shorter(o, PAGE)
+
+    def row(self, o: Op) -> str:
+        return self.rows[o.a]
+
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        super().meet(b, o, r, racing)
+        if r.status == 0 and o.a == 0:
+            b.put(range(*touched(o)), SYSTEM)
+
+    def impossible(self, row: str, kind: int, at: int) -> str | None:
+        kinds = (MapKind.ANON_PRIVATE, MapKind.ANON_SHARED, MapKind.FILE_SHARED)
+        return None if kind in kinds else "only memory that locking does not copy"
+
+    def sentence(self, o: Op, at: str) -> str:
+        return (f"locks {at}", f"locks what comes into {at}", f"unlocks {at}")[o.a]
+
+
 class Ksm(Operation):
     number, name = 22, "ksm"
     fields = (Field("run", "a"),)
@@ -166,4 +235,4 @@ class Ksm(Operation):
         return "runs the page merger" if o.a else "stops the page merger"
 
 
-OPERATIONS = (Madvise(), Ksm())
+OPERATIONS = (Madvise(), Mlock(), Ksm())
