@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from hmmbench.guest.program import PROTOCOL_VERSION
 from hmmbench.vm.agent import Agent, AgentError
 from hmmbench.vm.channel import HEADER, Channel, ProtocolError, protocol
 from hmmbench.vm.errors import AgentTimeout, VmDied
@@ -247,7 +248,7 @@ def test_agent_messages() -> None:
 
     def agent(sock: socket.socket, kind: int, ident: int, body: bytes) -> None:
         if kind == PROTO.HB_MSG_HELLO:
-            body = json.dumps({"protocol": PROTO.HB_PROTOCOL_VERSION, "kernel": "6.12"}).encode()
+            body = json.dumps({"protocol": PROTOCOL_VERSION, "kernel": "6.12"}).encode()
         elif kind == PROTO.HB_MSG_EXEC:
             (timeout,) = struct.unpack_from("<I", body)
             body = struct.pack("<i", -9) + f"{timeout} {body[4:].decode()}".encode()

@@ -31,7 +31,7 @@ from hmmbench.report.result import Report
 from hmmbench.report.tally import Finding, Tally
 
 POINTS = Points((0x1000, 0x1010), (0x2000, 0x2010, 0x2020))
-AROUND = Environment(("a 100 10",), ("irq duplicate",), "access", True, 3)
+AROUND = Environment(("a 100 10",), ("irq.message duplicate",), "access", True, 3)
 
 
 @pytest.fixture(autouse=True)

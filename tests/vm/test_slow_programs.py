@@ -61,7 +61,7 @@ def test_taking_pages_away_one_by_one_is_work(spec: MachineSpec) -> None:
     ]
     for phase, op in enumerate(ops):
         op.phase = phase
-    slow = Environment(inject=("tlb_invalidate delay=8000000",))
+    slow = Environment(inject=("mmu.invalidate delay=8000000",))
     with Opener(spec) as opener, VmTarget(opener) as target:
         done = target.execute(Program(ops, (0, 0, 0, 0), timeout_ms=LIMIT_MS), slow)
     assert judge(done).violations == []
