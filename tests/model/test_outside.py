@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Operations from a folder outside of the tree: programs have them, recipes name them.
 
-That a machine runs one is in tests/vm/test_outside_vm.py.  Each case is a process of its own:
+That a machine runs one is in tests/vm/test_outside_run.py.  Each case is a process of its own:
 families are loaded once for each.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,37 +18,7 @@ import pytest
 from hmmbench.base import paths
 from hmmbench.base.outside import VARIABLE
 
-FAMILY = '''
-from hmmbench.guest.program import PAGE
-from hmmbench.model.ops.base import OK, RANGE, Operation, pages, ranged
-
-
-class Populate(Operation):
-    """MADV_POPULATE_WRITE: all pages are there and may be written."""
-
-    number, name = 300, "populate"
-    fields = RANGE
-    weight = 40
-    since = 2
-    rows = ("populate",)
-    group = "address space"
-
-    def draw(self, g, proc):
-        return [g.ranged("populate", proc, *g.few(g.pick(proc)))]
-
-    def admit(self, space, p, o):
-        vmas = p.overlapping(*pages(o)) if ranged(o) else []
-        return bool(vmas) and p.covered(*pages(o)) and all(v.prot == 3 for v in vmas)
-
-    def statuses(self, space, o, racing):
-        return OK
-
-    def sentence(self, o, at):
-        return f"populates {at}"
-
-
-OPERATIONS = (Populate(),)
-'''
+EXAMPLE = paths.project_root() / "tests/operations"
 
 DRAWN = """
 from random import Random
@@ -56,8 +27,9 @@ from hmmbench.example.recipe import op_from_json, op_to_json
 from hmmbench.model import cells, ops
 data = Random(3).randbytes(size_of(100))
 found = [o for o in program(data).ops if o.op == 300]
-assert newest() == 2 and found
-assert not any(o.op == 300 for o in program(data, grammar=1).ops)
+assert newest() == 3
+assert found
+assert not any(o.op == 300 for o in program(data, grammar=2).ops)
 assert all(op_from_json(0, op_to_json(o)) == o for o in found)
 assert ops.of(found[0]).sentence(found[0], "it") == "populates it"
 assert "populate" in cells.ROWS
@@ -75,11 +47,7 @@ assert '{ OP(1, 0, 0, "populate"), .len = 0x1000, WANT(0) },' in text
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "populate.py").write_text(FAMILY)
-    (folder / "populate.c").write_text("/* what the agent does */\n")
-    return folder
+    return Path(shutil.copytree(EXAMPLE, tmp_path / "mine"))
 
 
 def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -115,7 +83,7 @@ def test_without_it_a_recipe_says_what_is_missing(tmp_path: Path) -> None:
         ("300", "20", "has number 20"),
         ('"populate"\n', '"munmap"\n', "there is one of that name already"),
         ("OPERATIONS = ", "MINE = ", "has no OPERATIONS"),
-        ("import PAGE", "import PAGES", "cannot import name 'PAGES'"),
+        ("import PROT_RW", "import PROT_RX", "cannot import name 'PROT_RX'"),
     ],
 )
 def test_a_family_that_is_wrong_is_named(folder: Path, old: str, new: str, said: str) -> None:
