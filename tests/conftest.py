@@ -1,8 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What all tests need."""
 
+import os
 import signal
+
+import pytest
 
 # A shell starts background jobs with Ctrl-C ignored, and children inherit that: then nothing
 # could be interrupted, and the tests of interruption would test the shell.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl
+def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
+    """With `test --full`, what is long about what is run."""
+    if not os.environ.get("HMMBENCH_FULL"):
+        return []
+    words = {
+        (item.nodeid.split("::")[0], mark.args[0])
+        for item in items for mark in item.iter_markers("full")
+    }  # fmt: skip
+    return [f"long: {file}: {what}" for file, what in sorted(words)]

@@ -3,7 +3,7 @@
 
 The broken core is compiled into the cache and the test runs in a process of its own with
 HG_CORE_BREAK set (see hg_lib).  All of them need minutes; the default is a sample that a
-seed rotates, HG_ALL_BREAKS=1 takes every one."""
+seed rotates, `test --full` takes every one."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def test_the_text_to_break_is_there(name: str) -> None:
     assert f"def {test}(" in (HERE / file).read_text()
 
 
-CHOSEN = [b for b in BREAKS if os.environ.get("HG_ALL_BREAKS") or b[0] in SAMPLE]
+CHOSEN = [b for b in BREAKS if os.environ.get("HMMBENCH_FULL") or b[0] in SAMPLE]
 
 
+@pytest.mark.full("each bug that the device's core is compiled with")
 @pytest.mark.parametrize("row", CHOSEN, ids=lambda b: str(b[0]).replace(" ", "-"))
 @pytest.mark.skipif(bool(os.environ.get("HG_CORE_BREAK")), reason="is the broken run itself")
 def test_bug_is_caught(row: tuple[str, str, str, str, str]) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Bugs the kernel once had: the patches fit the kernel, and the bench finds one in seconds.
 
-The others with HMMBENCH_KERNEL_BUGS=all; those of another kernel than the usual one need its
+The others with `test --full`; those of another kernel than the usual one need its
 build first (`hmmbench build --kernel latest`, `--kernel-debug`), which takes many minutes.
 """
 
@@ -39,11 +39,12 @@ def test_applies(bug: kernel_bugs.KernelBug, artifacts: Artifacts, tmp_path: Pat
 
 
 def _wanted() -> list[kernel_bugs.KernelBug]:
-    if os.environ.get("HMMBENCH_KERNEL_BUGS") == "all":
+    if os.environ.get("HMMBENCH_FULL"):
         return [b for b in kernel_bugs.load() if not b.proof]
     return [b for b in BUGS if b.name == ALWAYS]
 
 
+@pytest.mark.full("each kernel that is broken on purpose")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("bug", _wanted(), ids=lambda b: b.name)
 def test_is_found(bug: kernel_bugs.KernelBug, artifacts: Artifacts, tmp_path: Path) -> None:

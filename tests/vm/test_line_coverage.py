@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`run --coverage` with a handful of examples.
 
-Only with HMMBENCH_COVERAGE=1: it builds a kernel of its own, ten minutes the first time.
+Only with `test --full`: it builds a kernel of its own, ten minutes the first time.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def reaches_much_of_the_driver(tmp_path: Path) -> None:
 
 
 # Defined only where it is asked for: a skipped test looks like one that passed.
-if os.environ.get("HMMBENCH_COVERAGE") == "1":
+if os.environ.get("HMMBENCH_FULL"):
 
+    @pytest.mark.full("lines of the driver, with a kernel that counts them")
     @pytest.mark.timeout(3600)
     def test_a_few_examples_reach_much_of_the_driver(tmp_path: Path) -> None:
         reaches_much_of_the_driver(tmp_path)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Drivers broken by one line: `run` catches each, and its recipe tells it from the sound one.
 
-Five classic ones only with HMMBENCH_MUTANTS=all (minutes each); the one that is caught in seconds
+Five classic ones only with `test --full` (minutes each); the one that is caught in seconds
 is always run, so that a bench that sees nothing cannot pass.  `hmmbench mutants` runs the whole
 set, without the replays.
 """
@@ -31,11 +31,12 @@ REPLAYS = 10
 
 
 def _wanted() -> list[Path]:
-    if os.environ.get("HMMBENCH_MUTANTS") == "all":
+    if os.environ.get("HMMBENCH_FULL"):
         return PATCHES
     return [p for p in PATCHES if p.stem == ALWAYS]
 
 
+@pytest.mark.full("six classic broken drivers, found and repeated")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("patch", _wanted(), ids=lambda p: p.stem)
 def test_is_caught_shrunk_and_repeated(

@@ -30,8 +30,8 @@ DEVICE = ("core", "include", "qemu")
 #: In QEMU's source, beside the device.
 QEMU = "harness/hmmbench/build/qemu"
 
-#: Modules of the bench, files and folders.  tests/test_depends.py holds that what the first list
-#: imports is in it too, or is known to decide nothing.
+#: Modules of the bench, files and folders.  tests/host/build/test_depends.py holds that what the
+#: first list imports is in it too, or is known to decide nothing.
 ORACLES = (
     "base/outside.py", "device/injection.py", "oracle", "model", "guest/program.py",
     "guest/splat.py",

@@ -15,9 +15,12 @@ from typing import Annotated
 import typer
 
 from hmmbench.base import host, paths
-from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION
+from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.base.ui import Ui
 from hmmbench.build import ensure
+
+#: What tells tests to run their long form.
+FULL = "HMMBENCH_FULL"
 
 
 def main(
@@ -27,21 +30,28 @@ def main(
     quick: Annotated[
         bool, typer.Option(help="Only what needs no virtual machine and no builds.")
     ] = False,
+    full: Annotated[
+        bool,
+        typer.Option(help="The long tests instead, which CI does not run; says which they are."),
+    ] = False,
 ) -> int:
     """Run the tests: device core in C, then all others, a file for each core at a time.
 
     Builds what is missing. Tests that are about speed or load come at the end, with nothing beside
-    them. The last line is pytest's own. Files or folders after `--` run alone, in order.
+    them. The last line is pytest's own. Files or folders after `--` run alone, in order. Tests of
+    which there is a short form and a long one are run short, but with --full.
 
     Example:  ./hmmbench test -- tests/vm/test_leaks.py -x
     """
+    if quick and full:
+        raise UsageError("--quick and --full are two ends of one thing: give one")
     ui = Ui()
     root = paths.project_root()
     chosen = any((root / word.split("::")[0]).exists() for word in pytest_args or [])
-    status = EXIT_OK if chosen else _core(ui)
+    status = EXIT_OK if chosen or full else _core(ui)
     if status != EXIT_OK:
         return status
-    environment = dict(os.environ)
+    environment = dict(os.environ) | ({FULL: "1"} if full else {})
     with tempfile.TemporaryDirectory(prefix="hmmbench-test-") as folder:
         order = [] if chosen else _order(root, quick)
         if not quick:
@@ -58,6 +68,8 @@ def main(
 
         if chosen:
             return pytest()
+        if full:
+            return pytest("-m", "full")
         beside = pytest(
             "-n", str(host.cpus()), "--dist", "loadfile", "--no-loadscope-reorder",
             "-m", "not alone",
@@ -74,15 +86,16 @@ def _exit(status: int) -> int:
 
 
 def _order(root: Path, quick: bool) -> list[Path]:
-    """Test files and folders, those first whose files take longest: short ones fill up the end."""
-    tests = root / "tests"
-    folders = ([] if quick else ["vm", "qtest"]) + ["model", "recorded", "core", "guest", "page"]
-    found = [tests / name for name in folders if _has_tests(tests / name)]
-    return found + sorted(tests.glob("test_*.py"))
+    """All test files, those first that take longest: short ones fill up the end.
+
+    Those that boot machines come first; how long a file is says how long it may take.
+    """
+    found = [file for file in root.glob("tests/**/test_*.py") if not (quick and _machines(file))]
+    return sorted(found, key=lambda file: (not _machines(file), -file.stat().st_size))
 
 
-def _has_tests(folder: Path) -> bool:
-    return any(folder.glob("test_*.py"))
+def _machines(file: Path) -> bool:
+    return not {"vm", "qtest"}.isdisjoint(file.parts)
 
 
 def _core(ui: Ui) -> int:
@@ -95,7 +108,7 @@ def _core(ui: Ui) -> int:
         return EXIT_ENVIRONMENT
     with tempfile.TemporaryDirectory(prefix="hmmbench-core-") as out, ui.stage("core tests"):
         done = subprocess.run(
-            ["make", "-C", str(folder), f"OUT={out}", "check"],
+            ["make", f"-j{host.cpus()}", "-C", str(folder), f"OUT={out}", "check"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
     if done.returncode != 0:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """EXAMPLE: a program and all that surrounds it, as one request to the guest's agent.
 
-The numbers mirror ``guest-driver/user/agent/protocol.h``; tests/test_protocol.py compares them.
+The numbers mirror ``guest-driver/user/agent/protocol.h``; tests/host/guest/test_protocol.py
+compares them.
 On an exact machine, in steps:
 
     vm.post(EXAMPLE, Example(program, stand=True).encode())

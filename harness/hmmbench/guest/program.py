@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Messages between the bench and the guest agent: PROGRAM out, RESULT in.
 
-The numbers mirror ``guest-driver/user/agent/base/program.h``; ``tests/test_protocol.py``
+The numbers mirror ``guest-driver/user/agent/base/program.h``; ``tests/host/guest/test_protocol.py``
 compares every one of them with the header, and each field of the structs, and the agent's
 HELLO answers their sizes, so the two sides cannot drift apart unnoticed.
 

@@ -6,7 +6,7 @@
  * or a reproducer itself): the functions, and one table with an entry for each
  * operation.  Nothing else has to know of a new one; the engine finds the tables
  * of what is linked.  Numbers and names are those of the classes in the bench's
- * model/ops/, which tests/test_protocol.py compares.
+ * model/ops/, which tests/host/guest/test_protocol.py compares.
  */
 #ifndef HMMBENCH_OP_H
 #define HMMBENCH_OP_H

@@ -3,7 +3,7 @@
  * A program and what becomes of it, as bytes: what the bench sends in PROGRAM
  * (protocol.h), what a reproducer makes of its table, what the engine runs.
  * Little endian.  Python (hmmbench.guest.program) has the same numbers and
- * layouts, which tests/test_protocol.py compares, field by field.
+ * layouts, which tests/host/guest/test_protocol.py compares, field by field.
  */
 #ifndef HMMBENCH_PROGRAM_H
 #define HMMBENCH_PROGRAM_H

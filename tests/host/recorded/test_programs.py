@@ -23,6 +23,7 @@ def sources() -> list[Path]:
     return [*(package / "model").rglob("*.py"), package / "campaign/generate.py"]
 
 
+@pytest.mark.full("all 10,000 recorded programs")
 def test_the_generator_makes_the_recorded_programs() -> None:
     data = recording.PROGRAMS.read_bytes()
     assert len(data) == recording.COUNT * recording.KEPT
@@ -30,7 +31,7 @@ def test_the_generator_makes_the_recorded_programs() -> None:
     differing = recording.differing(data, numbers)
     assert not differing, (
         f"{len(differing)} of {len(numbers)} programs are others than recorded, first numbers "
-        f"{differing[:8]}: tests/recorded/README.md"
+        f"{differing[:8]}: tests/host/recorded/README.md"
     )
 
 
@@ -57,7 +58,7 @@ def test_every_tenth_or_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         assert chosen == list(recording.shard(100, [tmp_path / "code.py"]))
         firsts.add(chosen[0])
     assert len(firsts) > 5
-    monkeypatch.setenv(recording.ALL, "all")
+    monkeypatch.setenv(recording.ALL, "1")
     assert list(recording.shard(100, [])) == list(range(100))
 
 

@@ -3,14 +3,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parent.parent / "model")]
-
 import fake
+import pytest
 from browser import find
 
 from hmmbench.campaign.runner import Campaign

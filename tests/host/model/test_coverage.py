@@ -5,10 +5,6 @@ from __future__ import annotations
 
 import random
 import struct
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parent / "model"))
 
 import fake
 

@@ -9,7 +9,7 @@ import pytest
 
 from hmmbench.guest import splat
 
-SAMPLES = Path(__file__).parent / "splats"
+SAMPLES = Path(__file__).parent.parent / "splats"
 
 
 def samples(kind: str) -> list[Path]:

@@ -18,7 +18,7 @@ from hmmbench.model.ops.processes import Nop
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.errors import VmDied
 
-SPLATS = Path(__file__).parent / "splats"
+SPLATS = Path(__file__).parent.parent / "splats"
 
 EXCUSED = (SPLATS / "good" / "dma-overlap.txt").read_text()
 

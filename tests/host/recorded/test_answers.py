@@ -44,7 +44,7 @@ def test_the_verdicts_are_those_that_were_recorded(kernel: str) -> None:
     chosen = [one for n, one in enumerate(found) if n in some or one.verdict.violations]
     wrong = differing(chosen)
     assert not wrong, (
-        f"{len(wrong)} of {len(chosen)} verdicts are others, as tests/recorded/README.md has it: "
+        f"{len(wrong)} of {len(chosen)} verdicts are others, as the README here has it: "
         + "; ".join(wrong[:3])
     )
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Record anew what the tests here compare with: README.md says when.
 
-    PYTHONPATH=harness python tests/recorded/record.py programs
-    PYTHONPATH=harness python tests/recorded/record.py answers --kernel lts
-    PYTHONPATH=harness python tests/recorded/record.py verdicts
+    PYTHONPATH=harness python tests/host/recorded/record.py programs
+    PYTHONPATH=harness python tests/host/recorded/record.py answers --kernel lts
+    PYTHONPATH=harness python tests/host/recorded/record.py verdicts
 """
 
 from __future__ import annotations

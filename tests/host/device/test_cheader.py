@@ -11,7 +11,7 @@ import pytest
 
 from hmmbench.device import cheader
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[3]
 HEADERS = [
     ROOT / "qemu-device/include/hmm_gpu_hw.h",
     ROOT / "guest-driver/user/agent/protocol.h",
