@@ -17,7 +17,7 @@ import typer
 from hmmbench.base import host, paths
 from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.base.ui import Ui
-from hmmbench.build import ensure
+from hmmbench.build import BuildRequest, ensure
 
 #: What tells tests to run their long form.
 FULL = "HMMBENCH_FULL"
@@ -56,7 +56,8 @@ def main(
         order = [] if chosen else _order(root, quick)
         if not quick:
             # Built once, here: tests find it by these names and never build by themselves.
-            artifacts = ensure(ui=ui)
+            # Where the kernel's debug information is there, the driver's has to be that of this driver.
+            artifacts = ensure(BuildRequest(driver_debuginfo=True), ui)
             listed = Path(folder) / "artifacts.json"
             listed.write_text(json.dumps(artifacts.as_json()))
             environment["HMMBENCH_ARTIFACTS"] = str(listed)
