@@ -56,7 +56,7 @@ def main(
         order = [] if chosen else _order(root, quick)
         if not quick:
             # Built once, here: tests find it by these names and never build by themselves.
-            # Where the kernel's debug information is there, the driver's has to be that of this driver.
+            # (Debug information of a kernel that is there goes with that of this driver.)
             artifacts = ensure(BuildRequest(driver_debuginfo=True), ui)
             listed = Path(folder) / "artifacts.json"
             listed.write_text(json.dumps(artifacts.as_json()))
