@@ -82,7 +82,7 @@ def _before_command(args: Sequence[str]) -> tuple[list[str], str | None]:
     words = iter(args)
     for word in words:
         if word == OPERATIONS:
-            folders.append(next(words, ""))
+            folders.append(next(words, "") or "(none)")
         elif word.startswith(OPERATIONS + "="):
             folders.append(word.partition("=")[2])
         elif not word.startswith("-"):

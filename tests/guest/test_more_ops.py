@@ -33,7 +33,7 @@ static int op_mlock(const struct op_call *call)
 
 static const struct op_kind locking[] = {
     /* region off len */
-    { 400, "mlock", op_mlock, 0, NULL },
+    { 400, "lock", op_mlock, 0, NULL },
 };
 OP_FAMILY(locking);
 """

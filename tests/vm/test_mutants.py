@@ -36,7 +36,7 @@ def _wanted() -> list[Path]:
     return [p for p in PATCHES if p.stem == ALWAYS]
 
 
-@pytest.mark.full("six classic broken drivers, found and repeated")
+@pytest.mark.full("the classic broken drivers, found and repeated")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("patch", _wanted(), ids=lambda p: p.stem)
 def test_is_caught_shrunk_and_repeated(

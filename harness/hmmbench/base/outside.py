@@ -28,7 +28,7 @@ def families() -> list[Path]:
     an entry point names no module.
     """
     found: list[Path] = []
-    for name in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
+    for name in os.environ[VARIABLE].split(os.pathsep) if os.environ.get(VARIABLE) else ():
         folder = Path(name)
         files = sorted(folder.glob("*.py")) if folder.is_dir() else []
         if not files:
@@ -39,7 +39,10 @@ def families() -> list[Path]:
             )
         found += files
     for entry in entry_points(group=GROUP):
-        spec = find_spec(entry.module)
+        try:
+            spec = find_spec(entry.module)
+        except ImportError:
+            spec = None
         if spec is None or spec.origin is None:
             raise UsageError(f"entry point {entry.name} of {GROUP}: no module {entry.module}")
         found.append(Path(spec.origin))

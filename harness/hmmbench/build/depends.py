@@ -40,6 +40,7 @@ ORACLES = (
 )  # fmt: skip
 CAMPAIGN = (
     "campaign/generate.py", "campaign/runner.py", "campaign/surroundings.py",
+    "model/drawing.py", "model/scenes.py", "model/ops",
     "example/delays.py", "example/schedules.py",
     "vm/spec.py", "vm/standard.py",
 )  # fmt: skip
@@ -61,7 +62,7 @@ def of(request: BuildRequest | None = None) -> dict[str, Any]:
         "agent": cache.sources_digest(agent.sources()),
         "kernel": {},
         "oracles": modules(ORACLES, outside.families()),
-        "campaign": modules(CAMPAIGN),
+        "campaign": modules(CAMPAIGN, outside.families()),
     }
 
 

@@ -3,7 +3,7 @@
 
 Hypothesis draws one block of bytes an example: four a step, a kind and a 24-bit seed that
 fixes everything else about the step.  (One draw an operation or more would cost more time than
-the VM needs to run it; `measure` in tests/model says how much.)  A step proposes operations
+the VM needs to run it.)  A step proposes operations
 from what memory looks like at that point, `admit` has the last word.
 
 What bytes mean is the grammar's, and that has versions: an operation that came later than

@@ -254,7 +254,10 @@ class Admission:
         out: list[Op] = []
         gpu = frozenset(o.proc for o in ops if operation(o).uses_gpu)
         for o in ops:
-            if not self._alive(o) or not operation(o).races or o.flags & F_NOWAIT:
+            kind = operation(o)
+            if not self._alive(o) or not kind.races or o.flags & F_NOWAIT:
+                continue
+            if kind.main_only and o.actor:
                 continue
             if o.op in (CpuAccess.number, GpuAccess.number):
                 self._reachable(o)
@@ -276,7 +279,7 @@ class Admission:
                 out.append(o)
         # Whether an operation is legal was judged against the state before the phase; an
         # munmap in it may take the ground from the others' calls, so their status is free
-        # (legal_status with racing=True).
+        # (`statuses` with racing=True).
         mm = [o for o in out if operation(o).protects(o) is not None]
         if mm:
             changing = {

@@ -36,6 +36,8 @@ from hmmbench.vm.spec import MachineSpec
 
 #: Seconds for one measurement in the guest.
 TIMEOUT = 300.0
+#: Of the programs that are measured: what any older checkout draws, too.
+GRAMMAR = 1
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,8 @@ def operations(
         ) as targets,
     ):
         campaign = Campaign(
-            targets, Path(out), seed=seed, examples=examples, injections=(), delays=(),
+            targets, Path(out), seed=seed, grammar=GRAMMAR, examples=examples,
+            injections=(), delays=(),
             note=lambda tally, text: stage.progress(tally.examples, examples, text),
         )  # fmt: skip
         stolen = host.stolen_s()
@@ -207,8 +210,8 @@ def audit(
             stage.progress(n, rounds * len(seen), mode)
             with VmTarget(lambda: _entered(snapshots, spec)) as target:
                 tally = Campaign(
-                    target, Path(out), seed=1, examples=examples, injections=(), delays=(),
-                    audit=mode,
+                    target, Path(out), seed=1, grammar=GRAMMAR, examples=examples,
+                    injections=(), delays=(), audit=mode,
                 ).run()  # fmt: skip
             if tally.findings:
                 raise EnvironmentFailure(

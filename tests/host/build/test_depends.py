@@ -51,6 +51,8 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("harness/hmmbench/oracle/values.py", {"oracles"}),
         ("harness/hmmbench/campaign/generate.py", {"campaign"}),
         ("harness/hmmbench/example/judge.py", {"oracles"}),
+        ("harness/hmmbench/model/scenes.py", {"oracles", "campaign"}),
+        ("harness/hmmbench/model/ops/jobs.py", {"oracles", "campaign"}),
         ("harness/hmmbench/campaign/runner.py", {"campaign"}),
         ("harness/hmmbench/report/result.py", set()),
     ],
@@ -83,7 +85,7 @@ def test_operations_from_outside_are_part_of_agent_and_oracles(
     monkeypatch.setenv(outside.VARIABLE, str(tmp_path))
     after = depends.of()
     assert {part for part in depends.PARTS if before[part] != after[part]} == {
-        "agent", "oracles",
+        "agent", "campaign", "oracles",
     }  # fmt: skip
 
 

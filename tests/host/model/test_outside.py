@@ -81,6 +81,10 @@ def test_without_it_a_recipe_says_what_is_missing(tmp_path: Path) -> None:
     ("old", "new", "said"),
     [
         ("300", "20", "has number 20"),
+        ("number, name = 300", "title = 300", "has no number, or no name"),
+        ("since = 3", "since = 1", "would never be drawn"),
+        ('rows = ("populate",)', 'rows = ("mmap",)', "the row 'mmap' is another's"),
+        ("OPERATIONS = ", "raise SystemExit(0)\nOPERATIONS = ", "SystemExit: 0"),
         ('"populate"\n', '"munmap"\n', "there is one of that name already"),
         ("OPERATIONS = ", "MINE = ", "has no OPERATIONS"),
         ("import PROT_RW", "import PROT_RX", "cannot import name 'PROT_RX'"),
@@ -94,6 +98,13 @@ def test_a_family_that_is_wrong_is_named(folder: Path, old: str, new: str, said:
     assert done.returncode == 2
     assert said in done.stderr
     assert "populate.py" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--operations"], ["--operations", ""]])
+def test_no_folder(words: list[str], tmp_path: Path) -> None:
+    done = python(tmp_path, "-m", "hmmbench", *words, "run", "--help")
+    assert done.returncode == 2
+    assert "no folder with families of operations" in done.stderr
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:

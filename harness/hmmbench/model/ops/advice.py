@@ -62,7 +62,6 @@ class Madvise(Operation):
     weight = 22
     rows = tuple(f"madvise {a.name.lower()}" for a in Advice)
     group = GROUP
-    lays = True
     fields = (*RANGE, Field("advice", "a", {a: a.name.lower() for a in Advice}))
     races = True
 
@@ -97,7 +96,9 @@ class Madvise(Operation):
             return frozenset({-errno.EINVAL})
         if o.a in (Advice.COLD, Advice.PAGEOUT) and any(v.kind in HUGETLB for v in vmas):
             return frozenset({-errno.EINVAL})
-        return OK if p.covered(start, end) else frozenset({-errno.ENOMEM})
+        # A kernel without swap has nothing to read in for anonymous memory.
+        more = {-errno.EBADF} if o.a == Advice.WILLNEED else frozenset()
+        return (OK if p.covered(start, end) else frozenset({-errno.ENOMEM})) | more
 
     def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
         if self.zeroes(o):
@@ -148,7 +149,7 @@ class Madvise(Operation):
                     b.put(there, SWAPPED)
 
     def impossible(self, row: str, kind: int, at: int) -> str | None:
-        shapes = (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE)
+        shapes = (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE, Advice.WILLNEED)
         if kind in HUGETLB and row in {f"madvise {a.name.lower()}" for a in shapes}:
             return "not for hugetlb"
         return None

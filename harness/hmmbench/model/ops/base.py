@@ -73,7 +73,8 @@ class Operation:
     group     -- of which part of that table
     oracle    -- which judges what it does or answers
     unmaps    -- behind it, in its phase, nothing is known of its memory
-    lays      -- what it does in a phase with others counts for what is admitted after that
+    lays      -- what it does in a phase with others counts for what is admitted after that, as it
+                 does for what is judged
     shapes    -- it gives memory its shape, or jobs theirs: bold guesses while shrinking keep it
     """
 
@@ -88,7 +89,7 @@ class Operation:
     wanted = True
     shapes = False
     unmaps = False
-    lays = False
+    lays = True
     rows: tuple[str, ...] = ()
     holes = False
     group = ""

@@ -278,6 +278,8 @@ class CloseGpu(Operation):
     rows = ("close GPU",)
     group = "process"
     races = True
+    # As the first grammar has it.
+    lays = False
     wanted = False
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:

@@ -186,7 +186,6 @@ class Munmap(Operation):
     weight = 6
     rows = ("munmap",)
     unmaps = True
-    lays = True
     group = GROUP
     fields = RANGE
     races = True
@@ -233,7 +232,6 @@ class Mprotect(Operation):
     number, name = 3, "mprotect"
     weight = 14
     rows = ("mprotect",)
-    lays = True
     group = GROUP
     fields = (*RANGE, _PROT)
     races = True

@@ -124,6 +124,8 @@ class Policy(Operation):
         }),
     )  # fmt: skip
     races = True
+    # Two may race: which came last is not known.
+    lays = False
     uses_gpu = True
     shapes = True
 

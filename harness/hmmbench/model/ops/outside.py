@@ -26,11 +26,25 @@ def operations(own: Iterable[Operation]) -> list[Operation]:
     Raises UsageError if a file is no such family, or has a number or a name that is another's.
     """
     found: list[Operation] = []
+    own = tuple(own)
     names = {operation.name for operation in own}
+    rows = {row for operation in own for row in operation.rows}
     numbers: set[int] = set()
     for file in outside.families():
         for operation in _load(file):
+            named = getattr(operation, "number", None), getattr(operation, "name", None)
+            if not isinstance(named[0], int) or not isinstance(named[1], str):
+                raise UsageError(f"{file}: {type(operation).__name__} has no number, or no name")
             where = f"{file}: operation {operation.name!r}"
+            if operation.weight and operation.since == 1:
+                raise UsageError(
+                    f"{where} would never be drawn: it has a weight, and `since` is 1",
+                    "Grammar 1 is what it was; `since` is the newest version plus one.",
+                )
+            taken = rows & set(operation.rows)
+            if taken:
+                raise UsageError(f"{where}: the row {min(taken)!r} is another's")
+            rows |= set(operation.rows)
             if not FIRST <= operation.number < END or operation.number in numbers:
                 raise UsageError(
                     f"{where} has number {operation.number}",
@@ -54,7 +68,7 @@ def _load(file: Path) -> tuple[Operation, ...]:
         sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del sys.modules[name]
             raise UsageError(f"{file}: {type(error).__name__}: {error}") from error
     listed = getattr(sys.modules[name], "OPERATIONS", None)
