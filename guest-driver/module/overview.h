@@ -93,9 +93,10 @@
  * nothing is waited for that needs the fault worker.
  *
  * ===========================  ===================================================
+ * the kernel's of misc.c       held in dm_open(), which enters the device; taken by
+ *                              misc_deregister(), which is not called within it
  * drm_dev_enter() (SRCU)       held over each ioctl of ours and while a file is
  *                              opened; drm_dev_unplug() waits for all of them
- * the kernel's of misc.c       held in dm_open(); misc_deregister() takes it
  * hg_dmirror.lock              mutex: one ioctl of such a file at a time; context
  *                              and buffer
  * hg_file.lock                 mutex: contexts come and go

@@ -61,14 +61,18 @@ typedef struct HgObserver {
     void (*fault_get)(HgDev *d, unsigned ring, uint32_t get);   /* before GET changes */
     /* No lock; before an entry is written there. */
     void (*fault_slot)(HgEngine *e, unsigned ring, uint64_t addr);
-    /* -- copies -- */
+    /*
+     * -- copies --
+     * No pairs: a reset ends copies without copy_end, a load begins some without
+     * copy_begin.
+     */
     void (*copy_begin)(HgDev *d, HgCtx *c);
     void (*copy_end)(HgDev *d, HgCtx *c);
     /* -- in an engine's slice, no lock held -- */
     void (*vram)(HgEngine *e, unsigned asid, uint64_t frame);   /* used by its physical address */
     void (*walk_begin)(HgDev *d, HgWay *way);
     void (*walk_found)(HgDev *d, unsigned asid, const HgWay *way);
-    /* Before and after it comes into the micro-TLB. */
+    /* What is about to come into the micro-TLB: looked up, and found fit to be there. */
     void (*fill)(HgEngine *e, const HgTlbEnt *t, uint64_t va, unsigned access);
     void (*filled)(HgEngine *e, const HgTlbEnt *t, unsigned access);
     /* A hit is about to be used. */
@@ -91,7 +95,10 @@ typedef struct HgObserver {
     void (*inval_issued)(HgDev *d, const HgInval *iv, uint64_t seq);
     /* -- misbehaviour: any thread, any lock -- */
     HgInjAct (*inject)(HgDev *d, HgInjEvent ev, uint64_t key, uint64_t *arg);
-    /* True: the access to the bus fails.  As long as it is wanted there are no direct pointers. */
+    /*
+     * True: the access to the bus fails.  As long as it is wanted no direct pointers are
+     * made; those that are there go only with hg_resolve_all(), engines parked.
+     */
     bool (*dma)(HgDev *d, HgInjEvent ev, uint64_t addr);
 } HgObserver;
 

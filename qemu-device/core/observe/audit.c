@@ -329,7 +329,7 @@ static void take_note(HgEngine *e, const HgTlbEnt *t, unsigned access)
     e->look = true;
 }
 
-/* It was just put into the micro-TLB. */
+/* It is about to be put into the micro-TLB. */
 static void audit_filled(HgEngine *e, const HgTlbEnt *t, unsigned access)
 {
     *fill_note(e, t->vpn) = (HgFillNote) { t->vpn, hg_now(e->d), t->asid };

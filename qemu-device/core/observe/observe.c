@@ -23,16 +23,20 @@ static const HgObserver last = { .free = observers_free };
 
 bool hg_observe(HgDev *d)
 {
+    bool audit;
+
     d->seen = hg_alloc_lines(sizeof(*d->seen));
     if (!d->seen) {
         return false;
     }
     pthread_mutex_init(&d->seen->inject.lock, NULL);
     pthread_mutex_init(&d->seen->report.lock, NULL);
-    hg_hooks_add(d, &last);
     hg_inject_observe(d);
     hg_violation_observe(d);
     hg_check_observe(d);
     hg_check_tables_observe(d);
-    return hg_audit_observe(d);
+    audit = hg_audit_observe(d);
+    /* The end of what the others use, so behind them. */
+    hg_hooks_add(d, &last);
+    return audit;
 }

@@ -3,7 +3,8 @@
  * An archive: one function a structure walks its fields in both directions.
  *
  * Sections have a tag of four letters and a length, and come in the order in which they are
- * written.  One that another device wrote, or left out, is refused by its name.
+ * written.  One that another device wrote, or left out, is refused by its name
+ * (at the end of a state: as one that is cut short).
  */
 #ifndef HG_ARCHIVE_H
 #define HG_ARCHIVE_H
