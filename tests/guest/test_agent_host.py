@@ -582,7 +582,7 @@ def test_bad_programs_are_refused_with_a_reason(agent: Agent) -> None:
         agent, good[:4] + struct.pack("<II", 0xFFFFFFFF, 0xFFFFFFFF) + good[12:]
     )
     for ops, reason in [
-        ([Op(23)], "code 23 is unknown"),
+        ([Op(200)], "code 200 is unknown"),
         ([Op(0, proc=4)], "process 4"),
         ([Op(0, actor=4)], "actor 4"),
         ([Op(0, region=16)], "region 16"),

@@ -166,9 +166,9 @@ def test_what_surrounds_a_program_is_no_phase_of_it(
 def test_who_is_killed_while_it_counts_is_not_counted(
     target: ExactTarget, artifacts: Artifacts
 ) -> None:
-    """Held behind each instruction of the agent's loop that counts, and killed there."""
+    """Held behind the agent's instruction that counts, each time it does, and killed there."""
     text = subprocess.run(
-        ["objdump", "-dw", "--disassemble=run_actor", str(artifacts.agent)],
+        ["objdump", "-dw", "--disassemble=under_way", str(artifacts.agent)],
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     places = [int(at, 16) for at in re.findall(r"\tlock .*\n\s+([0-9a-f]+):\t", text)]
@@ -183,13 +183,14 @@ def test_who_is_killed_while_it_counts_is_not_counted(
     counts, killed = [], set()
     target.ended = lambda vm: counts.append((vm.mailbox.phase, vm.mailbox.under_way))
     for place in places:
-        for passage in range(1, 6):
+        for passage in range(1, 11):
             decided = f"{PLAIN} do=1:{place:x}:{passage}:3000000"
             result = target.execute(program, Environment(schedule=decided)).result
             assert result is not None
             if any(op.status for op in result.ops):
-                killed.add(place)
-    assert counts == [(4, 0)] * 5 * len(places)
+                killed.add((place, passage))
+    assert places
+    assert counts == [(4, 0)] * 10 * len(places)
     # When one more was counted, and one less.
     assert len(killed) > 1
 

@@ -24,7 +24,7 @@ def test_a_check_becomes_a_finding(
     artifacts: Artifacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next program gets the address space number of the one before, and its TLB entries."""
-    monkeypatch.setattr(runner, "program", lambda data: work.plain().program)
+    monkeypatch.setattr(runner, "program", lambda data, **_: work.plain().program)
     broken, _ = best_spec(
         ensure(BuildRequest(kernel_build=artifacts.kernel_build_dir, driver_patches=(PATCH,)))
     )

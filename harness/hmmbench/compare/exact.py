@@ -59,11 +59,6 @@ def check(folder: Path, one_guest: bool, grammar: int) -> list[str]:
             raise UsageError(
                 f"--against: {folder} has no command `exact`, or does not start: {error.hint}"
             ) from error
-    if grammar > 1 and GRAMMAR not in said:
-        raise UsageError(
-            f"--against: {folder} makes other programs of a seed",
-            f"Its grammar is the first: {GRAMMAR} 1.",
-        )
     wanted = (*NEEDED, ONE_GUEST) if one_guest else NEEDED
     missing = [name for name in wanted if name not in said]
     if missing:
@@ -71,6 +66,11 @@ def check(folder: Path, one_guest: bool, grammar: int) -> list[str]:
         if missing == [ONE_GUEST]:
             hint += " With --verdicts each builds its own guest, and needs no such option."
         raise UsageError(f"--against: `exact` of {folder} has no {', '.join(missing)}", hint)
+    if grammar > 1 and GRAMMAR not in said:
+        raise UsageError(
+            f"--against: {folder} makes other programs of a seed",
+            f"Its grammar is the first: {GRAMMAR} 1.",
+        )
     # One that is older than grammars has the first.
     return [GRAMMAR, str(grammar)] if GRAMMAR in said else []
 

@@ -142,7 +142,7 @@ def test_nobody_closes_under_a_user() -> None:
 
 def test_closes_at_work_and_beside_an_opening_are_generated() -> None:
     at_work = beside = 0
-    for seed in range(60):
+    for seed in range(120):
         ops = example(seed).ops
         for i, o in enumerate(ops):
             if o.op == CloseGpu.number:
