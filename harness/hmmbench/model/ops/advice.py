@@ -46,6 +46,14 @@ LOCKED = "locked"
 _GIVES_UP = (Advice.DONTNEED, Advice.FREE, Advice.COLD, Advice.PAGEOUT)
 
 
+#: What the kernel refuses for hugetlb memory.
+_NOT_HUGETLB = (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE, Advice.WILLNEED)
+
+#: What programs lock.  Locking a private mapping of a file makes copies of all of its pages, and
+#: memory that is there from the start would stay locked for the next program.
+_LOCKABLE = (MapKind.ANON_PRIVATE, MapKind.ANON_SHARED, MapKind.FILE_SHARED)
+
+
 def _locked(p: Process, o: Op) -> bool:
     """Is some of its range locked?"""
     return any(LOCKED in v.flags for v in p.overlapping(*pages(o)))
@@ -80,7 +88,7 @@ class Madvise(Operation):
                 all(v.kind in ANON for v in vmas)
                 or (len(vmas) == 1 and vmas[0].kind not in ANON and p.covered(start, end))
             )
-        if o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE, Advice.WILLNEED):
+        if o.a in _NOT_HUGETLB:
             return all(v.kind not in HUGETLB for v in vmas)
         return all(v.kind not in HUGETLB for v in vmas) or len(vmas) == 1
 
@@ -149,8 +157,7 @@ class Madvise(Operation):
                     b.put(there, SWAPPED)
 
     def impossible(self, row: str, kind: int, at: int) -> str | None:
-        shapes = (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE, Advice.WILLNEED)
-        if kind in HUGETLB and row in {f"madvise {a.name.lower()}" for a in shapes}:
+        if kind in HUGETLB and row in {f"madvise {a.name.lower()}" for a in _NOT_HUGETLB}:
             return "not for hugetlb"
         return None
 
@@ -196,10 +203,7 @@ class Mlock(Operation):
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not ranged(o) or o.a > 2 or not p.covered(*pages(o)):
             return False
-        # Locking a private mapping of a file makes copies of all of its pages, and memory that
-        # is there from the start would stay locked for the next program.
-        kinds = (MapKind.ANON_PRIVATE, MapKind.ANON_SHARED, MapKind.FILE_SHARED)
-        return all(v.kind in kinds and v.prot for v in p.overlapping(*pages(o)))
+        return all(v.kind in _LOCKABLE and v.prot for v in p.overlapping(*pages(o)))
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         return OK
@@ -220,8 +224,7 @@ class Mlock(Operation):
             b.put(range(*touched(o)), SYSTEM)
 
     def impossible(self, row: str, kind: int, at: int) -> str | None:
-        kinds = (MapKind.ANON_PRIVATE, MapKind.ANON_SHARED, MapKind.FILE_SHARED)
-        return None if kind in kinds else "only memory that locking does not copy"
+        return None if kind in _LOCKABLE else "only memory that locking does not copy"
 
     def sentence(self, o: Op, at: str) -> str:
         return (f"locks {at}", f"locks what comes into {at}", f"unlocks {at}")[o.a]
