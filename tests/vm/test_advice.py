@@ -18,6 +18,8 @@ from hmmbench.guest import splat
 from hmmbench.guest.program import PAGE, Acc, MapKind, Op
 from hmmbench.model import ops
 from hmmbench.model.admit import normalise
+from hmmbench.model.belief import SYSTEM, VRAM
+from hmmbench.model.cells import Coverage
 from hmmbench.model.drawing import FILE_PAGES
 from hmmbench.model.ops.advice import Advice, Madvise, Mlock
 from hmmbench.model.ops.mapping import Mremap
@@ -133,3 +135,16 @@ def test_a_lock_that_is_refused_is_a_contradiction() -> None:
     assert found is not None
     assert "mlock" in found.message
     assert "ENOMEM" in found.message
+
+
+def test_what_a_campaign_believes_of_what_is_locked() -> None:
+    """A page of VRAM is in system memory then; only on fault, it stays where it is."""
+    for how, after in ((LOCK, SYSTEM), (ON_FAULT, VRAM)):
+        coverage = Coverage()
+        moves = [migrate(4, p.MIGRATE_DEVICE, phase=1), migrate(4, p.MIGRATE_DEVICE, phase=3)]
+        listed = normalise([mmap(4), moves[0], lock(4, how, phase=2), moves[1]], FILE_PAGES)
+        results = [p.OpResult(), p.OpResult(aux0=4), p.OpResult(), p.OpResult(aux0=4)]
+        run = Checker(p.Program(listed, FILE_PAGES), p.Result(results), coverage).run()
+        assert run is None
+        assert coverage.cells[ops.of(listed[2]).row(listed[2]), MapKind.ANON_PRIVATE, VRAM] == 1
+        assert coverage.cells["migrate to VRAM", MapKind.ANON_PRIVATE, after] == 1
