@@ -45,6 +45,8 @@ class BuildRequest:
     kernel_source: Path | None = None
     #: lockdep, KASAN, kmemleak
     kernel_debug: bool = False
+    #: the full configuration of kernel and QEMU (docs/building.md)
+    full: bool = False
     qemu_source: Path | None = None
     #: another folder than guest-driver/ for the module, laid out as that one is
     driver_source: Path | None = None
@@ -142,7 +144,7 @@ def ensure(request: BuildRequest | None = None, ui: Ui | None = None) -> Artifac
     cache.remove_leftovers()
     with interruptible(), ThreadPoolExecutor(2, "build") as pool:
         try:
-            qemu_future = pool.submit(qemu_build.build, ctx, request.qemu_source)
+            qemu_future = pool.submit(qemu_build.build, ctx, request.qemu_source, request.full)
             guest_future = pool.submit(_guest, ctx, request)
             _wait([qemu_future, guest_future])
         except BaseException:
@@ -246,6 +248,12 @@ def normalise(request: BuildRequest) -> BuildRequest:
     return request
 
 
+def variant(request: BuildRequest) -> kernel.Variant:
+    """What is merged into the kernel's configuration."""
+    names = {"full": request.full, "debug": request.kernel_debug, "coverage": request.coverage}
+    return tuple(name for name, wanted in names.items() if wanted)
+
+
 def _guest(
     ctx: Context, request: BuildRequest
 ) -> tuple[kernel.Kernel, Path, Path, Path, ssh.Keys | None]:
@@ -258,13 +266,12 @@ def _guest(
             ctx,
             request.kernel_source,
             str(request.kernel_source),
-            request.kernel_debug,
+            variant(request),
             label="own",
             trusted=False,
-            coverage=request.coverage,
         )
     else:
-        built = kernel.build(ctx, request.kernel, request.kernel_debug, request.coverage)
+        built = kernel.build(ctx, request.kernel, variant(request))
     if request.coverage and not kernel.enabled(built, "CONFIG_GCOV_KERNEL"):
         raise UsageError(
             f"the kernel in {built.build_dir} counts no lines",

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench.base import outside, paths
-from hmmbench.build import Artifacts, BuildRequest, agent, cache, driver, guest_tree
+from hmmbench.build import Artifacts, BuildRequest, agent, cache, driver, guest_tree, variant
 from hmmbench.build.kernel import read_config
 
 #: Of qemu-device/; its tests decide nothing.
@@ -131,8 +131,7 @@ def kernel_name(request: BuildRequest) -> str:
     """As a user would ask for it: "lts", "latest debug", a folder."""
     tree = request.kernel_build or request.kernel_source
     words = [str(tree.expanduser().resolve()) if tree is not None else request.kernel]
-    words += ["debug"] if request.kernel_debug else []
-    words += ["coverage"] if request.coverage else []
+    words += variant(request)
     return " ".join([*words, *(f"+{patch.stem}" for patch in request.kernel_patches)])
 
 

@@ -29,6 +29,10 @@ LTS_SUITES = (
 #: Where the newest kernels are. Their versions move every week: resolved when building.
 LATEST_SUITES = ("trixie-backports", "sid")
 
+#: Fragments that are merged over base.config, in this order: "full", "debug", "coverage".
+Variant = tuple[str, ...]
+VARIANTS = frozenset({"full", "debug", "coverage"})
+
 #: In a build folder: what it was finished for.
 STAMP = ".hmmbench.json"
 
@@ -92,7 +96,7 @@ class Kernel:
     patched: bool = False
 
 
-def build(ctx: Context, which: str, debug: bool, coverage: bool = False) -> Kernel:
+def build(ctx: Context, which: str, variant: Variant = ()) -> Kernel:
     """The kernel of a linux-source package: `which` is "lts" or "latest"."""
     name, origin, deb = resolve(ctx, which)
     source = paths.cache_root() / "src" / name
@@ -104,9 +108,7 @@ def build(ctx: Context, which: str, debug: bool, coverage: bool = False) -> Kern
                 name, lambda target: extract.kernel_source(ctx.programs, deb, target)
             )
         deb.unlink(missing_ok=True)  # 150 MB that nothing reads again
-    return from_source(
-        ctx, source, origin, debug, label=which, trusted=True, coverage=coverage
-    )
+    return from_source(ctx, source, origin, variant, label=which, trusted=True)
 
 
 def resolve(ctx: Context, which: str) -> tuple[str, str, Path | None]:
@@ -150,13 +152,12 @@ def newest_first(packages: Sequence[str]) -> list[str]:
 
 
 def from_source(
-    ctx: Context, source: Path, origin: str, debug: bool, *, label: str, trusted: bool,
-    coverage: bool = False,
-) -> Kernel:  # fmt: skip
+    ctx: Context, source: Path, origin: str, variant: Variant, *, label: str, trusted: bool
+) -> Kernel:
     """Configure and build a source tree in a folder of the cache."""
     if not trusted:
         _check_source(source)
-    build_dir, fragments = _place(ctx, source, label, debug, coverage)
+    build_dir, fragments = _place(ctx, source, label, variant)
     key = cache.digest(*options(fragments))
     stamp = build_dir / STAMP
     # A user's own source may have changed: make decides what to do. Ours cannot.
@@ -166,34 +167,31 @@ def from_source(
                 build_dir.mkdir(exist_ok=True)
                 stamp.unlink(missing_ok=True)
                 _configure(ctx, source, build_dir, fragments, label)
-                _make(ctx, build_dir, label, gcov_words() if coverage else [])
+                _make(ctx, build_dir, label, gcov_words() if "coverage" in variant else [])
                 check_config(read_config(build_dir / ".config"), build_dir)
                 cache.stamp_write(stamp, {"key": key, "origin": origin})
     return describe(build_dir, origin, source)
 
 
-def _place(
-    ctx: Context, source: Path, label: str, debug: bool, coverage: bool
-) -> tuple[Path, str]:
+def _place(ctx: Context, source: Path, label: str, variant: Variant) -> tuple[Path, str]:
     """Where a source tree is built, and the configuration that is asked for."""
-    merged = [*(["debug"] if debug else []), *(["gcov"] if coverage else [])]
-    variant = "-".join(merged) or "base"
     fragments = "".join(
-        (FRAGMENTS / f"{name}.config").read_text() for name in ["base", *merged]
+        (FRAGMENTS / f"{name}.config").read_text() for name in ("base", *variant)
     )
     compiler = ctx.programs.output(["gcc", "--version"], what="gcc --version").splitlines()[0]
     # Not by configuration: a changed option then compiles what it touches, and no more.
-    name = f"linux-{label}-{variant}-{cache.digest(str(source), compiler)}"
+    words = "-".join(variant) or "base"
+    name = f"linux-{label}-{words}-{cache.digest(str(source), compiler)}"
     return paths.cache_dir("work") / name, fragments
 
 
-def find(ctx: Context, which: str, debug: bool = False, coverage: bool = False) -> Kernel | None:
+def find(ctx: Context, which: str, variant: Variant = ()) -> Kernel | None:
     """The kernel that `build` would return, if it is built; nothing is made or asked for."""
     known = cache.stamp_read(paths.cache_dir("resolved") / f"kernel-{which}.json")
     source = paths.cache_root() / "src" / str(known.get("name", ""))
     if not known or not source.is_dir():
         return None
-    build_dir, fragments = _place(ctx, source, which, debug, coverage)
+    build_dir, fragments = _place(ctx, source, which, variant)
     if cache.stamp_read(build_dir / STAMP).get("key") != cache.digest(*options(fragments)):
         return None
     return describe(build_dir, str(known["origin"]), source)

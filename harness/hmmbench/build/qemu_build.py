@@ -29,6 +29,11 @@ SUITES = ("trixie", "trixie-security")
 PATCHES = ("skip-unpack-edk2-blobs.patch", "disable-pycotap.patch")
 
 DEVICES = Path(__file__).parent / "qemu" / "devices.mak"
+#: What the full configuration has besides (docs/building.md).
+FULL = """\
+CONFIG_AMD_IOMMU=y
+CONFIG_VIRTIO_IOMMU=y
+"""
 #: Ours: what is wrong in this branch and ends a test by chance; and the hooks of exact machines.
 #: Each says at its top what it does.
 PATCHED = tuple(
@@ -76,8 +81,8 @@ class Qemu:
     key: str
 
 
-def build(ctx: Context, source: Path | None) -> Qemu:
-    """Build the user's source tree, or Debian's."""
+def build(ctx: Context, source: Path | None, full: bool = False) -> Qemu:
+    """Build the user's source tree, or Debian's; `full`: with the devices of FULL."""
     if source is not None:
         if not (source / "configure").is_file() or not (source / "hw/misc/meson.build").is_file():
             raise UsageError(f"{source} is not a QEMU source tree", "--qemu-source wants its root.")
@@ -87,7 +92,8 @@ def build(ctx: Context, source: Path | None) -> Qemu:
         name, origin, folder = resolve(ctx)
     compiler = ctx.programs.output(["gcc", "--version"], what="gcc --version").splitlines()[0]
     patches = [patch.read_text() for patch in PATCHED]
-    work_key = cache.digest(name, DEVICES.read_text(), *patches, *CONFIGURE, compiler)
+    devices = DEVICES.read_text() + (FULL if full else "")
+    work_key = cache.digest(name, devices, *patches, *CONFIGURE, compiler)
     overlay = read_overlay(paths.device_sources())
     overlay_key = cache.sources_digest(overlay)
     key = cache.digest(work_key, overlay_key)
@@ -99,7 +105,7 @@ def build(ctx: Context, source: Path | None) -> Qemu:
             found = cache.find("qemu", key)
             if found is None or source is not None:
                 tree = _prepare(ctx, work, source, folder)
-                found = _build(ctx, work, tree, overlay, key, keep=source is None)
+                found = _build(ctx, work, tree, devices, overlay, key, source is None)
     version = (found / "version").read_text().strip()
     firmware = find_firmware(ctx, source)
     return Qemu(found / BINARY, (found, *firmware), version, origin, found.name)
@@ -253,11 +259,13 @@ def _edit(path: Path, line: str, after: str | None) -> None:
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def _build(ctx: Context, work: Path, tree: Path, overlay: Sources, key: str, keep: bool) -> Path:
+def _build(
+    ctx: Context, work: Path, tree: Path, devices: str, overlay: Sources, key: str, keep: bool
+) -> Path:
     add_hooks(tree)
     missing = [patch for patch in PATCHED if not mend(tree, patch)]
     _, renamed = cache.sync_sources(overlay, tree / OVERLAY)
-    cache.write_changed(DEVICES.read_bytes(), tree / "configs/devices/x86_64-softmmu/hmmbench.mak")
+    cache.write_changed(devices.encode(), tree / "configs/devices/x86_64-softmmu/hmmbench.mak")
     build_dir = work / "build"
     if not (build_dir / "build.ninja").is_file():
         _configure(ctx, tree, build_dir)

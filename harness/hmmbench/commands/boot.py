@@ -33,6 +33,7 @@ def main(
     kernel: options.Kernel = "lts",
     kernel_build: options.KernelBuild = None,
     kernel_debug: options.KernelDebug = False,
+    full: options.Full = False,
     vram: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Memory of the GPU (such as 16M).")
     ] = None,
@@ -57,7 +58,10 @@ def main(
         raise UsageError("--exec and --console exclude each other")
     check_writable(json_file, "--json")
     artifacts = ensure(
-        BuildRequest(kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug), Ui()
+        BuildRequest(
+            kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug, full=full
+        ),
+        Ui(),
     )
     spec, accel = best_spec(artifacts)
     if vram is not None:

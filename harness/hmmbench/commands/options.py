@@ -41,6 +41,14 @@ KernelSource = Annotated[
 KernelDebug = Annotated[
     bool, typer.Option(help="The kernel with lockdep, KASAN and kmemleak (slow).")
 ]
+Full = Annotated[
+    bool,
+    typer.Option(
+        "--full",
+        help="The full configuration of kernel and QEMU: FUSE, IOMMUs, debug information "
+        "(built the first time, a quarter of an hour).",
+    ),
+]
 DebugInfo = Annotated[
     bool,
     typer.Option(
@@ -88,6 +96,8 @@ def same(request: BuildRequest) -> list[str]:
         words += ["--kernel-build", str(request.kernel_build)]
     if request.kernel_debug:
         words.append("--kernel-debug")
+    if request.full:
+        words.append("--full")
     if request.driver_source is not None:
         words += ["--driver-dir", str(request.driver_source)]
     for patch in request.driver_patches:

@@ -61,6 +61,7 @@ def main(
     kernel: options.Kernel = "lts",
     kernel_build: options.KernelBuild = None,
     kernel_debug: options.KernelDebug = False,
+    full: options.Full = False,
     driver_dir: options.DriverDir = None,
     driver_patch: options.DriverPatch = None,
     kernel_patch: options.KernelPatch = None,
@@ -103,7 +104,7 @@ def main(
         debugger.check()
     ui = Ui()
     request = BuildRequest(
-        kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug,
+        kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug, full=full,
         driver_source=driver_dir, driver_patches=tuple(driver_patch or ()),
         kernel_patches=tuple(kernel_patch or ()), debuginfo=gdb, driver_debuginfo=True,
     )  # fmt: skip

@@ -108,6 +108,7 @@ def main(
     kernel_build: options.KernelBuild = None,
     kernel_source: options.KernelSource = None,
     kernel_debug: options.KernelDebug = False,
+    full: options.Full = False,
     qemu_source: options.QemuSource = None,
     driver_dir: options.DriverDir = None,
     driver_patch: options.DriverPatch = None,
@@ -189,7 +190,7 @@ def main(
         raise UsageError(f"--out {out} is not a folder")
     request = BuildRequest(
         kernel=kernel, kernel_build=kernel_build, kernel_source=kernel_source,
-        kernel_debug=kernel_debug, qemu_source=qemu_source, driver_source=driver_dir,
+        kernel_debug=kernel_debug, full=full, qemu_source=qemu_source, driver_source=driver_dir,
         driver_patches=tuple(driver_patch or ()),
         kernel_patches=tuple(kernel_patch or ()), coverage=coverage,
     )  # fmt: skip

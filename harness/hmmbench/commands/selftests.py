@@ -25,6 +25,7 @@ def main(
     kernel_build: options.KernelBuild = None,
     kernel_source: options.KernelSource = None,
     kernel_debug: options.KernelDebug = False,
+    full: options.Full = False,
     driver_dir: options.DriverDir = None,
     driver_patch: options.DriverPatch = None,
     compare: Annotated[
@@ -50,7 +51,7 @@ def main(
     check_writable(json_file, "--json")
     request = BuildRequest(
         kernel=kernel, kernel_build=kernel_build, kernel_source=kernel_source,
-        kernel_debug=kernel_debug, driver_source=driver_dir,
+        kernel_debug=kernel_debug, full=full, driver_source=driver_dir,
         driver_patches=tuple(driver_patch or ()),
     )  # fmt: skip
     ui = Ui()

@@ -311,18 +311,16 @@ def this_checkout() -> Mapping[str, Any]:
 
 @cache
 def kernel_here(name: str) -> str | None:
-    """What lts or latest (perhaps "debug", "coverage") is for this checkout, if it is built.
+    """What lts or latest (perhaps with a variant's words) is for this checkout, if it is built.
 
     A folder's kernel, or a patched one, may be another one by now: that is not looked into.
     """
-    which, *words = name.split()
-    if which not in ("lts", "latest") or not set(words) <= {"debug", "coverage"}:
+    which, *variant = name.split()
+    if which not in ("lts", "latest") or not set(variant) <= kernel.VARIANTS:
         return None
     try:
         # By itself: the driver beside it may be one that was not built yet.
-        found = kernel.find(
-            Context(Ui(quiet=True)), which, "debug" in words, "coverage" in words
-        )
+        found = kernel.find(Context(Ui(quiet=True)), which, tuple(variant))
         return None if found is None else depends.describe(found.release, found.build_dir)
     except HmmbenchError:
         return None

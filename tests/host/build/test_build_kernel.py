@@ -158,9 +158,7 @@ def test_a_kernel_that_is_there_is_found_and_none_is_made(
         tmp_path / "cache/resolved/kernel-lts.json", {"name": "linux-source", "origin": "debian"}
     )
     assert kernel.find(ctx, "lts") is None
-    place, fragments = kernel._place(
-        ctx, tmp_path / "cache/src/linux-source", "lts", False, False
-    )
+    place, fragments = kernel._place(ctx, tmp_path / "cache/src/linux-source", "lts", ())
     shutil.copytree(tree, place)
     assert kernel.find(ctx, "lts") is None
     key = cache.digest(*kernel.options(fragments))
@@ -168,7 +166,7 @@ def test_a_kernel_that_is_there_is_found_and_none_is_made(
     found = kernel.find(ctx, "lts")
     assert found is not None
     assert (found.release, found.origin, found.build_dir) == ("6.12.1-mine", "debian", place)
-    assert kernel.find(ctx, "lts", debug=True) is None
+    assert kernel.find(ctx, "lts", ("debug",)) is None
     assert kernel.find(ctx, "latest") is None
     cache.stamp_write(place / kernel.STAMP, {"key": "of other options"})
     assert kernel.find(ctx, "lts") is None

@@ -106,7 +106,7 @@ from hmmbench import build
 from hmmbench.build import cache, qemu_build
 from hmmbench.base.errors import Cancelled
 
-def slow(ctx, source):
+def slow(ctx, source, full):
     def fill(folder):
         (folder / "half").touch()
         ctx.programs.run(["sh", "-c", f"echo $$ > {sys.argv[1]}; sleep 60"], what="x",
