@@ -36,17 +36,20 @@ class Step:
     name: str
     weight: int
     draw: Callable[[Draw, Process], list[Op]]
+    #: the version of the grammar with which it came
+    since: int = 1
 
 
-#: Scenes, by name, with their weights.
-SCENES = {
-    "race": (18, scenes.race),
-    "lazyfree": (3, scenes.lazyfree),
-    "revoke": (3, scenes.revoke),
-    "end": (1, scenes.end),
-}
+#: Scenes that are steps of their own; others are forms that an operation's `draw` takes.
+SCENES = (
+    Step("race", 18, scenes.race),
+    Step("lazyfree", 3, scenes.lazyfree),
+    Step("revoke", 3, scenes.revoke),
+    Step("end", 1, scenes.end),
+)
 
 #: The steps of grammar 1 in its order, in which kind bytes count them.  Kind 0 is the simplest.
+#: What came later stands behind them by itself.
 FIRST = (
     "cpu_access", "gpu_access", "migrate", "mmap", "madvise", "race", "mprotect", "query",
     "gpu_copy", "mremap", "munmap", "fork", "policy", "evict", "wait_gpu", "end", "close_gpu",
@@ -55,24 +58,26 @@ FIRST = (
 
 
 def newest() -> int:
-    """The version of the grammar that has all operations."""
-    return max(operation.since for operation in ops.OPERATIONS.values())
+    """The version of the grammar that has all operations and scenes."""
+    versions = [step.since for step in _steps().values()]
+    return max(*versions, *(n for o in ops.OPERATIONS.values() for n in o.changed))
 
 
-def _step(name: str) -> Step:
-    if name in SCENES:
-        return Step(name, *SCENES[name])
-    operation = ops.NAMED[name]
-    return Step(name, operation.weight, operation.draw)
+@cache
+def _steps() -> dict[str, Step]:
+    """By name; FIRST in its order, then what came later."""
+    found = {
+        o.name: Step(o.name, o.weight, o.draw, o.since)
+        for o in ops.OPERATIONS.values() if o.weight
+    } | {scene.name: scene for scene in SCENES}  # fmt: skip
+    return {name: found[name] for name in dict.fromkeys((*FIRST, *found))}
 
 
 @cache
 def table(grammar: int) -> tuple[Step, ...]:
-    """Each step as often as its weight says; those that came later stand behind."""
-    later = [
-        o.name for o in ops.OPERATIONS.values() if o.weight and 1 < o.since <= grammar
-    ]
-    return tuple(step for step in map(_step, (*FIRST, *later)) for _ in range(step.weight))
+    """Each step as often as its weight says."""
+    steps = _steps().values()
+    return tuple(s for s in steps if s.since <= grammar for _ in range(s.weight))
 
 
 def version(asked: int | None) -> int:
@@ -121,7 +126,7 @@ class Generator(Draw):
         step = self.table[(kind << 8 | seed & 255) * len(self.table) >> 16]
         name = step.name
         if not proc.vmas or (len(self.ops) < 3 and name != "mmap"):
-            name, step = "mmap", _step("mmap")
+            name, step = "mmap", _steps()["mmap"]
         made = step.draw(self, proc)
         if not made:
             return

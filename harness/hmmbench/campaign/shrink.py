@@ -20,7 +20,7 @@ from hmmbench.example.judge import Verdict, run
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Target
 from hmmbench.guest.program import F_NOWAIT, TIMEOUT_MS, Op, Program
-from hmmbench.model import ops
+from hmmbench.model import ops, oracles
 from hmmbench.model.admit import normalise
 from hmmbench.model.ops.jobs import GpuAccess
 from hmmbench.model.ops.mapping import Mmap
@@ -41,9 +41,9 @@ SELDOM = 0.1
 OFTEN = 0.6
 #: What counts as a hang while shrinking one (milliseconds).
 HANG_MS = 1000
-#: Oracles that ask the device, which sees at once what is wrong; and how long a program may take
-#: that fails before one of them (milliseconds), the first with which it still does.
-AT_ONCE, SHORT_MS = ("mirror", "protocol"), (300, HANG_MS, 2500)
+#: How long a program may take that fails before an oracle that sees at once what is wrong
+#: (milliseconds), the first with which it still does.
+SHORT_MS = (300, HANG_MS, 2500)
 #: How long a leak is waited for to go away while shrinking one (milliseconds).
 LEAK_MS = 500
 #: The delay that is tried then (microseconds), and the rate that is good enough.
@@ -113,9 +113,9 @@ class Shrinker:
         # Whatever settled before it failed needs no long wait to be seen again.
         hang = self.violation.oracle == "progress"
         self.program.timeout_ms = HANG_MS if hang else 8000
-        if self.violation.oracle in ("leak", "progress", *AT_ONCE):
+        if self.violation.oracle in ("leak", "progress", *oracles.DEVICE):
             self.program.settle_ms = min(self.settle_ms, LEAK_MS)
-        if self.violation.oracle in (*AT_ONCE, "kernel"):
+        if self.violation.oracle in ("kernel", *oracles.DEVICE):
             self._shorten()
         found = self._smallest(hang)
         found.program.timeout_ms, found.program.settle_ms = TIMEOUT_MS, self.settle_ms
@@ -322,7 +322,7 @@ class Shrinker:
             return False
         self.seen.add(key)
         hits = 0
-        if self.violation.oracle not in ("values", *AT_ONCE):
+        if self.violation.oracle not in oracles.SPARING:
             # Such a failure costs the machine, so the next candidate would meet a fresh one or
             # not by chance.
             self.target.renew()

@@ -13,6 +13,7 @@ from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.recipe import Environment
 from hmmbench.guest import splat
 from hmmbench.guest.program import Program, Result
+from hmmbench.model import oracles
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.errors import VmDied
 from hmmbench.vm.machine import Machine
@@ -23,9 +24,6 @@ REPORTS = (
     "__die", "panic", "vpanic", "kasan_report", "kasan_report_invalid_free", "ubsan_prologue",
     "__schedule_bug", "bad_page", "print_bad_pte", "dump_stack_lvl",
 )  # fmt: skip
-
-#: What the device's own checks find.
-_DEVICE = ("mirror", "protocol")
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def stand_at(
     reports -- addresses of REPORTS
     again -- makes the target so once more; None: that execution printed no report but violations
     """
-    if violation.oracle in _DEVICE:
+    if violation.oracle in oracles.DEVICE:
         vm = target.stop_where(
             program, environment, lambda vm: vm.gpu.stand_at_violation(True), _found_at_rest
         )

@@ -18,6 +18,7 @@ from hmmbench.guest.program import RES_SKIPPED, Op, OpResult
 from hmmbench.model import ops
 from hmmbench.model.belief import HOLE, MOVABLE, Belief, Residency
 from hmmbench.model.ops.base import Operation
+from hmmbench.model.oracles import BY_OPERATION, OF_ALL
 from hmmbench.model.phrases import KINDS
 from hmmbench.model.space import HUGETLB, Space
 
@@ -31,7 +32,8 @@ RESIDENCIES = {
 
 MAPPINGS: dict[int, str] = {**KINDS, HOLE: "hole"}
 
-ORACLES = ("values", "status", "mapping", "mirror", "protocol", "progress", "leak", "kernel")
+#: Columns of the table.
+ORACLES = (*BY_OPERATION, *OF_ALL)
 
 _OF_ROW: dict[str, Operation] = {
     row: operation for operation in ops.OPERATIONS.values() for row in operation.rows
@@ -49,7 +51,7 @@ ROWS = tuple(row for rows in GROUPS.values() for row in rows)
 
 def oracles_of(row: str) -> tuple[str, ...]:
     """The oracles that judge the operations of a row."""
-    return (_OF_ROW[row].oracle, "mirror", "protocol", "progress", "leak", "kernel")
+    return (_OF_ROW[row].oracle, *OF_ALL)
 
 
 def impossible(row: str, kind: int, residency: int) -> str:

@@ -68,6 +68,7 @@ _DRAWN = (
 class Madvise(Operation):
     number, name = 5, "madvise"
     weight = 22
+    changed = (2,)
     rows = tuple(f"madvise {a.name.lower()}" for a in Advice)
     group = GROUP
     fields = (*RANGE, Field("advice", "a", {a: a.name.lower() for a in Advice}))

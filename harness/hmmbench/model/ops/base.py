@@ -64,6 +64,7 @@ class Operation:
     weight    -- how often it is drawn: of all steps of a program, in 256ths of grammar 1
     since     -- the version of the grammar with which it came, so that a seed of an older one
                  keeps its meaning
+    changed   -- later versions, with which what it draws became another (`Draw.grammar`)
     races     -- it may stand in a phase with others
     uses_gpu  -- it opens the GPU, or needs it open
     main_only -- only a process's first thread does it
@@ -83,6 +84,7 @@ class Operation:
     fields: tuple[Field, ...] = ()
     weight = 0
     since = 1
+    changed: tuple[int, ...] = ()
     races = False
     uses_gpu = False
     main_only = False

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from hmmbench.example.portrait import Portrait
 from hmmbench.example.recipe import Recipe
+from hmmbench.model import oracles
 from hmmbench.report import words
 from hmmbench.report.page.execution import execution
 from hmmbench.report.page.heat import heat, short
@@ -30,18 +31,6 @@ TEXT_MAX = 12000
 STEPS_MAX = 120
 
 _EXPECTED = re.compile(r"(?:found|ended with) (.+?), expected (.+)$", re.DOTALL)
-
-#: What each oracle watches, in a sentence for people.
-ORACLE_WORDS = {
-    "values": "A read returned something that no order of the writes explains, or a call ended "
-    "in a way the model does not allow, or the two page tables contradict each other.",
-    "mirror": "The GPU used a translation that the CPU's page table contradicts (docs/audit.md).",
-    "protocol": "The device saw the driver do what no correct driver does (docs/checks.md).",
-    "progress": "Something waits for ever, or a process died by itself.",
-    "leak": "Something is left in driver or device after every process has gone.",
-    "kernel": "The guest kernel complained.",
-}
-
 
 #: Control characters, which a console has and HTML must not.
 _CONTROL = dict.fromkeys((*range(9), *range(11, 32), 127), "�")
@@ -117,7 +106,7 @@ def render(report: Report, tally: Tally, counters: Mapping[str, int]) -> str:
         stages=[(name, duration(s * 1e9)) for name, s in report.stages.items()],
         css=raw("report.css"),
         js=raw("report.js"),
-        oracle_words=ORACLE_WORDS,
+        oracle_words=oracles.WORDS,
     )
     return page.translate(_CONTROL)
 
