@@ -26,6 +26,14 @@ def qemu() -> Path:
     return build.ensure().qemu
 
 
+@pytest.fixture(scope="session")
+def full_qemu() -> Path:
+    """That of the full configuration: for tests that `test --full` alone runs."""
+    from hmmbench import build
+
+    return build.ensure(build.BuildRequest(full=True)).qemu
+
+
 @pytest.fixture
 def start(qemu: Path) -> Iterator[Callable[..., Machine]]:
     """Starts machines (arguments as of Machine) that end with the test."""

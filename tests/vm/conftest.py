@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hmmbench.build import Artifacts, ensure
+from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.guest import splat
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
@@ -36,6 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def artifacts() -> Artifacts:
     given = os.environ.get("HMMBENCH_ARTIFACTS")
     return Artifacts.read(Path(given)) if given else ensure()
+
+
+@pytest.fixture(scope="session")
+def full_artifacts() -> Artifacts:
+    """The full configuration (docs/building.md): for tests that `test --full` alone runs."""
+    return ensure(BuildRequest(full=True))
 
 
 @pytest.fixture(scope="session")
