@@ -36,6 +36,7 @@ ORACLES = (
     "base/outside.py", "device/injection.py", "oracle", "model", "guest/program.py",
     "guest/splat.py",
     "example/recipe.py", "example/target.py", "example/judge.py", "example/vm_target.py",
+    "example/exact_target.py",
     "suites/selftests.py", "suites/ktap.py",
 )  # fmt: skip
 CAMPAIGN = (
