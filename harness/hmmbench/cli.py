@@ -13,7 +13,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -70,9 +69,7 @@ def make_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
         del version, operations  # `main` has looked at it, before anything was imported
 
     for name in names:
-        module = f"hmmbench.commands.{name}"
-        if find_spec(module) is not None:
-            app.command(name)(importlib.import_module(module).main)
+        app.command(name)(importlib.import_module(f"hmmbench.commands.{name}").main)
     return app
 
 

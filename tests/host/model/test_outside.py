@@ -27,7 +27,7 @@ from hmmbench.example.recipe import op_from_json, op_to_json
 from hmmbench.model import cells, ops
 data = Random(3).randbytes(size_of(100))
 found = [o for o in program(data).ops if o.op == 300]
-assert newest() == 3
+assert newest() >= 3
 assert found
 assert not any(o.op == 300 for o in program(data, grammar=2).ops)
 assert all(op_from_json(0, op_to_json(o)) == o for o in found)

@@ -41,9 +41,11 @@ HUNG = 3
 LIMIT_S = 3600.0
 
 
-def programs() -> None:
+def programs(grammar: int) -> None:
     """Some minutes of one CPU."""
-    recording.PROGRAMS.write_bytes(b"".join(map(recording.digest, range(recording.COUNT))))
+    recording.programs(grammar).write_bytes(
+        b"".join(recording.digest(n, grammar) for n in range(recording.COUNT))
+    )
 
 
 def collect(
@@ -154,7 +156,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("programs", help="the generator's programs, by hash")
-    one.set_defaults(run=lambda _: programs())
+    one.add_argument("--grammar", type=int, required=True)
+    one.set_defaults(run=lambda args: programs(args.grammar))
     one = commands.add_parser("answers", help="of machines with one kernel, and their verdicts")
     one.add_argument("--kernel", choices=list(answers.FILES), required=True)
     one.add_argument("--count", type=int, default=1000, help="answers (default: %(default)s)")

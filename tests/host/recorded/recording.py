@@ -16,9 +16,11 @@ from hmmbench.campaign.generate import program, size_of
 from hmmbench.guest.program import Program
 
 HERE = Path(__file__).parent
-PROGRAMS = HERE / "programs.bin"
 
-#: Recorded programs: the numbers 0 to COUNT - 1.
+#: The versions of the grammar of which programs are recorded, and the one of the answers' own.
+GRAMMARS = (1, 2)
+GRAMMAR = 1
+#: Recorded programs of each: the numbers 0 to COUNT - 1.
 COUNT = 10_000
 #: Bytes kept of a program's hash: 10,000 of them meet by chance once in 10^11 recordings.
 KEPT = 8
@@ -26,8 +28,6 @@ KEPT = 8
 FEWEST, MOST = 40, 100
 #: A test compares one program (or answer) of so many, unless it is told to compare all.
 SHARDS = 10
-#: The version of the grammar in which they are recorded: operations that came later change none.
-GRAMMAR = 1
 ALL = "HMMBENCH_FULL"
 
 
@@ -41,19 +41,24 @@ def block(number: int) -> bytes:
     return data[2 : 2 + size_of(steps)]
 
 
-def generate(number: int) -> Program:
+def programs(grammar: int) -> Path:
+    """Where those of a version are."""
+    return HERE / f"programs-{grammar}.bin"
+
+
+def generate(number: int, grammar: int = GRAMMAR) -> Program:
     """The program of that number, as the bench makes it now."""
-    return program(block(number), number, GRAMMAR)
+    return program(block(number), number, grammar)
 
 
-def digest(number: int) -> bytes:
+def digest(number: int, grammar: int = GRAMMAR) -> bytes:
     """What is kept of a program: the first bytes of its message's SHA-256."""
-    return hashlib.sha256(generate(number).encode()).digest()[:KEPT]
+    return hashlib.sha256(generate(number, grammar).encode()).digest()[:KEPT]
 
 
-def differing(recorded: bytes, numbers: Iterable[int]) -> list[int]:
+def differing(recorded: bytes, numbers: Iterable[int], grammar: int = GRAMMAR) -> list[int]:
     """The numbers whose programs are no longer the recorded ones."""
-    return [n for n in numbers if digest(n) != recorded[n * KEPT : (n + 1) * KEPT]]
+    return [n for n in numbers if digest(n, grammar) != recorded[n * KEPT : (n + 1) * KEPT]]
 
 
 def shard(count: int, sources: Iterable[Path]) -> Iterator[int]:

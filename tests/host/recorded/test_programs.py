@@ -23,21 +23,27 @@ def sources() -> list[Path]:
     return [*(package / "model").rglob("*.py"), package / "campaign/generate.py"]
 
 
-@pytest.mark.full("all 10,000 recorded programs")
-def test_the_generator_makes_the_recorded_programs() -> None:
-    data = recording.PROGRAMS.read_bytes()
+@pytest.mark.full("all 10,000 recorded programs of each grammar")
+@pytest.mark.parametrize("grammar", recording.GRAMMARS)
+def test_the_generator_makes_the_recorded_programs(grammar: int) -> None:
+    data = recording.programs(grammar).read_bytes()
     assert len(data) == recording.COUNT * recording.KEPT
     numbers = list(recording.shard(recording.COUNT, sources()))
-    differing = recording.differing(data, numbers)
+    differing = recording.differing(data, numbers, grammar)
     assert not differing, (
         f"{len(differing)} of {len(numbers)} programs are others than recorded, first numbers "
         f"{differing[:8]}: tests/host/recorded/README.md"
     )
 
 
+def test_each_version_of_the_grammar_is_recorded() -> None:
+    """A new one is, by the commit that makes it: from then on seeds mean that."""
+    assert set(recording.GRAMMARS) == set(range(1, generate.newest() + 1))
+
+
 def test_a_changed_generator_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A word that is drawn nearly always, and pages of a query that few programs have."""
-    data = recording.PROGRAMS.read_bytes()
+    data = recording.programs(recording.GRAMMAR).read_bytes()
     assert recording.differing(data, range(60)) == []
     with monkeypatch.context() as patch:
         patch.setattr(jobs, "WORDS", (0, 1, 2, 63, 64, 255, 510, 510))
