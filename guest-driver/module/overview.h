@@ -95,8 +95,9 @@
  * ===========================  ===================================================
  * the kernel's of misc.c       held in dm_open(), which enters the device; taken by
  *                              misc_deregister(), which is not called within it
- * drm_dev_enter() (SRCU)       held over each ioctl of ours and while a file is
- *                              opened; drm_dev_unplug() waits for all of them
+ * hg_device.users (SRCU)       held over each ioctl of ours and while a file is
+ *                              opened (hg_enter()); the removal waits for all of
+ *                              them, and the unplugging of other devices for none
  * hg_dmirror.lock              mutex: one ioctl of such a file at a time; context
  *                              and buffer
  * hg_file.lock                 mutex: contexts come and go
@@ -118,7 +119,8 @@
  * hg_ce.free_mask              bits: who has a slot has its list; waits for a slot
  *                              hold no lock below
  * hg_device.hw_sem             rwsem, read: the registers may be used while
- *                              hw_live; write: reset, removal
+ *                              hw_live; write: begin and end of a reset, removal.
+ *                              Not held over the reset: nothing allocates under it
  * hg_ce.lock                   mutex: ring, put, next, restarts
  * hg_device.svms (xa_lock)     spinlock: the table of mirrors, and hg_svm.ref of
  *                              one that is found there
@@ -151,6 +153,10 @@
  * hg_ce.wait
  *	for a slot and for the end of a list; under mmap_lock, folio locks, evict_lock
  *	and, for the end, hw_sem.  The device alone is needed for it
+ * hg_device.reset_wait
+ *	who needs the device (hg_hw_lock()) waits for the end of a reset: copies, under
+ *	what hg_ce.wait is waited for under, and new contexts, under hg_file.lock.  Reset
+ *	takes none of these before it wakes
  * hg_ctx.wait
  *	programs wait for jobs and for room; hg_job_copy() under hg_dmirror.lock
  * RCU

@@ -9,7 +9,9 @@
 #include <linux/mutex.h>
 #include <linux/rwsem.h>
 #include <linux/spinlock.h>
+#include <linux/srcu.h>
 #include <linux/types.h>
+#include <linux/wait.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
@@ -33,10 +35,15 @@ struct pci_dev;
  * @drm: lives as long as an open file or a VRAM page needs it
  * @hw_sem: read: the registers may be used if @hw_live; write: reset, removal.
  *	Taken inside pt_lock, so nothing under it may allocate or fault
- * @hw_live: the device answers; cleared at removal and when it stops answering
+ * @hw_live: the device answers; false when it stopped to (hg_wedge()), in a reset and
+ *	after the removal.  Set with @hw_sem held for writing
  * @coherent: VRAM is memory of the CPU too: its pages are device-coherent instead
  *	of device-private
- * @in_reset: between the two callbacks of a PCI reset, @hw_sem held for writing
+ * @in_reset: between the two callbacks of a PCI reset; changes with @hw_sem held for
+ *	writing.  The device is stopped then, its TLBs are empty, and @hw_live is false
+ * @reset_wait: who cannot go on without the device waits here until @in_reset ends
+ * @users: read: a call of user space that the removal of the device waits for
+ * @gone: no such call begins any more
  * @stopping: no new work: the device is being unbound
  * @inval_lock: the invalidation registers and @inval_seq
  * @inval_seq: number of the last invalidation given
@@ -52,7 +59,6 @@ struct pci_dev;
  * @wq: work of contexts, errors
  * @homing: bit locks, one for the folios of a hash value: held by the CPU fault
  *	that moves one home.  Only ever tried; nobody waits for one
- * @reaper: retries eviction of pages of a device that was removed
  */
 struct hg_device {
 	struct drm_device drm;
@@ -66,6 +72,9 @@ struct hg_device {
 	struct rw_semaphore hw_sem;
 	bool hw_live;
 	bool in_reset;
+	wait_queue_head_t reset_wait;
+	struct srcu_struct users;
+	bool gone;
 	bool stopping;
 
 	spinlock_t inval_lock;
@@ -90,10 +99,34 @@ struct hg_device {
 	struct hg_fault_service service;
 	struct hg_vram vram;
 	struct hg_stats stats;
-	struct delayed_work reaper;
 	struct hg_dmirror_node dmirror;
 };
 
 #define to_hg(d)	container_of(d, struct hg_device, drm)
+
+/**
+ * hg_enter() - a call of user space begins
+ * @hdev: device
+ * @idx: out: for hg_exit()
+ *
+ * What drm_dev_enter() is for, but of this device alone: that one's readers are those
+ * of all DRM devices, and our calls wait for programs, which nobody else should have
+ * to wait for who unplugs another.
+ *
+ * Return: false: the device is gone.
+ */
+static inline bool hg_enter(struct hg_device *hdev, int *idx)
+{
+	*idx = srcu_read_lock(&hdev->users);
+	if (!READ_ONCE(hdev->gone))
+		return true;
+	srcu_read_unlock(&hdev->users, *idx);
+	return false;
+}
+
+static inline void hg_exit(struct hg_device *hdev, int idx)
+{
+	srcu_read_unlock(&hdev->users, idx);
+}
 
 #endif

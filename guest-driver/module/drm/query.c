@@ -3,6 +3,7 @@
  * What is where, for programs: the CPU's and the GPU's page tables in one look.
  */
 #include <linux/hmm.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -79,6 +80,10 @@ int hg_query_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 	for (addr = args->addr; addr < end; addr = next) {
 		unsigned long i, n;
 
+		if (signal_pending(current)) {
+			ret = -EINTR;
+			break;
+		}
 		next = min(end, ALIGN(addr + 1, HG_WINDOW_PAGES << PAGE_SHIFT));
 		n = (next - addr) >> PAGE_SHIFT;
 		ret = hg_snapshot_lock(svm, addr, next, pfns);

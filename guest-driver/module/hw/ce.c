@@ -25,6 +25,9 @@
 
 #define HG_CE_WAIT_MS	10000
 
+/* A list that was lost because of others' is run again so often. */
+#define HG_CE_TRIES	100
+
 static unsigned int ce_spin_us = 30;
 module_param(ce_spin_us, uint, 0644);
 MODULE_PARM_DESC(ce_spin_us, "microseconds to look for the end of a copy before sleeping");
@@ -76,6 +79,7 @@ int hg_ce_init(struct hg_device *hdev)
 		struct hg_ce_slot *slot = &ce->slots[i];
 
 		slot->index = i;
+		slot->at = -1;
 		slot->list = dma_alloc_coherent(dev, HG_CE_LIST_MAX * sizeof(*slot->list),
 						&slot->list_dma, GFP_KERNEL);
 		if (!slot->list) {
@@ -199,11 +203,18 @@ static void ce_doorbell(struct hg_device *hdev)
 	hg_write(hdev, HG_REG_DOORBELL, hdev->ce.put);
 }
 
-/* The context stopped: start it again, empty.  hw_sem is held (read). */
+/* The context stopped: start it again, empty.  hw_sem (read) and ce->lock are held. */
 static void ce_restart(struct hg_device *hdev)
 {
+	int at = hg_read(hdev, HG_REG_CTX + HG_CTX_GET);
 	unsigned int i;
 
+	for (i = 0; i < HG_CE_SLOTS; i++) {
+		struct hg_ce_slot *slot = &hdev->ce.slots[i];
+
+		slot->bad |= slot->at == at;
+		slot->at = -1;
+	}
 	hg_write(hdev, HG_REG_CTX + HG_CTX_CTRL, 0);
 	for (i = 0; i < 1000 && hg_read(hdev, HG_REG_CTX + HG_CTX_STATUS) & HG_CTX_ACTIVE; i++)
 		usleep_range(100, 200);
@@ -253,33 +264,24 @@ static int ce_wait(struct hg_device *hdev, u64 value, unsigned int restarts)
 	return 0;
 }
 
-/**
- * hg_ce_run() - execute a list and wait for it
- * @hdev: device
- * @slot: list
- *
- * Return: 0; -EIO: part of it may not have been done; -ENODEV.
- */
-int hg_ce_run(struct hg_device *hdev, struct hg_ce_slot *slot)
+/* Runs the list once; -EAGAIN: it was lost, and another one is to blame. */
+static int ce_run_once(struct hg_device *hdev, struct hg_ce_slot *slot)
 {
 	struct hg_ce *ce = &hdev->ce;
 	__le32 *report = ce->mem + CE_REPORTS + slot->index * HG_REPORT_SIZE;
-	unsigned int i, restarts;
-	u64 value, bytes = 0;
+	unsigned int restarts;
 	__le64 *d;
+	u64 value;
+	bool done;
 	int ret;
 
-	hg_delay(ce_before_run);
-	for (i = 0; i < slot->n; i++)
-		bytes += le64_to_cpu(slot->list[i].bytes);
-	down_read(&hdev->hw_sem);
-	if (!READ_ONCE(hdev->hw_live)) {
-		up_read(&hdev->hw_sem);
+	if (!hg_hw_lock(hdev))
 		return -ENODEV;
-	}
 	memset(report, 0, HG_REPORT_SIZE);
 
 	mutex_lock(&ce->lock);
+	slot->at = ce->put;
+	slot->bad = false;
 	d = ce_desc(ce, HG_OP_COPY_LIST);
 	d[1] = cpu_to_le64(slot->list_dma);
 	d[2] = cpu_to_le64(slot->n);
@@ -294,7 +296,7 @@ int hg_ce_run(struct hg_device *hdev, struct hg_ce_slot *slot)
 	if (ret && READ_ONCE(hdev->hw_live)) {
 		/*
 		 * Whoever notices first restarts; lists behind the bad one are
-		 * lost with it and fail as well, their callers repeat them.
+		 * lost with it, and run again.
 		 */
 		mutex_lock(&ce->lock);
 		if (hg_read(hdev, HG_REG_CTX + HG_CTX_STATUS) & HG_CTX_HALTED) {
@@ -304,11 +306,40 @@ int hg_ce_run(struct hg_device *hdev, struct hg_ce_slot *slot)
 		mutex_unlock(&ce->lock);
 	}
 	dma_rmb();
-	if (!ret && (le32_to_cpu(READ_ONCE(report[HG_RPT_STATUS / 4])) != HG_ERR_NONE ||
-		     le64_to_cpu(READ_ONCE(*(__le64 *)(report + HG_RPT_DONE / 4))) !=
-		     HG_RPT_DONE_MAGIC))
-		ret = -EIO;
+	done = le64_to_cpu(READ_ONCE(*(__le64 *)(report + HG_RPT_DONE / 4))) == HG_RPT_DONE_MAGIC;
+	if (done)
+		ret = le32_to_cpu(READ_ONCE(report[HG_RPT_STATUS / 4])) == HG_ERR_NONE ? 0 : -EIO;
+	mutex_lock(&ce->lock);
+	if (!done)
+		ret = slot->bad || ce->restarts == restarts || !READ_ONCE(hdev->hw_live) ?
+		      -EIO : -EAGAIN;
+	slot->at = -1;
+	mutex_unlock(&ce->lock);
 	up_read(&hdev->hw_sem);
+	return ret;
+}
+
+/**
+ * hg_ce_run() - execute a list and wait for it
+ * @hdev: device
+ * @slot: list
+ *
+ * Return: 0; -EIO: part of it may not have been done; -ENODEV.
+ */
+int hg_ce_run(struct hg_device *hdev, struct hg_ce_slot *slot)
+{
+	unsigned int i, tries = HG_CE_TRIES;
+	u64 bytes = 0;
+	int ret;
+
+	hg_delay(ce_before_run);
+	for (i = 0; i < slot->n; i++)
+		bytes += le64_to_cpu(slot->list[i].bytes);
+	do
+		ret = ce_run_once(hdev, slot);
+	while (ret == -EAGAIN && --tries);
+	if (ret == -EAGAIN)
+		ret = -EIO;
 	hg_inc(hdev, copies);
 	if (!ret)
 		hg_add(hdev, copy_bytes, bytes);

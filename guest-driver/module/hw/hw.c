@@ -4,6 +4,9 @@
  * not answer.
  */
 #include <linux/delay.h>
+#include <linux/dma-mapping.h>
+#include <linux/gfp.h>
+#include <linux/iommu.h>
 #include <linux/pci.h>
 
 #include "base/delay.h"
@@ -46,20 +49,92 @@ int hg_hw_init(struct hg_device *hdev)
 }
 
 /**
+ * hg_hw_translated() - whether an IOMMU is between device and memory
+ * @hdev: device
+ */
+bool hg_hw_translated(struct hg_device *hdev)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(&hdev->pdev->dev);
+
+	return domain && domain->type != IOMMU_DOMAIN_IDENTITY;
+}
+
+/**
+ * hg_hw_check_dma() - whether the device reaches pages where they are
+ * @hdev: device
+ *
+ * CPU and GPU use a page at the same time, so what is written has to be there for
+ * both without anybody's help: a copy of the page (swiotlb: its buffers below 4 GiB, or
+ * those of a guest whose memory is encrypted) is never brought in line, and neither
+ * are caches that the bus passes by.
+ *
+ * Return: 0, -EOPNOTSUPP, -ENOMEM.
+ */
+int hg_hw_check_dma(struct hg_device *hdev)
+{
+	struct device *dev = &hdev->pdev->dev;
+	struct page *page = alloc_page(GFP_KERNEL);
+	dma_addr_t dma;
+	int ret = 0;
+
+	if (!page)
+		return -ENOMEM;
+	dma = dma_map_page(dev, page, 0, PAGE_SIZE, DMA_BIDIRECTIONAL);
+	if (dma_mapping_error(dev, dma)) {
+		__free_page(page);
+		return -ENOMEM;
+	}
+	/* behind an IOMMU it is always said to be needed: there, nothing bounces whole pages */
+	if (!hg_hw_translated(hdev) && dma_need_sync(dev, dma))
+		ret = -EOPNOTSUPP;
+	dma_unmap_page(dev, dma, PAGE_SIZE, DMA_BIDIRECTIONAL);
+	__free_page(page);
+	return ret;
+}
+
+/**
  * hg_wedge() - give up on a device that does not answer
  * @hdev: device
  * @what: that it was asked for
  *
  * The one thing that must not happen is a DMA through a translation that was
- * taken away, so bus mastering goes off first.  Any context.
+ * taken away, so bus mastering goes off first.  A reset of the device may bring it
+ * back.  Any context; hw_sem is held for reading, or the device's lock of the driver
+ * core, which keeps a reset away.
  */
 void hg_wedge(struct hg_device *hdev, const char *what)
 {
+	if (!READ_ONCE(hdev->hw_live))
+		return;
+	/* before anybody reads that there is nothing to invalidate any more */
+	pci_clear_master(hdev->pdev);
 	if (!xchg(&hdev->hw_live, false))
 		return;
-	pci_clear_master(hdev->pdev);
 	dev_err(hdev->drm.dev, "device does not answer (%s): disabled\n", what);
 	queue_work(hdev->wq, &hdev->error_work);
+}
+
+/**
+ * hg_hw_lock() - take hw_sem for reading, with a device that answers
+ * @hdev: device
+ *
+ * Waits for the end of a reset.  Nothing may be held that memory reclaim needs.
+ *
+ * Return: false: the device is gone or given up, and hw_sem is not held.
+ */
+bool hg_hw_lock(struct hg_device *hdev)
+{
+	for (;;) {
+		down_read(&hdev->hw_sem);
+		if (READ_ONCE(hdev->hw_live))
+			return true;
+		if (!hdev->in_reset) {
+			up_read(&hdev->hw_sem);
+			return false;
+		}
+		up_read(&hdev->hw_sem);
+		wait_event(hdev->reset_wait, !READ_ONCE(hdev->in_reset));
+	}
 }
 
 static void hg_tlb_wait(struct hg_device *hdev, u64 seq, bool may_sleep)

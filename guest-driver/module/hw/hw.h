@@ -6,7 +6,9 @@
 #include "base/device.h"
 
 int hg_hw_init(struct hg_device *hdev);
-
+bool hg_hw_translated(struct hg_device *hdev);
+int hg_hw_check_dma(struct hg_device *hdev);
+bool hg_hw_lock(struct hg_device *hdev);
 void hg_wedge(struct hg_device *hdev, const char *what);
 void hg_tlb_invalidate(struct hg_device *hdev, u32 asid, unsigned long start,
 		       unsigned long last, bool may_sleep);

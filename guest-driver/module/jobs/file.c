@@ -2,8 +2,6 @@
 /* An open file: a mirror, and the contexts that execute in it. */
 #include <linux/slab.h>
 
-#include <drm/drm_drv.h>
-
 #include "base/delay.h"
 #include "jobs/file.h"
 #include "jobs/jobs.h"
@@ -20,7 +18,7 @@ struct hg_file *hg_file_create(struct hg_device *hdev)
 	struct hg_file *hf = ERR_PTR(-ENODEV);
 	int ret, idx;
 
-	if (!drm_dev_enter(&hdev->drm, &idx))
+	if (!hg_enter(hdev, &idx))
 		return hf;
 	if (READ_ONCE(hdev->stopping))
 		goto out;
@@ -38,7 +36,7 @@ struct hg_file *hg_file_create(struct hg_device *hdev)
 		hf = ERR_PTR(ret);
 	}
 out:
-	drm_dev_exit(idx);
+	hg_exit(hdev, idx);
 	return hf;
 }
 

@@ -466,6 +466,9 @@ int hg_wait_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 
 	if (args->pad)
 		return -EINVAL;
+	ret = hg_check_mm(file->driver_priv);
+	if (ret)
+		return ret;
 	job = args->job;
 	ctx = hg_ctx_get(file->driver_priv, args->ctx_id);
 	if (!ctx)

@@ -168,16 +168,17 @@ int hg_ctx_create(struct hg_file *hf, u32 timeslice, bool priv, u32 *ctx_id)
 	ret = xa_reserve(&hf->ctxs, id, GFP_KERNEL);
 	if (ret)
 		goto err_id;
-	down_read(&hdev->hw_sem);
-	if (READ_ONCE(hdev->hw_live) && !READ_ONCE(hdev->stopping)) {
-		hg_ctx_program(ctx);
-		spin_lock_irq(&hdev->ctx_lock);
-		hdev->ctxs[id] = ctx;
-		spin_unlock_irq(&hdev->ctx_lock);
-	} else {
-		ret = -ENODEV;
+	ret = -ENODEV;
+	if (hg_hw_lock(hdev)) {
+		if (!READ_ONCE(hdev->stopping)) {
+			hg_ctx_program(ctx);
+			spin_lock_irq(&hdev->ctx_lock);
+			hdev->ctxs[id] = ctx;
+			spin_unlock_irq(&hdev->ctx_lock);
+			ret = 0;
+		}
+		up_read(&hdev->hw_sem);
 	}
-	up_read(&hdev->hw_sem);
 	if (ret) {
 		xa_release(&hf->ctxs, id);
 		goto err_id;
@@ -275,10 +276,12 @@ int hg_ctx_destroy(struct hg_file *hf, u32 ctx_id)
 int hg_ctx_destroy_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 {
 	struct drm_hmm_gpu_ctx_destroy *args = data;
+	int ret;
 
 	if (args->pad)
 		return -EINVAL;
-	return hg_ctx_destroy(file->driver_priv, args->ctx_id);
+	ret = hg_check_mm(file->driver_priv);
+	return ret ? ret : hg_ctx_destroy(file->driver_priv, args->ctx_id);
 }
 
 /**

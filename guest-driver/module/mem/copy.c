@@ -16,13 +16,13 @@
 #define FROM_VRAM	((HG_SPACE_VRAM << HG_COPY_SRC_SHIFT) | (HG_SPACE_SYS << HG_COPY_DST_SHIFT))
 #define CLEAR_VRAM	(HG_COPY_FILL | (HG_SPACE_VRAM << HG_COPY_DST_SHIFT))
 
-struct hg_migrate_buf *hg_migrate_buf_alloc(unsigned long max)
+struct hg_migrate_buf *hg_migrate_buf_alloc(unsigned long max, gfp_t gfp)
 {
 	struct hg_migrate_buf *buf;
 
 	/* src must start as 0: migrate_vma_setup() clears it only up to the end it accepts */
 	buf = kvzalloc(struct_size(buf, ops, max) +
-		       max * (2 * sizeof(*buf->src) + sizeof(*buf->pages)), GFP_KERNEL);
+		       max * (2 * sizeof(*buf->src) + sizeof(*buf->pages)), gfp);
 	if (!buf)
 		return NULL;
 	buf->max = max;

@@ -33,7 +33,7 @@ struct hg_migrate_buf {
 	struct hg_copy_op ops[];
 };
 
-struct hg_migrate_buf *hg_migrate_buf_alloc(unsigned long max);
+struct hg_migrate_buf *hg_migrate_buf_alloc(unsigned long max, gfp_t gfp);
 unsigned long hg_migrate_buf_moved(const struct hg_migrate_buf *buf, unsigned long n,
 				   unsigned long *huge);
 void hg_migrate_buf_free(struct hg_migrate_buf *buf);

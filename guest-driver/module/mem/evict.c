@@ -19,7 +19,8 @@
 static unsigned long evict_range(struct hg_device *hdev, unsigned long pfn,
 				 unsigned long npages)
 {
-	struct hg_migrate_buf *buf = hg_migrate_buf_alloc(npages);
+	/* room in VRAM is not worth an OOM kill */
+	struct hg_migrate_buf *buf = hg_migrate_buf_alloc(npages, GFP_KERNEL | __GFP_RETRY_MAYFAIL);
 	unsigned long moved, nhuge;
 
 	if (!buf)

@@ -184,13 +184,17 @@ int hg_svm_map_exclusive(struct hg_svm *svm, unsigned long start, unsigned long 
  */
 bool hg_svm_any_exclusive(struct hg_svm *svm, unsigned long start, unsigned long end)
 {
-	unsigned long addr;
+	unsigned long addr = start;
 	bool found = false;
 
 	end = min(end, hg_bo_start());
-	mutex_lock(&svm->vm.pt_lock);
-	for (addr = start; addr < end && !found && !svm->vm.dead; addr += PAGE_SIZE)
+	/* what is mapped may be much, and a notifier waits for the lock */
+	while (addr < end && !found && !fatal_signal_pending(current)) {
+		mutex_lock(&svm->vm.pt_lock);
 		found = hg_pte_is_sys_atomic(hg_mmu_lookup(&svm->vm, addr));
-	mutex_unlock(&svm->vm.pt_lock);
+		addr = hg_mmu_next(&svm->vm, addr);
+		mutex_unlock(&svm->vm.pt_lock);
+		cond_resched();
+	}
 	return found;
 }

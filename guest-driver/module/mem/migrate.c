@@ -162,7 +162,7 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 
 	if (to_device && !hg_vma_may_migrate(vma))
 		return -EINVAL;
-	buf = hg_migrate_buf_alloc(n);
+	buf = hg_migrate_buf_alloc(n, GFP_KERNEL);
 	if (!buf)
 		return -ENOMEM;
 	args.src = buf->src;

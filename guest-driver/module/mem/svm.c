@@ -141,6 +141,8 @@ struct hg_svm *hg_svm_create(struct hg_device *hdev)
 	hg_live_add(hdev, mm_refs, 1);
 	svm->first_fault = hg_fault_count(hdev);
 	xa_store(&hdev->svms, svm->vm.asid, svm, GFP_KERNEL);
+	/* only now: a reset programs those that it finds */
+	hg_mmu_enable(&svm->vm);
 	return svm;
 
 err_mm:

@@ -38,14 +38,20 @@ static void add_op(struct hg_device *hdev, struct hg_migrate_buf *buf, unsigned 
 	};
 }
 
-/* A locked page.  Only one that is needed is worth trying hard, or an OOM kill. */
+/*
+ * A locked page.  One that a CPU touches (@must) is worth an OOM kill; to make room in
+ * VRAM, or to move what somebody wants elsewhere (ULONG_MAX), only trying hard; what
+ * lies around a CPU's page neither.
+ */
 static struct page *alloc_system_page(struct vm_area_struct *vma, unsigned long addr,
-				      bool needed)
+				      unsigned long index, unsigned long must)
 {
 	gfp_t gfp = GFP_HIGHUSER_MOVABLE;
 	struct page *page;
 
-	if (!needed)
+	if (must == ULONG_MAX)
+		gfp |= __GFP_RETRY_MAYFAIL | __GFP_NOWARN;
+	else if (index != must)
 		gfp |= __GFP_NORETRY | __GFP_NOWARN;
 	page = vma ? alloc_page_vma(gfp, vma, addr) : alloc_page(gfp | __GFP_NOWARN);
 	if (page)
@@ -98,9 +104,8 @@ int hg_copy_to_system(struct hg_device *hdev, struct vm_area_struct *vma,
 			pieces = HG_CHUNK_PAGES;
 		}
 		for (j = 0; j < pieces; j++) {
-			bool needed = i + j == must || must == ULONG_MAX;
 			struct page *dpage = alloc_system_page(vma, addr + ((i + j) << PAGE_SHIFT),
-							       needed);
+							       i + j, must);
 
 			if (dpage)
 				add_op(hdev, buf, n++, pfn_to_page(page_to_pfn(spage) + j),
@@ -208,7 +213,7 @@ vm_fault_t hg_migrate_to_ram(struct vm_fault *vmf)
 		vmf->page = folio_page(page_folio(vmf->page), 0);
 		args.fault_page = vmf->page;
 	}
-	buf = hg_migrate_buf_alloc(around);
+	buf = hg_migrate_buf_alloc(around, GFP_KERNEL);
 	if (!buf) {
 		ret = -ENOMEM;
 		goto out_homing;

@@ -20,12 +20,12 @@
  * hg_bo_start() on a buffer's, which the device does not compare.  The kernel's own
  * copies (context 0) are physical and have no address space, so none is exempt.
  */
-#include <linux/iommu.h>
 #include <linux/pci.h>
 #include <linux/pgtable.h>
 
 #include "base/compat.h"
 #include "base/regs.h"
+#include "hw/hw.h"
 #include "mmu/audit.h"
 #include "mmu/mmu.h"
 
@@ -79,13 +79,6 @@ void hg_audit_hw_program(struct hg_device *hdev)
 	hg_write(hdev, HG_REG_AUDIT_CTRL, HG_AUDIT_CTRL_READY);
 }
 
-static bool bus_is_physical(struct hg_device *hdev)
-{
-	struct iommu_domain *domain = iommu_get_domain_for_dev(&hdev->pdev->dev);
-
-	return !domain || domain->type == IOMMU_DOMAIN_IDENTITY;
-}
-
 static void write_root(struct hg_vm *vm, u64 v)
 {
 	if (READ_ONCE(vm->hdev->hw_live))
@@ -105,7 +98,7 @@ void hg_audit_program(struct hg_vm *vm)
 	if (vm->audit_over)
 		return;
 	/* a write to a shadow stack page needs no _PAGE_RW: the device has no rule for it */
-	if (!bus_is_physical(vm->hdev) || cpu_feature_enabled(X86_FEATURE_USER_SHSTK)) {
+	if (hg_hw_translated(vm->hdev) || cpu_feature_enabled(X86_FEATURE_USER_SHSTK)) {
 		dev_warn_once(vm->hdev->drm.dev,
 			      "mirror audit off: an IOMMU translates, or there are shadow stacks\n");
 		return;

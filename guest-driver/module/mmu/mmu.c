@@ -185,6 +185,25 @@ u64 hg_mmu_lookup(struct hg_vm *vm, unsigned long va)
 	return pt_read(pt, pt_index(va, 1));
 }
 
+/**
+ * hg_mmu_next() - where to look after an address
+ * @vm: address space; its pt_lock is held
+ * @va: address
+ *
+ * Return: the next page, or the end of the hole around @va that has no table.
+ */
+unsigned long hg_mmu_next(struct hg_vm *vm, unsigned long va)
+{
+	struct hg_pt *pt = vm->root;
+	unsigned long span;
+
+	lockdep_assert_held(&vm->pt_lock);
+	while (pt && pt->level && pt->child[pt_index(va, pt->level)])
+		pt = pt->child[pt_index(va, pt->level)];
+	span = pt ? pt_span(pt->level) : pt_span(HG_PT_LEVELS);
+	return (va | (span - 1)) + 1;
+}
+
 static void gather_range(struct hg_gather *g, unsigned long start, unsigned long last)
 {
 	if (!g->dirty) {
@@ -583,7 +602,7 @@ int hg_mmu_map_buffer(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long
 }
 
 /**
- * hg_mmu_program() - tell the device about an address space
+ * hg_mmu_program() - tell the device about an address space; again is harmless
  * @vm: address space; hw_sem is held and the device is there
  */
 void hg_mmu_program(struct hg_vm *vm)
@@ -598,8 +617,8 @@ void hg_mmu_program(struct hg_vm *vm)
 }
 
 /**
- * hg_mmu_init() - make the root table and enable the address space
- * @vm: address space, not yet visible to anybody
+ * hg_mmu_init() - make the root table
+ * @vm: address space, not yet visible to anybody; hg_mmu_enable() comes next
  *
  * Return: 0 or -errno.
  */
@@ -611,11 +630,21 @@ int hg_mmu_init(struct hg_vm *vm)
 	if (!vm->root)
 		return -ENOMEM;
 	vm->root->linked = true;
+	return 0;
+}
+
+/**
+ * hg_mmu_enable() - let the device use the address space
+ * @vm: address space; who resets the device finds it already, and programs it anew
+ */
+void hg_mmu_enable(struct hg_vm *vm)
+{
+	struct hg_device *hdev = vm->hdev;
+
 	down_read(&hdev->hw_sem);
 	if (READ_ONCE(hdev->hw_live))
 		hg_mmu_program(vm);
 	up_read(&hdev->hw_sem);
-	return 0;
 }
 
 /**

@@ -129,11 +129,13 @@ static inline u64 hg_page_vram(struct hg_device *hdev, struct page *page)
 }
 
 int hg_mmu_init(struct hg_vm *vm);
+void hg_mmu_enable(struct hg_vm *vm);
 void hg_mmu_fini(struct hg_vm *vm);
 void hg_mmu_program(struct hg_vm *vm);
 int hg_pt_cache_fill(struct hg_device *hdev, struct hg_pt_cache *cache);
 void hg_pt_cache_drain(struct hg_device *hdev, struct hg_pt_cache *cache);
 u64 hg_mmu_lookup(struct hg_vm *vm, unsigned long va);
+unsigned long hg_mmu_next(struct hg_vm *vm, unsigned long va);
 int hg_mmu_map(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
 	       struct page *page, bool huge, bool write);
 int hg_mmu_map_atomic(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,

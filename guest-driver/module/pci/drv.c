@@ -6,8 +6,10 @@
  */
 #include <linux/dma-mapping.h>
 #include <linux/dmapool.h>
+#include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/pci.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/wait_bit.h>
 
@@ -15,6 +17,7 @@
 #include <drm/drm_file.h>
 #include <drm/drm_gem.h>
 #include <drm/drm_ioctl.h>
+#include <drm/drm_managed.h>
 
 #include "base/compat.h"
 #include "base/delay.h"
@@ -60,20 +63,21 @@ static void hg_postclose(struct drm_device *drm, struct drm_file *file)
 	hg_file_destroy(file->driver_priv);
 }
 
-/* A removed device waits for our own ioctls; those of the core look after themselves. */
+/* A device's removal waits for our own ioctls; those of the core look after themselves. */
 static long hg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
 	struct drm_file *file = filp->private_data;
+	struct hg_device *hdev = to_hg(file->minor->dev);
 	unsigned int nr = DRM_IOCTL_NR(cmd);
 	long ret;
 	int idx;
 
 	if (nr < DRM_COMMAND_BASE || nr >= DRM_COMMAND_END)
 		return drm_ioctl(filp, cmd, arg);
-	if (!drm_dev_enter(file->minor->dev, &idx))
+	if (!hg_enter(hdev, &idx))
 		return -ENODEV;
 	ret = drm_ioctl(filp, cmd, arg);
-	drm_dev_exit(idx);
+	hg_exit(hdev, idx);
 	return ret;
 }
 
@@ -147,17 +151,28 @@ static const struct drm_driver hg_drm_driver = {
  * their struct pages must stay until the last of them is unmapped.  (A CPU that
  * touches one gets SIGBUS.)
  */
-static void hg_reap(struct work_struct *work)
+static int hg_reap(void *data)
 {
-	struct hg_device *hdev = container_of(to_delayed_work(work), struct hg_device, reaper);
+	struct hg_device *hdev = data;
 
-	if (READ_ONCE(hdev->vram.used)) {
-		schedule_delayed_work(&hdev->reaper, HG_REAP_INTERVAL);
-		return;
-	}
+	while (READ_ONCE(hdev->vram.used))
+		schedule_timeout_idle(HG_REAP_INTERVAL);
 	hg_pagemap_fini(hdev);
 	drm_dev_put(&hdev->drm);
-	module_put(THIS_MODULE);
+	/* not to come back here: without the reference this code may be gone */
+	module_put_and_kthread_exit(0);
+}
+
+/* Without a thread for it, device and module stay for ever. */
+static void hg_start_reaper(struct hg_device *hdev)
+{
+	struct task_struct *task;
+
+	__module_get(THIS_MODULE);
+	drm_dev_get(&hdev->drm);
+	task = kthread_run(hg_reap, hdev, "hmm_gpu-reap");
+	if (IS_ERR(task))
+		dev_err(hdev->drm.dev, "nobody waits for them: %ld\n", PTR_ERR(task));
 }
 
 /* Takes the device out of use; the software stays for those who have it open. */
@@ -199,6 +214,13 @@ static void hg_free_hw(struct hg_device *hdev)
 	destroy_workqueue(hdev->wq);
 }
 
+static void hg_end_users(struct drm_device *drm, void *data)
+{
+	struct hg_device *hdev = data;
+
+	cleanup_srcu_struct(&hdev->users);
+}
+
 static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct hg_device *hdev;
@@ -209,6 +231,7 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		return PTR_ERR(hdev);
 	hdev->pdev = pdev;
 	init_rwsem(&hdev->hw_sem);
+	init_waitqueue_head(&hdev->reset_wait);
 	spin_lock_init(&hdev->inval_lock);
 	spin_lock_init(&hdev->ctx_lock);
 	mutex_init(&hdev->bo_lock);
@@ -216,8 +239,13 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	xa_init_flags(&hdev->svms, XA_FLAGS_ALLOC);
 	ida_init(&hdev->ctx_ida);
 	INIT_WORK(&hdev->error_work, hg_sched_error_work);
-	INIT_DELAYED_WORK(&hdev->reaper, hg_reap);
 	pci_set_drvdata(pdev, hdev);
+	ret = init_srcu_struct(&hdev->users);
+	if (ret)
+		return ret;
+	ret = drmm_add_action_or_reset(&hdev->drm, hg_end_users, hdev);
+	if (ret)
+		return ret;
 
 	ret = pcim_enable_device(pdev);
 	if (ret)
@@ -225,6 +253,10 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	ret = dma_set_mask_and_coherent(&pdev->dev, DMA_BIT_MASK(52));
 	if (ret)
 		return dev_err_probe(&pdev->dev, ret, "no usable DMA mask\n");
+	ret = hg_hw_check_dma(hdev);
+	if (ret)
+		return dev_err_probe(&pdev->dev, ret,
+				     "DMA does not reach memory where it is (swiotlb=force?)\n");
 	if (pci_resource_len(pdev, HG_BAR_REGS) < HG_BAR0_SIZE)
 		return dev_err_probe(&pdev->dev, -ENODEV, "BAR %d too small\n", HG_BAR_REGS);
 	hdev->regs = pcim_iomap(pdev, HG_BAR_REGS, HG_BAR0_SIZE);
@@ -298,8 +330,10 @@ static void hg_remove(struct pci_dev *pdev)
 	hg_sched_stop_all(hdev, -ENODEV);
 	hg_bo_drop_all(hdev);
 	left = hg_vram_stop(hdev);
-	/* from here on no ioctl of ours runs */
+	WRITE_ONCE(hdev->gone, true);
 	drm_dev_unplug(&hdev->drm);
+	synchronize_srcu(&hdev->users);
+	/* from here on no ioctl of ours runs */
 	hg_sched_stop_all(hdev, -ENODEV);
 	hg_bo_drop_all(hdev);
 	if (left)
@@ -311,9 +345,7 @@ static void hg_remove(struct pci_dev *pdev)
 		return;
 	}
 	dev_err(&pdev->dev, "%lu pages of VRAM lost\n", left);
-	__module_get(THIS_MODULE);
-	drm_dev_get(&hdev->drm);
-	schedule_delayed_work(&hdev->reaper, HG_REAP_INTERVAL);
+	hg_start_reaper(hdev);
 }
 
 static const struct pci_device_id hg_ids[] = {

@@ -37,7 +37,8 @@ void hg_hw_program(struct hg_device *hdev)
 
 /*
  * Reset of the function (FLR, AER recovery, sysfs).  Jobs end with an error and
- * contexts are lost; the mirrors stay, and so does VRAM's content.
+ * contexts are lost; the mirrors stay, and so does VRAM's content.  A device that
+ * was given up is in use again afterwards if it answers.
  */
 static void hg_reset_prepare(struct pci_dev *pdev)
 {
@@ -52,9 +53,21 @@ static void hg_reset_prepare(struct pci_dev *pdev)
 		disable_irq(pci_irq_vector(pdev, i));
 	cancel_work_sync(&hdev->service.work);
 	cancel_work_sync(&hdev->error_work);
-	/* held over the reset: whoever wants the registers waits */
+	/*
+	 * hw_sem is not held over the reset: the PCI core allocates, reclaim comes to
+	 * our notifier, and that takes it.  A device that was stopped, and whose TLBs
+	 * are empty, needs no invalidation; whoever needs more than that waits
+	 * (hg_hw_lock()).
+	 */
 	down_write(&hdev->hw_sem);
+	if (hdev->hw_live)
+		hg_write(hdev, HG_REG_CTRL, HG_CTRL_RESET);
+	pci_clear_master(pdev);
+	hdev->hw_live = false;
 	hdev->in_reset = true;
+	up_write(&hdev->hw_sem);
+	/* those that came since */
+	hg_sched_stop_all(hdev, -EIO);
 	hg_inc(hdev, resets);
 }
 
@@ -71,9 +84,9 @@ void hg_reset_end(struct hg_device *hdev, bool alive)
 
 	if (!hdev->in_reset)
 		return;
-	if (alive && hg_read(hdev, HG_REG_ID) != HG_ID_MAGIC)
-		alive = false;
-	if (alive && hdev->hw_live) {
+	down_write(&hdev->hw_sem);
+	/* also one that was given up: it may be well now */
+	if (alive && hg_read(hdev, HG_REG_ID) == HG_ID_MAGIC) {
 		pci_set_master(hdev->pdev);
 		hg_hw_program(hdev);
 		hg_audit_hw_program(hdev);
@@ -83,12 +96,13 @@ void hg_reset_end(struct hg_device *hdev, bool alive)
 		xa_unlock(&hdev->svms);
 		if (!hdev->stopping)
 			hg_vram_restart(hdev);
-	} else if (hdev->hw_live) {
-		hdev->hw_live = false;
+		hdev->hw_live = true;
+	} else {
 		dev_err(hdev->drm.dev, "device did not come back from a reset\n");
 	}
 	hdev->in_reset = false;
 	up_write(&hdev->hw_sem);
+	wake_up_all(&hdev->reset_wait);
 	for (i = 0; i <= HG_VEC_ERROR; i++)
 		enable_irq(pci_irq_vector(hdev->pdev, i));
 }

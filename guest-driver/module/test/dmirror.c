@@ -401,22 +401,22 @@ static long dm_ioctl(struct file *filp, unsigned int nr, unsigned long arg)
 
 	if (copy_from_user(&cmd, user, sizeof(cmd)))
 		return -EFAULT;
-	if (!PAGE_ALIGNED(cmd.addr) || cmd.npages > ULONG_MAX >> PAGE_SHIFT ||
-	    cmd.addr + (cmd.npages << PAGE_SHIFT) <= cmd.addr)
+	if (!PAGE_ALIGNED(cmd.addr) || !cmd.npages || cmd.npages > TASK_SIZE >> PAGE_SHIFT ||
+	    cmd.addr > TASK_SIZE - (cmd.npages << PAGE_SHIFT))
 		return -EINVAL;
 	ret = hg_check_mm(dm->hf);
 	if (ret)
 		return ret;
 	cmd.cpages = 0;
 	cmd.faults = 0;
-	if (!drm_dev_enter(&dm->hdev->drm, &idx))
+	if (!hg_enter(dm->hdev, &idx))
 		return -ENODEV;
 	ret = mutex_lock_interruptible(&dm->lock);
 	if (!ret) {
 		ret = dm_run(dm, nr, &cmd);
 		mutex_unlock(&dm->lock);
 	}
-	drm_dev_exit(idx);
+	hg_exit(dm->hdev, idx);
 	if (ret)
 		return ret;
 	return copy_to_user(user, &cmd, sizeof(cmd)) ? -EFAULT : 0;

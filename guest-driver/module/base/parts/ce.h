@@ -22,12 +22,16 @@ struct hg_ce_entry {
  * @list_dma: bus address of @list
  * @n: entries filled
  * @index: number of the slot, and of its report
+ * @at: ring index of the descriptor that runs the list, or -1; under hg_ce.lock
+ * @bad: the context stopped at this very list; under hg_ce.lock
  */
 struct hg_ce_slot {
 	struct hg_ce_entry *list;
 	dma_addr_t list_dma;
 	unsigned int n;
 	unsigned int index;
+	int at;
+	bool bad;
 };
 
 /**
@@ -37,7 +41,8 @@ struct hg_ce_slot {
  * @dma: bus address of @mem
  * @put: ring index
  * @next: last fence value given
- * @restarts: times the context was restarted; lists from before are lost
+ * @restarts: times the context was restarted; lists from before that had not been
+ *	done are lost, and whose it was that stopped it, hg_ce_slot.bad says
  * @slots: lists
  * @free_mask: slots nobody holds; changed atomically
  * @wait: for a slot, and for the fence interrupt
