@@ -58,7 +58,10 @@
  * struct hg_fault_unit, struct hg_fault_service
  *	the fault rings; the worker that serves one of them
  * struct hg_ctx, struct hg_job
- *	a ring of the device with what is to go into it; a launch or copy, a DMA fence
+ *	a ring of the device with what is to go into it; a launch or copy, with a fence
+ *	of our own that nobody outside sees
+ * struct hg_user
+ *	what a user has of a device, against the limits
  *
  * The way of a fault
  * ==================
@@ -112,6 +115,7 @@
  *                              exclusive
  * hg_ctx.submit_lock           mutex: put, next, mem, order of jobs; doorbell,
  *                              restart, end of the context
+ * hg_device.out_lock           mutex: jobs whose syncobj is to be told of their end
  * hg_device.bo_lock            mutex: list of buffers, hg_svm.bo_va
  * hg_vm.pt_lock                mutex: page tables and all below it in struct hg_vm;
  *                              from the check of the notifier's sequence to the
@@ -130,6 +134,7 @@
  * hg_vram.lock                 spinlock, any context (a page is freed where its last
  *                              CPU entry goes): all of struct hg_vram and its chunks;
  *                              nothing is taken under it
+ * hg_device.user_lock          spinlock: users and what they have
  * hg_device.ctx_lock           spinlock, hard interrupts: ctxs
  * hg_ctx.lock                  spinlock, hard interrupts: pending, running, done,
  *                              dead, history

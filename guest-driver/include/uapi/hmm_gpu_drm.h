@@ -4,7 +4,8 @@
  *
  * Each open file has one address space: the mirror of the process that opened
  * it.  A process that inherits the file over fork() gets -EPERM from every
- * call that touches that address space, and opens the node itself.
+ * call that touches that address space or its contexts, and opens the node itself.
+ * -EDQUOT of open() or CTX_CREATE: the user has as many as the driver allows one.
  * All structs are the same on 32 and 64 bit; pad and reserved fields must be 0
  * (-EINVAL), unknown flags as well.
  */
@@ -47,7 +48,7 @@ struct drm_hmm_gpu_policy {
 
 struct drm_hmm_gpu_ctx_create {
 	__u32 flags;		/* 0 */
-	__u32 timeslice_us;	/* 0 = default */
+	__u32 timeslice_us;	/* 0 = default; longer ones than the driver allows are shortened */
 	__u32 ctx_id;		/* out */
 	__u32 pad;
 };
@@ -58,9 +59,12 @@ struct drm_hmm_gpu_ctx_destroy {
 };
 
 /*
- * Syncobjs (DRM core ioctls) order jobs: the job starts after in_syncobj's
- * fence and replaces out_syncobj's; 0 = none.  A job that ends with an error
- * signals its fence with that error.
+ * Syncobjs (DRM core ioctls) order jobs: the job starts after in_syncobj's fence, or
+ * after the job of this GPU that in_syncobj is the out_syncobj of; 0 = none.
+ * out_syncobj has no fence from here on until the job is over, however it ended, and
+ * then a signalled one: to wait for it takes DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT.
+ * A job may fault for as long as it likes, so no fence that others could wait for
+ * within the kernel stands for it.  How it ended, WAIT says.
  */
 struct drm_hmm_gpu_launch {
 	__u32 ctx_id;
@@ -152,7 +156,7 @@ struct drm_hmm_gpu_query {
  * its handle, or the end of the file, takes it away; jobs that still use it then
  * end with -EFAULT.  It cannot be exported, nor mapped with mmap().
  * -EINVAL: no size, or flags; -ENOSPC: there is not so much VRAM, or address
- * space, that is no buffer; -ENOMEM, -EINTR, -EIO.
+ * space, that is no buffer; -EDQUOT: more than a user may have; -ENOMEM, -EINTR, -EIO.
  */
 struct drm_hmm_gpu_bo_create {
 	__u64 size;		/* bytes, not 0; whole pages are made */

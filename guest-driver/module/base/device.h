@@ -24,7 +24,6 @@
 #include "base/parts/vram.h"
 #include "hmm_gpu_hw.h"
 
-struct dma_pool;
 struct hg_ctx;
 struct pci_dev;
 
@@ -55,6 +54,11 @@ struct pci_dev;
  * @ctxs: by hardware context number; the interrupt handler walks it
  * @ctx_mem: contexts that have memory the device may use; removal waits for 0
  * @ctx_ida: hardware context numbers, 0 is the kernel's
+ * @user_lock: @user_list and what is in it
+ * @user_list: users who have files open
+ * @out_lock: mutex: @outs, hg_job.out
+ * @outs: jobs whose syncobj is to be told of their end, in the order of submission
+ * @out_work: tells them
  * @error_work: restarts halted contexts, drains the non-replayable ring
  * @wq: work of contexts, errors
  * @homing: bit locks, one for the folios of a hash value: held by the CPU fault
@@ -81,7 +85,6 @@ struct hg_device {
 	u64 inval_seq;
 
 	struct xarray svms;
-	struct dma_pool *pt_pool;
 
 	struct mutex bo_lock;
 	struct list_head bos;
@@ -90,6 +93,11 @@ struct hg_device {
 	struct hg_ctx *ctxs[HG_NUM_CTXS];
 	atomic_t ctx_mem;
 	struct ida ctx_ida;
+	struct mutex out_lock;
+	struct list_head outs;
+	struct work_struct out_work;
+	spinlock_t user_lock;
+	struct list_head user_list;
 	struct work_struct error_work;
 	struct workqueue_struct *wq;
 	DECLARE_BITMAP(homing, 1 << HG_HOMING_BITS);

@@ -45,6 +45,7 @@
  * struct hg_bo - a buffer
  * @base: GEM object
  * @svm: mirror of its file
+ * @user: of its file; the pages are charged while it has them
  * @link: in hg_device.bos, under bo_lock; empty: it has no VRAM
  * @node: its addresses, in @svm->bo_va
  * @n: pages
@@ -53,6 +54,7 @@
 struct hg_bo {
 	struct drm_gem_object base;
 	struct hg_svm *svm;
+	struct hg_user *user;
 	struct list_head link;
 	struct drm_mm_node node;
 	unsigned long n;
@@ -87,6 +89,7 @@ static void drop_locked(struct hg_bo *bo)
 	list_del_init(&bo->link);
 	unmap_bo(bo);
 	hg_vram_unpin(hdev, bo->n, bo->frames);
+	hg_user_uncharge(hdev, bo->user, HG_USER_BO_PAGES, bo->n);
 	hg_live_add(hdev, buffers, -1);
 }
 
@@ -227,7 +230,7 @@ static int map_bo(struct hg_bo *bo)
 		if (!ret)
 			i += huge ? HG_CHUNK_PAGES : 1;
 		else if (ret == -EAGAIN)
-			ret = hg_pt_cache_fill(svm->vm.hdev, &cache);
+			ret = hg_pt_cache_fill(&svm->vm, &cache);
 		cond_resched();
 	}
 	hg_pt_cache_drain(svm->vm.hdev, &cache);
@@ -277,28 +280,36 @@ int hg_bo_create_ioctl(struct drm_device *drm, void *data, struct drm_file *file
 	if (args->size > hdev->vram_size)
 		return -ENOSPC;
 	n = PAGE_ALIGN(args->size) >> PAGE_SHIFT;
-	bo = kvzalloc(struct_size(bo, frames, n), GFP_KERNEL);
+	bo = kvzalloc(struct_size(bo, frames, n), GFP_KERNEL_ACCOUNT);
 	if (!bo)
 		return -ENOMEM;
 	bo->svm = hf->svm;
+	bo->user = hf->user;
 	bo->n = n;
 	INIT_LIST_HEAD(&bo->link);
 	drm_gem_private_object_init(drm, &bo->base, n << PAGE_SHIFT);
 	bo->base.funcs = &bo_funcs;
 
-	ret = get_frames(bo);
+	ret = hg_user_charge(hdev, bo->user, HG_USER_BO_PAGES, n);
 	if (ret)
 		goto out;
+	ret = get_frames(bo);
+	if (ret)
+		goto out_charge;
 	ret = clear_frames(bo);
 	if (!ret)
 		ret = place_bo(bo);
 	if (ret) {
 		hg_vram_unpin(hdev, n, bo->frames);
-		goto out;
+		goto out_charge;
 	}
 	/* from here on another thread may guess the handle, and close it */
 	args->addr = bo->node.start;
 	ret = drm_gem_handle_create(file, &bo->base, &args->handle);
+	goto out;
+
+out_charge:
+	hg_user_uncharge(hdev, bo->user, HG_USER_BO_PAGES, n);
 out:
 	drm_gem_object_put(&bo->base);
 	return ret;

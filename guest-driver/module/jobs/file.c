@@ -22,22 +22,31 @@ struct hg_file *hg_file_create(struct hg_device *hdev)
 		return hf;
 	if (READ_ONCE(hdev->stopping))
 		goto out;
-	hf = kzalloc(sizeof(*hf), GFP_KERNEL);
+	hf = kzalloc(sizeof(*hf), GFP_KERNEL_ACCOUNT);
 	if (!hf) {
 		hf = ERR_PTR(-ENOMEM);
 		goto out;
 	}
 	mutex_init(&hf->lock);
 	xa_init(&hf->ctxs);
+	hf->user = hg_user_open(hdev);
+	ret = PTR_ERR_OR_ZERO(hf->user);
+	if (ret)
+		goto err_free;
 	hf->svm = hg_svm_create(hdev);
 	ret = PTR_ERR_OR_ZERO(hf->svm);
 	if (ret) {
-		kfree(hf);
-		hf = ERR_PTR(ret);
+		hg_user_close(hdev, hf->user);
+		goto err_free;
 	}
 out:
 	hg_exit(hdev, idx);
 	return hf;
+
+err_free:
+	kfree(hf);
+	hf = ERR_PTR(ret);
+	goto out;
 }
 
 /**
@@ -46,9 +55,12 @@ out:
  */
 void hg_file_destroy(struct hg_file *hf)
 {
+	struct hg_device *hdev = hf->svm->vm.hdev;
+
 	hg_delay(release_begin);
 	hg_ctx_destroy_all(hf);
 	hg_svm_destroy(hf->svm);
+	hg_user_close(hdev, hf->user);
 	xa_destroy(&hf->ctxs);
 	kfree(hf);
 }

@@ -8,11 +8,13 @@
 #include <linux/sched.h>
 #include <linux/xarray.h>
 
+#include "base/user.h"
 #include "mem/svm.h"
 
 /* One open file. */
 struct hg_file {
 	struct hg_svm *svm;
+	struct hg_user *user;		/* who opened it: what it has is charged to */
 	struct mutex lock;		/* creation and removal in @ctxs */
 	struct xarray ctxs;		/* by id; lookup takes a reference under its lock */
 	atomic64_t engine_ns[2];	/* launches, copies */

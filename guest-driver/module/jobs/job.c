@@ -5,6 +5,15 @@
  * A job is pending until its dependency is signalled, all before it are in the
  * ring and there is room; then running until the context's fence word reaches
  * its number; then its result is in the history and its fence is signalled.
+ *
+ * That fence orders our jobs and is shown to nobody.  Others may wait for a dma_fence
+ * where memory has to be had, and a job here may wait for memory: it faults, and what
+ * it faults on may be a program's to give.  So what the outside has are user fences:
+ * the number of a job, to WAIT for; and a syncobj, which has no fence at all as long as
+ * the job is not over and then one that is signalled already.  Programs can wait for
+ * that one to appear (DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT), other drivers cannot
+ * wait for it, nor can it become a sync file.  The other way round is allowed: a job
+ * may wait for any fence.
  */
 #include <linux/module.h>
 #include <linux/sched/signal.h>
@@ -21,10 +30,7 @@
 #include "jobs/jobs.h"
 #include "jobs/sched.h"
 
-/*
- * Fences that exist.  Not a device's: a fence may outlive the device it came
- * from, in somebody's syncobj or sync file; each also holds the module.
- */
+/* Fences that exist; none outlives the last open file. */
 atomic_long_t hg_live_fences = ATOMIC_LONG_INIT(0);
 
 static const char *job_driver_name(struct dma_fence *fence)
@@ -43,7 +49,6 @@ static void job_release(struct dma_fence *fence)
 	BUILD_BUG_ON(offsetof(struct hg_job, fence));
 	atomic_long_dec(&hg_live_fences);
 	dma_fence_free(fence);
-	module_put(THIS_MODULE);
 }
 
 static const struct dma_fence_ops job_fence_ops = {
@@ -131,6 +136,8 @@ void hg_job_finish(struct hg_ctx *ctx, struct hg_job *job, int lost)
 	trace_hmm_gpu_job_done(ctx->id, job->num, res->status, res->error);
 	WRITE_ONCE(ctx->done, job->num);
 	dma_fence_signal(&job->fence);
+	if (READ_ONCE(job->out))
+		queue_work(hdev->wq, &hdev->out_work);
 	dma_fence_put(&job->fence);
 }
 
@@ -281,17 +288,79 @@ void hg_ctx_pump(struct hg_ctx *ctx)
 	wake_up_all(&ctx->wait);
 }
 
-/* Looks up in_syncobj's fence and takes out_syncobj. */
-static int job_syncobjs(struct drm_file *file, struct hg_job *job, u32 in, u32 out,
-			struct drm_syncobj **out_obj)
+/* A job's syncobj is another's now, or told; out_lock is held. */
+static void drop_out(struct hg_job *job)
 {
-	int ret;
+	drm_syncobj_put(job->out);
+	WRITE_ONCE(job->out, NULL);
+	list_del(&job->out_link);
+	dma_fence_put(&job->fence);
+}
 
+/* From here on @out is over when @job is. */
+static void take_out(struct hg_device *hdev, struct hg_job *job, struct drm_syncobj *out)
+{
+	struct hg_job *other, *next;
+
+	mutex_lock(&hdev->out_lock);
+	list_for_each_entry_safe(other, next, &hdev->outs, out_link)
+		if (other->out == out)
+			drop_out(other);
+	drm_syncobj_replace_fence(out, NULL);
+	WRITE_ONCE(job->out, out);
+	dma_fence_get(&job->fence);
+	list_add_tail(&job->out_link, &hdev->outs);
+	mutex_unlock(&hdev->out_lock);
+}
+
+/* Tells the syncobjs of jobs that are over. */
+void hg_job_out_work(struct work_struct *work)
+{
+	struct hg_device *hdev = container_of(work, struct hg_device, out_work);
+	struct dma_fence *over = dma_fence_get_stub();
+	struct hg_job *job, *next;
+
+	mutex_lock(&hdev->out_lock);
+	list_for_each_entry_safe(job, next, &hdev->outs, out_link) {
+		if (!dma_fence_is_signaled(&job->fence))
+			continue;
+		drm_syncobj_replace_fence(job->out, over);
+		drop_out(job);
+	}
+	mutex_unlock(&hdev->out_lock);
+	dma_fence_put(over);
+}
+
+/* What to wait for: the end of our job that is to tell @in, or the fence it has. */
+static struct dma_fence *in_fence(struct hg_device *hdev, struct drm_syncobj *in)
+{
+	struct dma_fence *fence = NULL;
+	struct hg_job *job;
+
+	mutex_lock(&hdev->out_lock);
+	list_for_each_entry(job, &hdev->outs, out_link)
+		if (job->out == in)
+			fence = dma_fence_get(&job->fence);
+	if (!fence)
+		fence = drm_syncobj_fence_get(in);
+	mutex_unlock(&hdev->out_lock);
+	return fence;
+}
+
+/* Looks up in_syncobj's fence and takes out_syncobj. */
+static int job_syncobjs(struct drm_file *file, struct hg_device *hdev, struct hg_job *job,
+			u32 in, u32 out, struct drm_syncobj **out_obj)
+{
 	*out_obj = NULL;
 	if (in) {
-		ret = drm_syncobj_find_fence(file, in, 0, 0, &job->dep);
-		if (ret)
-			return ret;
+		struct drm_syncobj *in_obj = drm_syncobj_find(file, in);
+
+		if (!in_obj)
+			return -ENOENT;
+		job->dep = in_fence(hdev, in_obj);
+		drm_syncobj_put(in_obj);
+		if (!job->dep)
+			return -EINVAL;
 	}
 	if (out) {
 		*out_obj = drm_syncobj_find(file, out);
@@ -327,12 +396,12 @@ static int submit(struct hg_file *hf, struct drm_file *file, u32 ctx_id, const u
 	ctx = hg_ctx_get(hf, ctx_id);
 	if (!ctx)
 		return -ENOENT;
-	job = kzalloc(sizeof(*job), GFP_KERNEL);
+	job = kzalloc(sizeof(*job), GFP_KERNEL_ACCOUNT);
 	if (!job) {
 		ret = -ENOMEM;
 		goto out_ctx;
 	}
-	ret = job_syncobjs(file, job, in, out, &out_obj);
+	ret = job_syncobjs(file, ctx->hdev, job, in, out, &out_obj);
 	if (ret)
 		goto out_free;
 	ret = wait_for_room(ctx);
@@ -354,14 +423,13 @@ static int submit(struct hg_file *hf, struct drm_file *file, u32 ctx_id, const u
 	job->num = ++ctx->next;
 	*num = job->num;
 	dma_fence_init(&job->fence, &job_fence_ops, &job->lock, ctx->fence_context, job->num);
-	__module_get(THIS_MODULE);
 	atomic_long_inc(&hg_live_fences);
 	hg_live_add(ctx->hdev, jobs, 1);
 	hg_inc(ctx->hdev, jobs_submitted);
 	trace_hmm_gpu_job(ctx->id, job->num, (u32)desc[0]);
 
 	if (out_obj)
-		drm_syncobj_replace_fence(out_obj, &job->fence);
+		take_out(ctx->hdev, job, out_obj);
 	/* after this the job may be over at any time; its first reference goes with it */
 	spin_lock_irq(&ctx->lock);
 	list_add_tail(&job->link, &ctx->pending);
@@ -372,9 +440,6 @@ static int submit(struct hg_file *hf, struct drm_file *file, u32 ctx_id, const u
 		dma_fence_add_callback(job->dep, &job->dep_cb, job_dep_signalled);
 	hg_ctx_pump(ctx);
 	mutex_unlock(&ctx->submit_lock);
-
-	if (out_obj)
-		drm_syncobj_put(out_obj);
 	hg_ctx_put(ctx);
 	return 0;
 
@@ -492,6 +557,8 @@ int hg_wait_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 	}
 	if (ret)
 		goto out;
+	/* its syncobj, if it has one, says the same */
+	flush_work(&ctx->hdev->out_work);
 
 	spin_lock_irq(&ctx->lock);
 	if (ctx->done - job >= HG_HISTORY) {

@@ -10,7 +10,7 @@ struct drm_device;
 struct drm_file;
 struct work_struct;
 
-/* Also live, as the gauges are, but of the module: see job.c. */
+/* Also live, as the gauges are, but of all devices: a job may wait for another one's. */
 extern atomic_long_t hg_live_fences;
 
 int hg_ctx_create_ioctl(struct drm_device *drm, void *data, struct drm_file *file);
@@ -18,6 +18,7 @@ int hg_ctx_destroy_ioctl(struct drm_device *drm, void *data, struct drm_file *fi
 int hg_launch_ioctl(struct drm_device *drm, void *data, struct drm_file *file);
 int hg_copy_ioctl(struct drm_device *drm, void *data, struct drm_file *file);
 int hg_wait_ioctl(struct drm_device *drm, void *data, struct drm_file *file);
+void hg_job_out_work(struct work_struct *work);
 void hg_sched_irq(struct hg_device *hdev);
 void hg_sched_error_work(struct work_struct *work);
 void hg_sched_stop_all(struct hg_device *hdev, int error);

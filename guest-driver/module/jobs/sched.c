@@ -117,11 +117,11 @@ static void ctx_pump_work(struct work_struct *work)
 /**
  * hg_ctx_create() - make a context
  * @hf: file it belongs to
- * @timeslice: microseconds, 0: the device's default
+ * @timeslice: microseconds, 0: the device's default; see hg_user_timeslice()
  * @priv: its copies may use physical addresses: only for jobs that the kernel makes
  * @ctx_id: out: number
  *
- * Return: 0, -EPERM, -ENODEV, -ENOMEM, -ENOSPC.
+ * Return: 0, -EPERM, -ENODEV, -ENOMEM, -ENOSPC, -EDQUOT.
  */
 int hg_ctx_create(struct hg_file *hf, u32 timeslice, bool priv, u32 *ctx_id)
 {
@@ -134,13 +134,18 @@ int hg_ctx_create(struct hg_file *hf, u32 timeslice, bool priv, u32 *ctx_id)
 		return ret;
 	if (READ_ONCE(hdev->stopping))
 		return -ENODEV;
-	ctx = kzalloc(sizeof(*ctx), GFP_KERNEL);
-	if (!ctx)
+	ret = hg_user_charge(hdev, hf->user, HG_USER_CTXS, 1);
+	if (ret)
+		return ret;
+	ctx = kzalloc(sizeof(*ctx), GFP_KERNEL_ACCOUNT);
+	if (!ctx) {
+		hg_user_uncharge(hdev, hf->user, HG_USER_CTXS, 1);
 		return -ENOMEM;
+	}
 	kref_init(&ctx->ref);
 	ctx->hdev = hdev;
 	ctx->hf = hf;
-	ctx->timeslice = timeslice;
+	ctx->timeslice = hg_user_timeslice(timeslice);
 	ctx->priv = priv;
 	mutex_init(&ctx->submit_lock);
 	spin_lock_init(&ctx->lock);
@@ -149,8 +154,9 @@ int hg_ctx_create(struct hg_file *hf, u32 timeslice, bool priv, u32 *ctx_id)
 	INIT_WORK(&ctx->pump, ctx_pump_work);
 	init_waitqueue_head(&ctx->wait);
 	ctx->fence_context = dma_fence_context_alloc(1);
-	ctx->history = kvcalloc(HG_HISTORY, sizeof(*ctx->history), GFP_KERNEL);
-	ctx->mem = dma_alloc_coherent(&hdev->pdev->dev, HG_CTX_MEM, &ctx->dma, GFP_KERNEL);
+	ctx->history = kvcalloc(HG_HISTORY, sizeof(*ctx->history), GFP_KERNEL_ACCOUNT);
+	ctx->mem = dma_alloc_coherent(&hdev->pdev->dev, HG_CTX_MEM, &ctx->dma,
+				      GFP_KERNEL_ACCOUNT);
 	if (ctx->mem)
 		atomic_inc(&hdev->ctx_mem);
 	if (!ctx->history || !ctx->mem) {
@@ -196,6 +202,7 @@ err_free:
 	if (ctx->mem)
 		ctx_free_mem(ctx);
 	ctx_free(&ctx->ref);
+	hg_user_uncharge(hdev, hf->user, HG_USER_CTXS, 1);
 	return ret;
 }
 
@@ -249,6 +256,7 @@ static void ctx_destroy(struct hg_ctx *ctx)
 	cancel_work_sync(&ctx->pump);
 	ida_free(&hdev->ctx_ida, ctx->id);
 	hg_live_add(hdev, contexts, -1);
+	hg_user_uncharge(hdev, ctx->hf->user, HG_USER_CTXS, 1);
 	hg_ctx_put(ctx);
 }
 

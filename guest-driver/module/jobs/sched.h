@@ -37,7 +37,8 @@ struct hg_result {
 
 /**
  * struct hg_job - a launch or copy
- * @fence: signalled when the job is done; owns this struct
+ * @fence: signalled when the job is done; owns this struct.  Never anybody's outside
+ *	of the driver: see job.c
  * @lock: of @fence
  * @link: in hg_ctx.pending or hg_ctx.running, which hold a reference on @fence
  * @ctx: context; valid while linked
@@ -46,6 +47,8 @@ struct hg_result {
  * @desc: descriptor
  * @dep: fence it waits for, or NULL
  * @dep_cb: on @dep
+ * @out: syncobj to be told of the end, or NULL; under hg_device.out_lock
+ * @out_link: in hg_device.outs, which holds a reference on @fence and on @out
  */
 struct hg_job {
 	struct dma_fence fence;
@@ -58,6 +61,8 @@ struct hg_job {
 	u64 desc[HG_DESC_SIZE / 8];
 	struct dma_fence *dep;
 	struct dma_fence_cb dep_cb;
+	struct drm_syncobj *out;
+	struct list_head out_link;
 };
 
 /**

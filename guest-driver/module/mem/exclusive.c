@@ -99,7 +99,7 @@ static int map_page(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long
 	bool vram;
 	int ret;
 
-	ret = hg_pt_cache_fill(hdev, cache);
+	ret = hg_pt_cache_fill(&svm->vm, cache);
 	if (ret)
 		return ret;
 	hg_delay(exclusive_before_entry);

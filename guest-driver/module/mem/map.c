@@ -172,7 +172,7 @@ int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end
 		if (tries)
 			hg_inc(hdev, fault_retries);
 		if (ret == -EAGAIN) {
-			ret = hg_pt_cache_fill(hdev, &cache);
+			ret = hg_pt_cache_fill(&svm->vm, &cache);
 			if (ret)
 				break;
 		}

@@ -110,7 +110,7 @@ struct hg_svm *hg_svm_create(struct hg_device *hdev)
 
 	if (!current->mm)
 		return ERR_PTR(-EINVAL);
-	svm = kvzalloc(sizeof(*svm), GFP_KERNEL);
+	svm = kvzalloc(sizeof(*svm), GFP_KERNEL_ACCOUNT);
 	if (!svm)
 		return ERR_PTR(-ENOMEM);
 	svm->vm.hdev = hdev;

@@ -12,8 +12,9 @@
  */
 #include <linux/backing-dev.h>
 #include <linux/dma-mapping.h>
-#include <linux/dmapool.h>
+#include <linux/memcontrol.h>
 #include <linux/pci.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "base/hmm_gpu_trace.h"
@@ -53,14 +54,15 @@ static unsigned long pt_span(unsigned int level)
 	return 1UL << (HG_PAGE_SHIFT + 9 * level);
 }
 
+/* With whom to charge as the active memory cgroup; no pool: its pages have no owner. */
 static struct hg_pt *pt_alloc(struct hg_device *hdev, unsigned int level)
 {
 	struct hg_pt *pt;
 
-	pt = kzalloc(struct_size(pt, child, level ? HG_PT_ENTRIES : 0), GFP_KERNEL);
+	pt = kzalloc(struct_size(pt, child, level ? HG_PT_ENTRIES : 0), GFP_KERNEL_ACCOUNT);
 	if (!pt)
 		return NULL;
-	pt->cpu = dma_pool_zalloc(hdev->pt_pool, GFP_KERNEL, &pt->dma);
+	pt->cpu = dma_alloc_coherent(&hdev->pdev->dev, PAGE_SIZE, &pt->dma, GFP_KERNEL_ACCOUNT);
 	if (!pt->cpu) {
 		kfree(pt);
 		return NULL;
@@ -82,29 +84,35 @@ static void pt_free(struct hg_device *hdev, struct hg_pt *pt)
 		if (READ_ONCE(hdev->hw_live))
 			hg_write64(hdev, HG_REG_TABLE_FREE, pt->dma);
 	}
-	dma_pool_free(hdev->pt_pool, pt->cpu, pt->dma);
+	dma_free_coherent(&hdev->pdev->dev, PAGE_SIZE, pt->cpu, pt->dma);
 	kfree(pt);
 	hg_live_add(hdev, pt_pages, -1);
 }
 
 /**
  * hg_pt_cache_fill() - have a table of each level ready
- * @hdev: device
+ * @vm: address space that they are for
  * @cache: zeroed by the caller before its first use
+ *
+ * The process pays, also when a worker serves its faults.
  *
  * Return: 0 or -ENOMEM.  Sleeps; not under pt_lock.
  */
-int hg_pt_cache_fill(struct hg_device *hdev, struct hg_pt_cache *cache)
+int hg_pt_cache_fill(struct hg_vm *vm, struct hg_pt_cache *cache)
 {
+	struct mem_cgroup *memcg = get_mem_cgroup_from_mm(vm->mm), *old = set_active_memcg(memcg);
 	unsigned int level;
+	int ret = 0;
 
-	for (level = 0; level < HG_PT_LEVELS - 1; level++) {
+	for (level = 0; level < HG_PT_LEVELS - 1 && !ret; level++) {
 		if (!cache->free[level])
-			cache->free[level] = pt_alloc(hdev, level);
+			cache->free[level] = pt_alloc(vm->hdev, level);
 		if (!cache->free[level])
-			return -ENOMEM;
+			ret = -ENOMEM;
 	}
-	return 0;
+	set_active_memcg(old);
+	mem_cgroup_put(memcg);
+	return ret;
 }
 
 void hg_pt_cache_drain(struct hg_device *hdev, struct hg_pt_cache *cache)

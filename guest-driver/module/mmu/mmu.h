@@ -78,7 +78,8 @@ struct hg_gather {
 /**
  * struct hg_vm - an address space of the GPU
  * @hdev: device
- * @mm: the process that it mirrors, for the audit alone; its owner holds it
+ * @mm: the process that it mirrors, for the audit, and for whom tables are charged;
+ *	its owner holds it
  * @asid: number in the device
  * @pt_lock: everything below.  Whoever mirrors a process takes it in the MMU
  *	notifier's callback, thus in reclaim: no allocation under it
@@ -132,7 +133,7 @@ int hg_mmu_init(struct hg_vm *vm);
 void hg_mmu_enable(struct hg_vm *vm);
 void hg_mmu_fini(struct hg_vm *vm);
 void hg_mmu_program(struct hg_vm *vm);
-int hg_pt_cache_fill(struct hg_device *hdev, struct hg_pt_cache *cache);
+int hg_pt_cache_fill(struct hg_vm *vm, struct hg_pt_cache *cache);
 void hg_pt_cache_drain(struct hg_device *hdev, struct hg_pt_cache *cache);
 u64 hg_mmu_lookup(struct hg_vm *vm, unsigned long va);
 unsigned long hg_mmu_next(struct hg_vm *vm, unsigned long va);

@@ -5,7 +5,6 @@
  * of stands in overview.h.
  */
 #include <linux/dma-mapping.h>
-#include <linux/dmapool.h>
 #include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/pci.h>
@@ -210,7 +209,6 @@ static void hg_free_hw(struct hg_device *hdev)
 	hg_ce_fini(hdev);
 	hg_fault_fini(hdev);
 	hg_fault_unit_fini(hdev);
-	dma_pool_destroy(hdev->pt_pool);
 	destroy_workqueue(hdev->wq);
 }
 
@@ -234,7 +232,12 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	init_waitqueue_head(&hdev->reset_wait);
 	spin_lock_init(&hdev->inval_lock);
 	spin_lock_init(&hdev->ctx_lock);
+	spin_lock_init(&hdev->user_lock);
+	INIT_LIST_HEAD(&hdev->user_list);
 	mutex_init(&hdev->bo_lock);
+	mutex_init(&hdev->out_lock);
+	INIT_LIST_HEAD(&hdev->outs);
+	INIT_WORK(&hdev->out_work, hg_job_out_work);
 	INIT_LIST_HEAD(&hdev->bos);
 	xa_init_flags(&hdev->svms, XA_FLAGS_ALLOC);
 	ida_init(&hdev->ctx_ida);
@@ -269,11 +272,6 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	hdev->wq = alloc_workqueue("hmm_gpu", WQ_UNBOUND | WQ_HIGHPRI, 0);
 	if (!hdev->wq)
 		return -ENOMEM;
-	hdev->pt_pool = dma_pool_create("hmm_gpu-pt", &pdev->dev, PAGE_SIZE, PAGE_SIZE, 0);
-	if (!hdev->pt_pool) {
-		destroy_workqueue(hdev->wq);
-		return -ENOMEM;
-	}
 	ret = hg_fault_unit_init(hdev);
 	if (ret)
 		goto err_hw;

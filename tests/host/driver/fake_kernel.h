@@ -118,6 +118,7 @@ static inline u64 local_clock(void)
 #define atomic_long_inc(a)	((a)->v++)
 #define atomic_long_dec(a)	((a)->v--)
 #define ATOMIC_LONG_INIT(n)	{ n }
+#define lockdep_is_held(x)	1
 #define refcount_set(r, n)	((r)->v = (n))
 #define refcount_inc(r)		((r)->v++)
 #define refcount_dec_and_test(r) (!--(r)->v)
@@ -141,6 +142,21 @@ static inline void list_del(struct list_head *n)
 }
 static inline void list_del_init(struct list_head *n) { list_del(n); INIT_LIST_HEAD(n); }
 #define list_entry(p, t, m)	container_of(p, t, m)
+#define list_first_entry_or_null(h, t, m) (list_empty(h) ? NULL : list_entry((h)->next, t, m))
+static inline void list_move_tail(struct list_head *n, struct list_head *l)
+{
+	list_del(n);
+	list_add_tail(n, l);
+}
+static inline void list_splice_init(struct list_head *from, struct list_head *to)
+{
+	while (!list_empty(from))
+		list_move_tail(from->next, to);
+}
+#define list_for_each_entry_safe(p, n, h, m)					\
+	for (p = list_entry((h)->next, __typeof__(*p), m),			\
+	     n = list_entry(p->m.next, __typeof__(*p), m); &p->m != (h);	\
+	     p = n, n = list_entry(n->m.next, __typeof__(*n), m))
 #define list_for_each_entry(p, h, m)						\
 	for (p = list_entry((h)->next, __typeof__(*p), m); &p->m != (h);	\
 	     p = list_entry(p->m.next, __typeof__(*p), m))
@@ -200,6 +216,13 @@ static inline void srcu_read_unlock(struct srcu_struct *s, int i) { (void)i; s->
 #define wait_event(w, cond)	do { if (!(cond)) would_hang(); } while (0)
 #define wait_event_timeout(w, cond, t) ((void)local_clock(), (cond))
 #define INIT_WORK(w, f)		((void)(f))
+#define wait_event_interruptible(w, cond) ({ if (!(cond)) would_hang(); 0; })
+#define wait_event_killable(w, cond) wait_event_interruptible(w, cond)
+#define wait_event_interruptible_timeout(w, cond, t) ((cond) ? 1L : 0L)
+struct kref { int n; };
+#define kref_init(k)		((k)->n = 1)
+#define kref_get(k)		((k)->n++)
+#define kref_put(k, f)		do { if (!--(k)->n) f(k); } while (0)
 
 /* ---- bits ---- */
 static inline bool test_and_clear_bit(int n, unsigned long *b)
@@ -225,12 +248,15 @@ typedef unsigned int gfp_t;
 #define GFP_HIGHUSER_MOVABLE	0x200u
 #define GFP_TRANSHUGE		0x400u
 static gfp_t last_gfp, all_gfp = ~0u;
+static void (*at_alloc)(void);
 static inline void *fake_alloc(size_t n, gfp_t gfp)
 {
 	void *p = aligned_alloc(PAGE_SIZE, ALIGN(n + !n, PAGE_SIZE));
 
 	last_gfp = gfp;
 	all_gfp &= gfp;
+	if (at_alloc)
+		at_alloc();
 	return memset(p, 0, n);
 }
 #define kzalloc(n, g)		fake_alloc(n, g)
@@ -263,10 +289,18 @@ static struct page a_page;
 struct device { void *driver_data; };
 struct pci_dev { struct device dev; };
 struct drm_device { struct device *dev; };
+struct drm_gem_object { struct drm_device *dev; const struct drm_gem_object_funcs *funcs; };
+struct dma_buf;
+struct drm_gem_object_funcs {
+	void (*close)(struct drm_gem_object *, struct drm_file *), (*free)(struct drm_gem_object *);
+	struct dma_buf *(*export)(struct drm_gem_object *, int);
+};
+struct drm_file;
 struct resource;
 struct miscdevice { int minor; };
 struct dev_pagemap { int type; void *owner; };
 struct ida { int next; };
+#define ida_alloc_range(i, a, b, g) ((i)->next < (b) ? ++(i)->next : -ENOSPC)
 struct drm_mm { int unused; };
 struct drm_mm_node { u64 start, size; };
 #define readl(a)		(*(volatile u32 *)(a))
@@ -305,6 +339,9 @@ struct xarray { spinlock_t lock; void *entry[256]; };
 #define xa_lock(x)		spin_lock(&(x)->lock)
 #define xa_unlock(x)		spin_unlock(&(x)->lock)
 #define xa_init(x)		nop()
+#define xa_destroy(x)		nop()
+#define xa_reserve(x, i, g)	0
+#define xa_release(x, i)	nop()
 static void (*at_xa_store)(void);
 static inline int fake_xa_alloc(struct xarray *x, u32 *id)
 {
@@ -324,7 +361,7 @@ static inline void *fake_xa_store(struct xarray *x, unsigned long i, void *v)
 }
 #define xa_alloc(x, id, v, l, g) fake_xa_alloc(x, id)
 #define xa_store(x, i, v, g)	fake_xa_store(x, i, v)
-#define xa_erase(x, i)		((x)->entry[i] = NULL)
+#define xa_erase(x, i)		({ void *was_ = xa_load(x, i); (x)->entry[i] = NULL; was_; })
 #define xa_cmpxchg(x, i, o, n, g) ((x)->entry[i] = (n))
 #define xa_load(x, i)		((x)->entry[i] == XA_ZERO_ENTRY ? NULL : (x)->entry[i])
 #define xa_for_each(x, i, p)							\
@@ -352,13 +389,46 @@ struct hmm_range {
 };
 struct address_space { int unused; };
 
+/* ---- fences of DRM ---- */
+struct drm_file { void *driver_priv; struct drm_minor *minor; };
+struct drm_minor { struct drm_device *dev; };
+struct drm_syncobj { struct dma_fence *fence; };
+struct dma_fence { int refs, error; bool over; const struct dma_fence_ops *ops; };
+struct dma_fence_cb { int unused; };
+struct dma_fence_ops {
+	const char *(*get_driver_name)(struct dma_fence *), *(*get_timeline_name)(struct dma_fence *);
+	void (*release)(struct dma_fence *);
+};
+static struct dma_fence the_stub = { .refs = 1, .over = true };
+static inline struct dma_fence *dma_fence_get(struct dma_fence *f) { if (f) f->refs++; return f; }
+static inline void dma_fence_put(struct dma_fence *f)
+{
+	if (f && !--f->refs)
+		f->ops->release(f);
+}
+static inline void drm_syncobj_replace_fence(struct drm_syncobj *s, struct dma_fence *f)
+{
+	dma_fence_put(s->fence);
+	s->fence = dma_fence_get(f);
+}
+#define dma_fence_init(f, o, l, c, n) (*(f) = (struct dma_fence){ 1, 0, false, o })
+#define dma_fence_free(f)	free(f)
+#define dma_fence_get_stub()	dma_fence_get(&the_stub)
+#define dma_fence_signal(f)	((f)->over = true)
+#define dma_fence_is_signaled(f) ((f)->over)
+#define dma_fence_set_error(f, e) ((f)->error = (e))
+#define drm_syncobj_fence_get(s) dma_fence_get((s)->fence)
+static struct drm_syncobj syncobjs[4];
+#define drm_syncobj_find(f, h)	((h) < 4 ? &syncobjs[h] : NULL)
+
 /* ---- processes ---- */
 struct mm_struct { void *pgd; };
 static struct mm_struct a_mm;
 static struct task_struct a_task = { &a_mm };
 static struct task_struct *current = &a_task;
-#define signal_pending(t)	0
-#define fatal_signal_pending(t)	0
+static int signals;
+#define signal_pending(t)	signals
+#define fatal_signal_pending(t)	signals
 
 /* ---- what our own headers would bring that is not for these tests ---- */
 #define HMM_GPU_COMPAT_H

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* drm/query.c: a program that asks for all of its address space is told to stop. */
+#define copy_to_user(d, s, n)	0
+#define u64_to_user_ptr(p)	((void *)(p))
+#define HMM_PFN_ERROR		4UL
+#define HMM_PFN_VALID		8UL
+#define HMM_PFN_WRITE		16UL
+#include "drm/query.c"
+
+static unsigned long windows;
+
+int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
+		     unsigned long *pfns)
+{
+	CHECK(++windows < 1000);
+	signals = windows == 10;
+	memset(pfns, 0, (end - start) >> PAGE_SHIFT << 3);
+	mutex_lock(&svm->vm.pt_lock);
+	return 0;
+}
+
+int main(void)
+{
+	static struct hg_svm svm = { .vm.mm = &a_mm };
+	struct hg_file hf = { .svm = &svm };
+	struct drm_file file = { .driver_priv = &hf };
+	struct drm_hmm_gpu_query args = { .npages = 512 * 5 };
+
+	CHECK(hg_query_ioctl(NULL, &args, &file) == 0 && windows == 5);
+	args.npages = TASK_SIZE >> PAGE_SHIFT;
+	CHECK(hg_query_ioctl(NULL, &args, &file) == -EINTR && windows == 10);
+	return 0;
+}

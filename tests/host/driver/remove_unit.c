@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* pci/drv.c: one device is unplugged while a program waits in a call of another. */
+#include <sys/ioctl.h>
+#define module_pci_driver(d)
+#define MODULE_DEVICE_TABLE(a, b)
+#define MODULE_DESCRIPTION(d)
+#define MODULE_LICENSE(l)
+#define PCI_DEVICE(v, d)	0
+#define DRM_IOCTL_DEF_DRV(n, f, fl) { 0 }
+#define DRM_IOCTL_NR(c)		((c) & 0xff)
+#define DRM_COMMAND_BASE	0x40
+#define DRM_COMMAND_END		0xa0
+#define DRM_RENDER_ALLOW	0
+#define DRIVER_RENDER		0
+#define DRIVER_SYNCOBJ		0
+#define DRIVER_GEM		0
+#define HG_DRM_DATE
+#define DMA_BIT_MASK(n)		0
+#define WQ_UNBOUND		0
+#define WQ_HIGHPRI		0
+#define pci_resource_len(p, b)	HG_BAR0_SIZE
+#define FOP_UNSIGNED_OFFSET	0
+#define wait_var_event(v, c)	CHECK(c)
+#define module_put_and_kthread_exit(n) return (n)
+struct inode;
+struct file { void *private_data; };
+struct pci_device_id { int n; };
+struct drm_ioctl_desc { int n; };
+struct file_operations {
+	void *owner;
+	int (*open)(), (*release)(), (*poll)(), (*read)(), (*llseek)(), (*show_fdinfo)();
+	long (*unlocked_ioctl)(struct file *, unsigned int, unsigned long);
+	long (*compat_ioctl)(struct file *, unsigned int, unsigned long);
+	int fop_flags;
+};
+struct drm_driver {
+	int driver_features, num_ioctls, major, minor;
+	int (*open)(struct drm_device *, struct drm_file *);
+	void (*postclose)(struct drm_device *, struct drm_file *), (*release)(struct drm_device *);
+	void (*debugfs_init)(struct drm_minor *);
+	void (*show_fdinfo)();
+	const struct drm_ioctl_desc *ioctls;
+	const struct file_operations *fops;
+	const char *name, *desc;
+};
+struct pci_driver {
+	const char *name;
+	const struct pci_device_id *id_table;
+	int (*probe)(struct pci_dev *, const struct pci_device_id *);
+	void (*remove)(struct pci_dev *);
+	const void *err_handler;
+};
+
+long drm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
+int drm_open(), drm_release(), drm_poll(), drm_read(), noop_llseek(), drm_show_fdinfo();
+#define devm_drm_dev_alloc(d, r, s, m)	NULL
+#define XA_FLAGS_ALLOC		0
+
+/* As DRM has it: one section for all devices. */
+static int in_drm;
+static bool unplugged;
+#define drm_dev_enter(d, i)	(*(i) = 0, in_drm++, true)
+#define drm_dev_exit(i)		in_drm--
+#define drm_dev_unplug(d)	do { if (in_drm) would_hang(); } while (0)
+#define synchronize_srcu(s)	do { if ((s)->readers) would_hang(); } while (0)
+struct xarray;
+#include "pci/drv.c"
+
+static struct hg_device one, other;
+static struct pci_dev pdevs[2];
+static int calls;
+
+/* A call of a program, in which it waits: meanwhile the other device goes. */
+long drm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
+{
+	calls++;
+	hg_remove(&pdevs[1]);
+	return 0;
+}
+
+static long call(struct hg_device *hdev)
+{
+	struct drm_minor minor = { &hdev->drm };
+	struct drm_file file = { .minor = &minor };
+	struct file filp = { &file };
+
+	return hg_ioctl(&filp, DRM_COMMAND_BASE, 0);
+}
+
+int main(void)
+{
+	void *regs = calloc(1, HG_BAR0_SIZE);
+
+	pdevs[0].dev.driver_data = &one;
+	pdevs[1].dev.driver_data = &other;
+	one.pdev = &pdevs[0];
+	other.pdev = &pdevs[1];
+	one.regs = other.regs = fake_regs = regs;
+	one.hw_live = other.hw_live = true;
+	CHECK(call(&one) == 0 && calls == 1);
+	/* the one that is gone takes no calls; the first one does */
+	CHECK(call(&other) == -ENODEV && calls == 1);
+	CHECK(call(&one) == 0 && calls == 2);
+	return 0;
+}
