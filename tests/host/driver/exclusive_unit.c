@@ -20,7 +20,7 @@ static void map(struct hg_svm *svm, unsigned long va, u64 pte)
 	struct hg_pt_cache cache = {};
 	struct hg_pt *pt;
 
-	CHECK(hg_pt_cache_fill(&hdev, &cache) == 0);
+	CHECK(hg_pt_cache_fill(&svm->vm, &cache) == 0);
 	mutex_lock(&svm->vm.pt_lock);
 	pt = pt_find_or_add(&svm->vm, &cache, va, 0);
 	pt->used++;
