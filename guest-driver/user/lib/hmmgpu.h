@@ -236,7 +236,7 @@ struct hmmgpu_launch {
 	uint32_t block;		/* threads a block, from 1 */
 	uint32_t local_size;	/* bytes of stack a thread; 0: HMMGPU_DEFAULT_LOCAL */
 	uint32_t in_syncobj;	/* starts after its fence; 0: none */
-	uint32_t out_syncobj;	/* gets the fence of this job; 0: none */
+	uint32_t out_syncobj;	/* is over when this job is; 0: none */
 	uint32_t shared_size;	/* bytes of memory that a block shares, up to 64 KiB */
 	uint64_t budget;	/* instructions a thread may take; 0: no limit */
 };
@@ -463,7 +463,10 @@ int hmmgpu_residency(struct hmmgpu *gpu, const void *addr, uint64_t len,
 
 /* ----------------------------- syncobjs ----------------------------- */
 
-/* DRM syncobjs: fences between jobs of any context, process or driver. */
+/*
+ * DRM syncobjs: order between jobs of any context or process, and after other drivers'
+ * fences.  One that is a job's out_syncobj has no fence until that job is over.
+ */
 int hmmgpu_syncobj_create(struct hmmgpu *gpu, int signaled, uint32_t *handle);
 int hmmgpu_syncobj_destroy(struct hmmgpu *gpu, uint32_t handle);
 /* 0: signalled; -ETIME: not within timeout_ns (relative; < 0: for ever).  Waits for a fence to appear, too. */
