@@ -46,10 +46,11 @@ int main(int argc, char **argv)
 		at_down_write = make_context;
 	hg_reset_prepare(&pdev);
 	CHECK(!contexts && !programmed);
-	make_context();
-	CHECK(!contexts);
-	if (!strcmp(name, "reclaim"))
+	if (!strcmp(name, "reclaim")) {
 		reclaim();
+		make_context();
+		CHECK(!contexts);
+	}
 	hg_reset_done(&pdev);
 	CHECK(hdev.hw_live && !hdev.in_reset && programmed == 1);
 	make_context();
