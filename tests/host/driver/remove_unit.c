@@ -56,14 +56,7 @@ int drm_open(), drm_release(), drm_poll(), drm_read(), noop_llseek(), drm_show_f
 #define devm_drm_dev_alloc(d, r, s, m)	NULL
 #define XA_FLAGS_ALLOC		0
 
-/* As DRM has it: one section for all devices. */
-static int in_drm;
-static bool unplugged;
-#define drm_dev_enter(d, i)	(*(i) = 0, in_drm++, true)
-#define drm_dev_exit(i)		in_drm--
-#define drm_dev_unplug(d)	do { if (in_drm) would_hang(); } while (0)
 #define synchronize_srcu(s)	do { if ((s)->readers) would_hang(); } while (0)
-struct xarray;
 #include "pci/drv.c"
 
 static struct hg_device one, other;
