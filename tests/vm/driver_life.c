@@ -10,7 +10,7 @@
  *   tight    more memory in use than the driver may have VRAM
  *   starve   the address space changes all the time while the GPU faults
  *   copyerr  some copies of the kernel's copy engine fail (injected by the caller)
- *   silent   the device does not answer TLB invalidations (injected by the caller)
+ *   silent   the device does not answer a TLB invalidation (injected by the caller)
  *
  * Prints what failed, or "TEST passed".  Exit status 0 or 1.
  */
@@ -387,11 +387,14 @@ static void test_copyerr(void)
 	munmap(p, n * PAGE);
 }
 
-/* The driver gives the device up after 10 s, and nobody waits longer or reads rubbish. */
+/*
+ * The driver gives the device up after 10 s, and nobody waits longer or reads rubbish.  A
+ * reset brings it back.
+ */
 static void test_silent(void)
 {
 	size_t n = 300;
-	uint64_t *p = pages(n), *mapped = pages(n), value;
+	uint64_t *p = pages(n), *mapped = pages(n), value, sum = 0;
 	int error;
 
 	fill(p, n, 1);
@@ -402,6 +405,14 @@ static void test_silent(void)
 	CHECK(error == -EIO, "job on a dead device: %d", error);
 	signal(SIGBUS, on_sigbus);
 	CHECK(!can_read(p, &value), "a page that cannot be had reads as %lu", value);
+
+	/* only one answer was missing: after a reset it is all there again */
+	write_text(DEVICE "/reset", "1");
+	hmmgpu_ctx_destroy(ctx);
+	need(hmmgpu_ctx_create(gpu, 0, &ctx), "context after the reset");
+	CHECK(!touch(p, n, 0, 0, &sum), "job after the reset failed");
+	CHECK(sum == n * (n - 1) / 2 + n, "GPU sees %lu", sum);
+	expect(__LINE__, p, n, 1);
 	munmap(p, n * PAGE);
 }
 

@@ -62,7 +62,7 @@ def test_driver_life_with_coherent_memory(machine: Machine, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "rule"),
-    [("copyerr", "copy prob=0.05 error"), ("silent", "tlb_invalidate delay=60s")],
+    [("copyerr", "copy prob=0.05 error"), ("silent", "tlb_invalidate count=1 delay=60s")],
 )
 def test_driver_and_bad_device(machine: Machine, name: str, rule: str) -> None:
     """The device misbehaves; the driver says so and neither waits for ever nor loses data."""

@@ -35,7 +35,7 @@ LIMIT_S = 240
 #: Parts that are a mode of tests/vm/driver_life.c, and the rule for the device.
 _MODES = {
     "unbind": "", "reset": "", "lazyfree": "", "cow": "", "tight": "", "starve": "",
-    "copyerr": "ce.copy prob=0.05 error", "silent": "mmu.invalidate delay=60s",
+    "copyerr": "ce.copy prob=0.05 error", "silent": "mmu.invalidate count=1 delay=60s",
 }  # fmt: skip
 
 _BUFFERS = "for t in calls full late reset unbind leave; do /tmp/buffer_test $t || exit 1; done"
