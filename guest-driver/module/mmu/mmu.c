@@ -38,6 +38,9 @@
  */
 #define HG_MIRROR_ATTRS	DMA_ATTR_SKIP_CPU_SYNC
 
+/* A table is freed in a notifier that may not sleep: no vmap() of it behind an IOMMU. */
+#define HG_TABLE_ATTRS	DMA_ATTR_FORCE_CONTIGUOUS
+
 static enum dma_data_direction mirror_dir(bool write)
 {
 	return write ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
@@ -62,7 +65,8 @@ static struct hg_pt *pt_alloc(struct hg_device *hdev, unsigned int level)
 	pt = kzalloc(struct_size(pt, child, level ? HG_PT_ENTRIES : 0), GFP_KERNEL_ACCOUNT);
 	if (!pt)
 		return NULL;
-	pt->cpu = dma_alloc_coherent(&hdev->pdev->dev, PAGE_SIZE, &pt->dma, GFP_KERNEL_ACCOUNT);
+	pt->cpu = dma_alloc_attrs(&hdev->pdev->dev, PAGE_SIZE, &pt->dma, GFP_KERNEL_ACCOUNT,
+				  HG_TABLE_ATTRS);
 	if (!pt->cpu) {
 		kfree(pt);
 		return NULL;
@@ -84,7 +88,7 @@ static void pt_free(struct hg_device *hdev, struct hg_pt *pt)
 		if (READ_ONCE(hdev->hw_live))
 			hg_write64(hdev, HG_REG_TABLE_FREE, pt->dma);
 	}
-	dma_free_coherent(&hdev->pdev->dev, PAGE_SIZE, pt->cpu, pt->dma);
+	dma_free_attrs(&hdev->pdev->dev, PAGE_SIZE, pt->cpu, pt->dma, HG_TABLE_ATTRS);
 	kfree(pt);
 	hg_live_add(hdev, pt_pages, -1);
 }
