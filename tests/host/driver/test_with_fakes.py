@@ -48,7 +48,13 @@ def headers(folder: Path) -> None:
 
 
 def run(folder: Path, unit: str, *args: str) -> None:
-    """Build `unit`.c and run it; what it calls and nobody defines returns 0."""
+    build(folder, unit)
+    call("timeout", "60", folder / unit, *args)
+
+
+@cache
+def build(folder: Path, unit: str) -> None:
+    """The program of `unit`.c; what it calls and nobody defines returns 0."""
     headers(folder)
     flags = ["-std=gnu11", "-g", "-O1", "-w", "-Wno-error", "-fpermissive", "-D__KERNEL__"]
     dirs = [folder, HERE, MODULE, paths.driver_sources() / "include/uapi",
@@ -62,7 +68,6 @@ def run(folder: Path, unit: str, *args: str) -> None:
         "".join(f"long {n}(void) {{ return 0; }}\n" for n in missing if n not in known)
     )
     call("gcc", "-w", main, stubs, "-o", folder / unit)
-    call("timeout", "60", folder / unit, *args)
 
 
 _LIBC = re.compile(r" [TWi] (\w+)@", re.MULTILINE)
