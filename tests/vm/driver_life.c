@@ -3,7 +3,7 @@
  * Life and death of the driver under load: driver_life KERNELS.elf TEST
  *
  *   unbind   the driver is unbound with jobs running and pages in VRAM, 5 times
- *   reset    the same with a function-level reset
+ *   reset    the same with a function-level reset; and while others begin to use the device
  *   unplug   prints "unplug now" and waits for the device to go
  *   lazyfree memory given back with MADV_FREE and then written by the GPU is kept
  *   cow      pages in VRAM that fork() shares: either side writes by GPU or CPU
@@ -198,9 +198,61 @@ static void test_unbind(void)
 	disturb(DRIVER "unbind", PCI_NAME, -ENODEV, 1);
 }
 
+static volatile int renewing;
+
+/* Opens the device, and makes a context, again and again: a job there is done or says -EIO. */
+static void *renew(void *counted)
+{
+	uint64_t *p = pages(4);
+	long n = 0;
+
+	while (renewing) {
+		struct touch_args args = { .base = (uintptr_t)p, .npages = 4, .write = 1 };
+		struct hmmgpu_launch l = { .args = (uintptr_t)&args, .grid = 1, .block = 32 };
+		struct hmmgpu_result r = { 0 };
+		struct hmmgpu_ctx *c;
+		struct hmmgpu *g;
+		uint64_t job;
+		int error;
+
+		need(hmmgpu_kernel_symbol(kernels, "touch", &l.entry), "kernel touch");
+		need(hmmgpu_open(&g, NULL), "open during a reset");
+		need(hmmgpu_ctx_create(g, 0, &c), "context during a reset");
+		error = hmmgpu_launch(c, &l, &job);
+		if (!error)
+			error = hmmgpu_wait(c, job, 30000000000, &r);
+		if (!error)
+			error = r.error;
+		CHECK(!error || error == -EIO, "job during a reset: %d", error);
+		n += !error;
+		hmmgpu_ctx_destroy(c);
+		hmmgpu_close(g);
+	}
+	munmap(p, 4 * PAGE);
+	*(long *)counted = n;
+	return NULL;
+}
+
 static void test_reset(void)
 {
+	pthread_t threads[2];
+	long done[2];
+
 	disturb(DEVICE "/reset", "1", -EIO, 0);
+
+	renewing = 1;
+	for (int i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, renew, &done[i]);
+	for (int round = 0; round < 10; round++) {
+		usleep(20000 + 1000 * round);
+		write_text(DEVICE "/reset", "1");
+	}
+	usleep(100000);
+	renewing = 0;
+	for (int i = 0; i < 2; i++) {
+		pthread_join(threads[i], NULL);
+		CHECK(done[i], "no job was ever done");
+	}
 }
 
 static void test_unplug(void)
