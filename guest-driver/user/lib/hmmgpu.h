@@ -138,7 +138,7 @@ int hmmgpu_set_policy(struct hmmgpu *gpu, uint32_t policy);
  * @timeslice_us: how long its threads may keep the GPU when another context
  *                waits; 0 = default
  *
- * -ENOSPC: the hardware has no context left.
+ * -ENOSPC: the hardware has no context left; -EDQUOT: the user may have no more.
  */
 int hmmgpu_ctx_create(struct hmmgpu *gpu, uint32_t timeslice_us, struct hmmgpu_ctx **ctx);
 
@@ -395,7 +395,8 @@ int hmmgpu_ctx_wait_event(struct hmmgpu_ctx *ctx, struct hmmgpu_event *event);
  * A CPU has no access at all (SIGSEGV); hmmgpu_memcpy() and hmmgpu_memset() are
  * the way in and out.  Behind its last page an access ends the job.  It belongs to
  * this open device: other processes, and other hmmgpu_open(), do not see it.
- * -ENOSPC: there is not so much VRAM left that could be had; -EINVAL: no size;
+ * -ENOSPC: there is not so much VRAM left that could be had; -EDQUOT: more than one
+ * user may have; -EINVAL: no size;
  * -EOPNOTSUPP: not on this kind of CPU; -ENOMEM, -EIO, -EPERM (after fork()).
  */
 int hmmgpu_malloc(struct hmmgpu *gpu, void **addr, uint64_t size);

@@ -83,6 +83,7 @@ const char *hmmgpu_error_text(int error)
 	case ENODEV: return "no GPU of the driver hmm_gpu, or it is gone";
 	case EINVAL: return "an argument that the hardware or the driver cannot do";
 	case ENOSPC: return "not so much VRAM, or no hardware context or address space is left";
+	case EDQUOT: return "more than the driver allows one user";
 	case ETIME: return "not done in time, or the instruction budget is used up";
 	case EOPNOTSUPP: return "not on this kind of machine";
 	case EPROTO: return "library and driver do not fit together";
