@@ -55,8 +55,10 @@
  *	a buffer: frames of VRAM without struct pages, above the process's addresses
  * struct hg_ce
  *	the kernel's own context, for copies
- * struct hg_fault_unit, struct hg_fault_service
- *	the fault rings; the worker that serves one of them
+ * struct hg_fault_unit
+ *	the fault rings
+ * struct hg_fault_service, struct hg_fault_queue
+ *	who serves one of them: by address space number a queue, and a work for it
  * struct hg_ctx, struct hg_job
  *	a ring of the device with what is to go into it; a launch or copy, with a fence
  *	of our own that nobody outside sees
@@ -67,11 +69,12 @@
  * ==================
  *
  * A warp meets a page without an entry and stalls; the device writes an entry into
- * the ring and interrupts (hg_irq_fault(), hg_fault_kick()).  The worker,
- * hg_fault_work(), takes up to a batch out (hg_fault_drain()), sorts it and drops
- * duplicates.  For each address space it finds the mirror (hg_svm_get()), holds
- * the process's memory (mmget_not_zero()), leaves out what is an earlier owner's
- * (first_fault), and serves 2 MiB at a time, serve_window():
+ * the ring and interrupts.  The handler (hg_fault_irq()) takes all entries out of the
+ * ring (hg_fault_drain()) and puts each into the queue of its address space number.
+ * The number's work, hg_fault_work(), takes up to a batch from there, sorts it and drops
+ * duplicates.  It finds the mirror (hg_svm_get()), holds the process's memory
+ * (mmget_not_zero()), leaves out what is an earlier owner's (first_fault) or of a job
+ * that has ended (hg_fault_is_over()), and serves 2 MiB at a time, serve_window():
  *
  * 1. what an entry already permits is done (skip_satisfied());
  * 2. by the policy, pages go to VRAM first (hg_migrate_chunk()), for which others
@@ -81,8 +84,8 @@
  * 4. what the process may not do is cancelled, after one more look under the mmap
  *    lock (cancel_refused(), hg_fault_cancel()).
  *
- * One replay then makes all that wait execute their access again
- * (hg_fault_replay()).  What changed too fast was left alone: it faults again.
+ * One replay then makes all that wait execute their access again, in whatever address
+ * space (hg_fault_replay()).  What changed too fast was left alone: it faults again.
  *
  * The other direction: the kernel changes the CPU's entry and calls
  * svm_invalidate(), which clears the GPU's, invalidates the TLBs and waits for the
@@ -93,7 +96,7 @@
  *
  * Outermost first.  pt_lock is taken in MMU notifiers, thus in memory reclaim:
  * under it and what stands below it nothing is allocated with __GFP_RECLAIM, and
- * nothing is waited for that needs the fault worker.
+ * nothing is waited for that needs fault service.
  *
  * ===========================  ===================================================
  * the kernel's of misc.c       held in dm_open(), which enters the device; taken by
@@ -105,7 +108,7 @@
  *                              and buffer
  * hg_file.lock                 mutex: contexts come and go
  * hg_vram.evict_lock           mutex: one eviction at a time, over its copies
- * mmap_lock                    the kernel's, for reading: calls, fault worker, and
+ * mmap_lock                    the kernel's, for reading: calls, fault service, and
  *                              the CPU fault that comes to hg_migrate_to_ram() (or
  *                              its area's lock); for writing in hg_svm_create(),
  *                              where the notifier is inserted
@@ -130,7 +133,9 @@
  *                              one that is found there
  * hg_file.ctxs (xa_lock)       spinlock: the table of contexts, and hg_ctx.ref
  * hg_device.inval_lock         spinlock: invalidation registers, inval_seq
- * hg_fault_unit.lock           spinlock: get and taken together
+ * hg_fault_unit.lock           spinlock, hard interrupts: the replayable ring, and
+ *                              which of its entries are answered
+ * hg_fault_service.lock        spinlock, hard interrupts: queues of faults
  * hg_vram.lock                 spinlock, any context (a page is freed where its last
  *                              CPU entry goes): all of struct hg_vram and its chunks;
  *                              nothing is taken under it
@@ -148,9 +153,6 @@
  *
  * What is waited for besides:
  *
- * hg_svm.idle (completion)
- *	hg_svm_destroy() waits for those who found the mirror by its number, which is
- *	the fault worker; it holds no lock
  * mmu_interval_notifier_remove()
  *	waits for callbacks under way; no lock is held
  * hg_device.ctx_mem (wait_var_event())
@@ -167,8 +169,15 @@
  * RCU
  *	a delay point reads the device's counters (watched of delay.c);
  *	hg_delay_forget() waits for that before the registers go
+ * hg_enter() in window_write()
+ *	the removal waits for who writes entries with tables that are not linked yet
  * disable_irq(), cancel_work_sync()
- *	reset and removal wait for handlers, the fault worker and the error work,
+ *	reset and removal wait for handlers, hg_fault_late() and the error work,
  *	before they take hw_sem for writing; the end of a context waits for its pump
  *	(which takes submit_lock) under hg_file.lock
+ *
+ * Nobody waits for hg_fault_work(), which waits for processes, for as long as these
+ * like: it has its mirror by a reference, and the device and the module likewise.  So
+ * it may find the mirror dead (hg_vm.dead), the device gone (hw_live, hg_enter()),
+ * and the file closed; the last reference frees.
  */

@@ -23,7 +23,7 @@ from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
 
-#: A driver that has an answer for those who are gone.
+#: A driver that has an answer for those who are gone, and does not leave out who has ended.
 CANCELS_FOR_NOBODY = """\
 --- a/guest-driver/module/mem/fault.c
 +++ b/guest-driver/module/mem/fault.c
@@ -34,6 +34,11 @@ CANCELS_FOR_NOBODY = """\
 +	if (!svm) { hg_delay(fault_before_cancel);
 +		hg_fault_cancel(hdev, f->asid, 0, HG_CANCEL_GLOBAL | HG_CANCEL_SCOPE_ALL); return; }
 +	if (!mmget_not_zero(svm->vm.mm)) {
+@@ -100,3 +100,3 @@
+ \t\thg_delay(fault_after_drain);
+-\t\tm = drop_ended(hdev, buf->batch, n);
++\t\tm = n ?: drop_ended(hdev, buf->batch, n);
+ \t\tm = dedupe(hdev, buf->batch, m);
 """
 
 

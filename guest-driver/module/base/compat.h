@@ -82,11 +82,17 @@ static inline void hg_zone_page_init(struct page *page, struct dev_pagemap *map,
 #endif
 
 /*
+ * Which pages can become exclusive.
  * 6.15: make_device_exclusive() takes one page instead of a range.  Returns the
  * page, locked and with a reference, or ERR_PTR; -EBUSY may go away by itself.
  * The mmap lock is held.
  */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+static inline bool hg_may_be_exclusive(struct page *page)
+{
+	return PageAnon(page) && !PageHuge(page);
+}
+
 static inline struct page *hg_make_exclusive(struct mm_struct *mm, unsigned long addr,
 					     void *owner)
 {
@@ -95,6 +101,11 @@ static inline struct page *hg_make_exclusive(struct mm_struct *mm, unsigned long
 	return make_device_exclusive(mm, addr, owner, &folio);
 }
 #else
+static inline bool hg_may_be_exclusive(struct page *page)
+{
+	return PageAnon(page) && !PageCompound(page);
+}
+
 static inline struct page *hg_make_exclusive(struct mm_struct *mm, unsigned long addr,
 					     void *owner)
 {
@@ -117,7 +128,7 @@ static inline struct page *hg_make_exclusive(struct mm_struct *mm, unsigned long
 	 * Of a large folio it takes all pages or none, and only by the first one:
 	 * it fails for ever while one of the others is mapped as it is.
 	 */
-	never = !PageAnon(page) || PageCompound(page);
+	never = !hg_may_be_exclusive(page);
 	put_page(page);
 	return ERR_PTR(never ? -EOPNOTSUPP : -EBUSY);
 }

@@ -20,7 +20,7 @@
 #include "base/regs.h"
 #include "base/stats.h"
 
-#define HG_DELAY_MAX_USEC	1000000
+#define HG_DELAY_MAX_USEC	30000000
 #define HG_DELAY_MAX_ATOMIC	2000
 
 /* delay_point.until: a point, HG_NUM_DELAYS + a counter of the device, or none */

@@ -46,7 +46,7 @@ struct pci_dev;
  * @stopping: no new work: the device is being unbound
  * @inval_lock: the invalidation registers and @inval_seq
  * @inval_seq: number of the last invalidation given
- * @svms: by ASID; the fault worker's way from a fault entry to the mirror.
+ * @svms: by ASID; fault service's way from a fault entry to the mirror.
  *	Entries change under its own lock together with hg_svm.ref
  * @bo_lock: @bos, hg_svm.bo_va
  * @bos: buffers that have VRAM
@@ -63,6 +63,8 @@ struct pci_dev;
  * @wq: work of contexts, errors
  * @homing: bit locks, one for the folios of a hash value: held by the CPU fault
  *	that moves one home.  Only ever tried; nobody waits for one
+ * @fail_tables: so many times more there is no memory for page tables: for tests
+ * @fail_exclusive: errno that exclusive access is refused with; EOPNOTSUPP once; likewise
  */
 struct hg_device {
 	struct drm_device drm;
@@ -107,6 +109,8 @@ struct hg_device {
 	struct hg_fault_service service;
 	struct hg_vram vram;
 	struct hg_stats stats;
+	atomic_t fail_tables;
+	atomic_t fail_exclusive;
 	struct hg_dmirror_node dmirror;
 };
 

@@ -19,9 +19,13 @@
 
 /*
  * An entry between GET and PUT becomes valid within this time: long, for the
- * host may have something else to do than to run the device.
+ * host may have something else to do than to run the device.  Those that do not
+ * cost it once together, however many they are: they were written before it began.
  */
 #define HG_VALID_MS		1000
+
+/* What the ring had no room for is replayed so late, unless somebody else does it before. */
+#define HG_OWED_MS		4
 
 static void program_ring(struct hg_device *hdev, u32 reg, dma_addr_t base, u32 size)
 {
@@ -40,118 +44,135 @@ void hg_fault_program(struct hg_device *hdev)
 	memset(fu->nrring, 0, HG_NRFAULT_RING * HG_FAULT_ENTRY_SIZE);
 	program_ring(hdev, HG_REG_FAULT, fu->ring_dma, HG_FAULT_RING);
 	program_ring(hdev, HG_REG_NRFAULT, fu->nrring_dma, HG_NRFAULT_RING);
-	spin_lock(&fu->lock);
+	spin_lock_irq(&fu->lock);
 	fu->get = hg_read(hdev, HG_REG_FAULT + HG_FAULT_GET) & HG_FAULT_INDEX_MASK;
 	fu->taken += HG_FAULT_RING;
-	spin_unlock(&fu->lock);
+	spin_unlock_irq(&fu->lock);
 	fu->nrget = hg_read(hdev, HG_REG_NRFAULT + HG_FAULT_GET) & HG_FAULT_INDEX_MASK;
 }
 
-/* Waits until the device has finished an entry; false: it never does. */
+/* Whether the device has finished an entry.  Soon, in most cases: it is at it. */
 static bool entry_valid(__le32 *e)
 {
-	unsigned long end = jiffies + msecs_to_jiffies(HG_VALID_MS);
 	unsigned int spins = 0;
 
 	while (!(le32_to_cpu(READ_ONCE(e[HG_FE_FLAGS])) & HG_FE_VALID)) {
-		if (time_after(jiffies, end))
+		if (spins++ == 100)
 			return false;
-		if (spins++ < 100)
-			cpu_relax();
-		else
-			usleep_range(10, 20);
+		cpu_relax();
 	}
 	dma_rmb();
 	return true;
 }
 
+static void read_entry(struct hg_fault *f, __le32 *e, u64 num)
+{
+	f->addr = le32_to_cpu(e[HG_FE_ADDR_LO]) | (u64)le32_to_cpu(e[HG_FE_ADDR_HI]) << 32;
+	f->addr &= PAGE_MASK;
+	f->num = num;
+	f->asid = le32_to_cpu(e[HG_FE_ASID]) & 0xffff;
+	f->ctx = le32_to_cpu(e[HG_FE_ASID]) >> 16 & (HG_NUM_CTXS - 1);
+	f->source = le32_to_cpu(e[HG_FE_SOURCE]);
+	f->info = le32_to_cpu(e[HG_FE_INFO]);
+	f->access = f->info & 0xf;
+	f->reader = false;
+	f->done = false;
+	f->stays = false;
+}
+
+/*
+ * The next entry, @num, is not valid.  Whether it is given up: together with all
+ * that was in the ring (to number @end) when the wait for the first of them began.
+ */
+static bool give_up(struct hg_fault_unit *fu, u64 num, u64 end)
+{
+	if (num < fu->patient)
+		return time_after(jiffies, fu->until);
+	fu->patient = end;
+	fu->until = jiffies + msecs_to_jiffies(HG_VALID_MS);
+	return false;
+}
+
 /**
  * hg_fault_drain() - take faults out of the ring
  * @hdev: device
- * @batch: out: the faults
- * @max: room in @batch
- * @replay: out: somebody may wait for a replay
+ * @take: gets each of them, in order; called with a lock held and interrupts off
  *
- * From the fault worker alone.
+ * From the interrupt's handler, under which nobody takes the registers away, or
+ * with hw_sem held for reading.  It waits for nothing.
  *
- * Return: the number, or -1 if the ring was empty (0: only an overflow).
+ * Return: -1, or in how many milliseconds there is something left to do: to drain
+ * again, and to send the replay that is owed.
  */
-int hg_fault_drain(struct hg_device *hdev, struct hg_fault *batch, unsigned int max, bool *replay)
+int hg_fault_drain(struct hg_device *hdev,
+		   void (*take)(struct hg_device *hdev, const struct hg_fault *f))
 {
 	struct hg_fault_unit *fu = &hdev->fault;
+	unsigned long flags;
 	u32 put, end, get;
-	unsigned int n = 0;
+	int late = -1;
 	u64 num;
 
-	*replay = false;
-	down_read(&hdev->hw_sem);
-	if (!READ_ONCE(hdev->hw_live)) {
-		up_read(&hdev->hw_sem);
-		return -1;
-	}
+	spin_lock_irqsave(&fu->lock, flags);
+	if (!READ_ONCE(hdev->hw_live))
+		goto out;
 	get = fu->get;
 	num = fu->taken;
 	put = hg_read(hdev, HG_REG_FAULT + HG_FAULT_PUT);
 	end = put & HG_FAULT_INDEX_MASK;
-	if (end >= HG_FAULT_RING || (end == get && !(put & HG_FAULT_OVERFLOW))) {
-		up_read(&hdev->hw_sem);
-		return -1;
-	}
-	for (; get != end && n < max; num++) {
+	if (end >= HG_FAULT_RING || (end == get && !(put & HG_FAULT_OVERFLOW)))
+		goto out;
+	for (; get != end; num++) {
 		__le32 *e = fu->ring + get * HG_FAULT_WORDS;
 
 		if (entry_valid(e)) {
-			struct hg_fault *f = &batch[n++];
+			struct hg_fault f;
 
-			f->addr = le32_to_cpu(e[HG_FE_ADDR_LO]) |
-				  (u64)le32_to_cpu(e[HG_FE_ADDR_HI]) << 32;
-			f->addr &= PAGE_MASK;
-			f->num = num;
-			f->asid = le32_to_cpu(e[HG_FE_ASID]) & 0xffff;
-			f->access = le32_to_cpu(e[HG_FE_INFO]) & 0xf;
-			f->reader = false;
-			f->done = false;
-			f->stays = false;
-			trace_hmm_gpu_fault(f->asid, f->addr, f->access,
-					    le32_to_cpu(e[HG_FE_SOURCE]),
-					    le32_to_cpu(e[HG_FE_INFO]));
-		} else {
+			read_entry(&f, e, num);
+			take(hdev, &f);
+		} else if (give_up(fu, num, num + (end + HG_FAULT_RING - get) % HG_FAULT_RING)) {
 			/* lost; the replay makes the access fault again */
-			*replay = true;
+			fu->owed = true;
 			hg_inc(hdev, device_errors);
 			dev_err_ratelimited(hdev->drm.dev, "fault entry %u never became valid\n",
 					    get);
+			late = 0;
+		} else {
+			late = 0;
+			break;
 		}
 		WRITE_ONCE(e[HG_FE_FLAGS], 0);
 		get = (get + 1) % HG_FAULT_RING;
 	}
-	spin_lock(&fu->lock);
+	if (put & HG_FAULT_OVERFLOW) {
+		hg_inc(hdev, fault_overflows);
+		/* who else would have had an entry is not known */
+		fu->owed = true;
+		if (late < 0)
+			late = num == fu->taken ? 0 : HG_OWED_MS;
+	}
+	/* raises the interrupt again if there is more: not to wait for what is not valid */
+	if (num != fu->taken || put & HG_FAULT_OVERFLOW)
+		hg_write(hdev, HG_REG_FAULT + HG_FAULT_GET, get | (put & HG_FAULT_OVERFLOW));
 	fu->get = get;
 	fu->taken = num;
-	spin_unlock(&fu->lock);
-	if (put & HG_FAULT_OVERFLOW)
-		hg_inc(hdev, fault_overflows);
-	*replay |= num > fu->replayed || put & HG_FAULT_OVERFLOW;
-	hg_write(hdev, HG_REG_FAULT + HG_FAULT_GET, get | (put & HG_FAULT_OVERFLOW));
-	up_read(&hdev->hw_sem);
-	return n;
+out:
+	spin_unlock_irqrestore(&fu->lock, flags);
+	return late;
 }
 
-/* The number of the next entry that the device writes; hw_sem is held for reading. */
+/* The number of the next entry that the device writes; the lock is held. */
 static u64 next_entry(struct hg_device *hdev)
 {
 	struct hg_fault_unit *fu = &hdev->fault;
-	u64 n;
+	u64 n = fu->taken;
 	u32 put;
 
-	spin_lock(&fu->lock);
-	n = fu->taken;
-	/* under the lock: the worker must not get past what is read here */
+	/* under the lock: nobody gets past what is read here */
 	put = READ_ONCE(hdev->hw_live) ? hg_read(hdev, HG_REG_FAULT + HG_FAULT_PUT) : fu->get;
 	put &= HG_FAULT_INDEX_MASK;
 	if (put < HG_FAULT_RING)
 		n += (put + HG_FAULT_RING - fu->get) % HG_FAULT_RING;
-	spin_unlock(&fu->lock);
 	return n;
 }
 
@@ -160,23 +181,54 @@ static u64 next_entry(struct hg_device *hdev)
  * @hdev: device
  *
  * The number of the next entry of the ring.  An address space number may get a
- * new owner while faults of the old one are in the ring, or in the worker's
- * hands.  They are not the new owner's: to serve them would touch memory that it
- * did not ask for, and to cancel them would end its jobs.  The device has written
+ * new owner while faults of the old one are in the ring, or in the hands of who
+ * serves them.  They are not the new owner's: to serve them would touch memory that
+ * it did not ask for, and to cancel them would end its jobs.  The device has written
  * all of them when the old owner's contexts have become inactive, so they have
  * lower numbers than what is counted after that, and all of the new owner's
  * higher ones.  A reset only makes numbers go up.
  *
- * Return: the number; the worker has not taken that entry yet.
+ * Return: the number; nobody has taken that entry yet.
  */
 u64 hg_fault_count(struct hg_device *hdev)
 {
+	struct hg_fault_unit *fu = &hdev->fault;
 	u64 n;
 
 	down_read(&hdev->hw_sem);
+	spin_lock_irq(&fu->lock);
 	n = next_entry(hdev);
+	spin_unlock_irq(&fu->lock);
 	up_read(&hdev->hw_sem);
 	return n;
+}
+
+/**
+ * hg_fault_jobs_ended() - the faults so far of a context are of jobs that have ended
+ * @hdev: device
+ * @ctx: hardware context, inactive; hw_sem is held for reading
+ *
+ * Nobody waits for them, and to serve them would touch memory that nobody uses.
+ */
+void hg_fault_jobs_ended(struct hg_device *hdev, u32 ctx)
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+
+	spin_lock_irq(&fu->lock);
+	WRITE_ONCE(fu->ended[ctx], next_entry(hdev));
+	spin_unlock_irq(&fu->lock);
+}
+
+/**
+ * hg_fault_is_over() - whether the job that a fault is of has ended
+ * @hdev: device
+ * @f: fault
+ *
+ * It may end right after.
+ */
+bool hg_fault_is_over(struct hg_device *hdev, const struct hg_fault *f)
+{
+	return f->num < READ_ONCE(hdev->fault.ended[f->ctx]);
 }
 
 /**
@@ -202,20 +254,25 @@ void hg_fault_cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 cmd)
 /**
  * hg_fault_replay() - whoever waits tries again; what is in the ring by now is old
  * @hdev: device
- *
- * From the fault worker alone.
+ * @last: number after the newest of the faults that were dealt with.  If they all
+ *	are old, nothing is sent (a replay followed them), unless one is owed
  */
-void hg_fault_replay(struct hg_device *hdev)
+void hg_fault_replay(struct hg_device *hdev, u64 last)
 {
+	struct hg_fault_unit *fu = &hdev->fault;
+
 	hg_delay(fault_before_replay);
 	down_read(&hdev->hw_sem);
-	if (READ_ONCE(hdev->hw_live)) {
+	spin_lock_irq(&fu->lock);
+	if ((last > fu->replayed || fu->owed) && READ_ONCE(hdev->hw_live)) {
 		/* before the replay: what comes in between is taken for new, which costs a replay */
-		hdev->fault.replayed = next_entry(hdev);
+		fu->replayed = next_entry(hdev);
+		fu->owed = false;
 		hg_write(hdev, HG_REG_REPLAY, HG_REPLAY_START);
+		hg_inc(hdev, replays);
 	}
+	spin_unlock_irq(&fu->lock);
 	up_read(&hdev->hw_sem);
-	hg_inc(hdev, replays);
 }
 
 /**
@@ -229,12 +286,15 @@ void hg_fault_drain_nonreplay(struct hg_device *hdev)
 	struct hg_fault_unit *fu = &hdev->fault;
 	u32 put = hg_read(hdev, HG_REG_NRFAULT + HG_FAULT_PUT);
 	u32 end = put & HG_FAULT_INDEX_MASK;
+	unsigned long until = jiffies + msecs_to_jiffies(HG_VALID_MS);
 
 	if (end >= HG_NRFAULT_RING || (end == fu->nrget && !(put & HG_FAULT_OVERFLOW)))
 		return;
 	while (fu->nrget != end) {
 		__le32 *e = fu->nrring + fu->nrget * HG_FAULT_WORDS;
 
+		while (!entry_valid(e) && time_before(jiffies, until))
+			usleep_range(10, 20);
 		if (entry_valid(e)) {
 			hg_inc(hdev, nonreplay_faults);
 			trace_hmm_gpu_fault(le32_to_cpu(e[HG_FE_ASID]) & 0xffff,
@@ -288,5 +348,6 @@ void hg_fault_unit_fini(struct hg_device *hdev)
 	if (fu->ring)
 		dma_free_coherent(dev, HG_FAULT_RING * HG_FAULT_ENTRY_SIZE, fu->ring,
 				  fu->ring_dma);
-	memset(fu, 0, sizeof(*fu));
+	fu->ring = NULL;
+	fu->nrring = NULL;
 }

@@ -9,9 +9,13 @@ int hg_fault_unit_init(struct hg_device *hdev);
 void hg_fault_unit_fini(struct hg_device *hdev);
 void hg_fault_program(struct hg_device *hdev);
 u64 hg_fault_count(struct hg_device *hdev);
-int hg_fault_drain(struct hg_device *hdev, struct hg_fault *batch, unsigned int max, bool *replay);
+void hg_fault_jobs_ended(struct hg_device *hdev, u32 ctx);
+bool hg_fault_is_over(struct hg_device *hdev, const struct hg_fault *f);
+int hg_fault_drain(struct hg_device *hdev,
+		   void (*take)(struct hg_device *hdev, const struct hg_fault *f));
 void hg_fault_drain_nonreplay(struct hg_device *hdev);
 void hg_fault_cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 cmd);
-void hg_fault_replay(struct hg_device *hdev);
+void hg_fault_replay(struct hg_device *hdev, u64 last);
+void hg_fault_replay_owed(struct hg_device *hdev);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/delay.h"
 #include "jobs/file.h"
 #include "jobs/jobs.h"
+#include "mem/fault.h"
 #include "mem/svm.h"
 
 /**
@@ -35,6 +36,12 @@ struct hg_file *hg_file_create(struct hg_device *hdev)
 		goto err_free;
 	hf->svm = hg_svm_create(hdev);
 	ret = PTR_ERR_OR_ZERO(hf->svm);
+	if (!ret) {
+		/* before the first context: nothing faults there yet */
+		ret = hg_fault_attach(hdev, hf->svm->vm.asid);
+		if (ret)
+			hg_svm_destroy(hf->svm);
+	}
 	if (ret) {
 		hg_user_close(hdev, hf->user);
 		goto err_free;

@@ -123,6 +123,8 @@ void hg_job_finish(struct hg_ctx *ctx, struct hg_job *job, int lost)
 		res->block = report32(report, HG_RPT_BLOCK);
 		res->thread = report32(report, HG_RPT_THREAD);
 		res->addr = report64(report, HG_RPT_ADDR);
+		if (res->status == HG_ERR_FAULT)
+			res->error = hg_svm_fault_error(ctx->hf->svm, res->addr);
 		res->pc = report64(report, HG_RPT_PC);
 		res->instrs = report64(report, HG_RPT_INSTRS);
 		atomic64_add(report64(report, HG_RPT_TIME), &ctx->hf->engine_ns[job->copy]);

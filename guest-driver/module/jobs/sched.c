@@ -67,7 +67,7 @@ void hg_ctx_program(struct hg_ctx *ctx)
 /*
  * Disables the context and waits until no engine has anything to do with it.
  * Accesses that are stalled on a fault are dropped by the device, so this does
- * not depend on the fault worker.  hw_sem is held for reading.
+ * not depend on fault service.  hw_sem is held for reading.
  */
 static void ctx_quiesce(struct hg_ctx *ctx)
 {
@@ -82,8 +82,10 @@ static void ctx_quiesce(struct hg_ctx *ctx)
 		u32 status = hg_read(hdev, ctx_reg(ctx, HG_CTX_STATUS));
 
 		/* all ones: nobody is there (any more) */
-		if (!(status & HG_CTX_ACTIVE) || status == ~0u || !READ_ONCE(hdev->hw_live))
+		if (!(status & HG_CTX_ACTIVE) || status == ~0u || !READ_ONCE(hdev->hw_live)) {
+			hg_fault_jobs_ended(hdev, ctx->id);
 			return;
+		}
 		if (time_after(jiffies, end)) {
 			hg_wedge(hdev, "disable context");
 			return;

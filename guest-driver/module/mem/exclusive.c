@@ -90,22 +90,32 @@ static int map_ordinary(struct hg_svm *svm, unsigned long addr)
 	return hg_svm_map_window(svm, addr, addr + PAGE_SIZE, &want, &pfn, false);
 }
 
+/* As hg_make_exclusive(), unless a test wants something else. */
+static struct page *make_exclusive(struct hg_svm *svm, unsigned long addr)
+{
+	int error = atomic_read(&svm->vm.hdev->fail_exclusive);
+
+	if (!error)
+		return hg_make_exclusive(svm->vm.mm, addr, svm);
+	if (error == EOPNOTSUPP)
+		atomic_set(&svm->vm.hdev->fail_exclusive, 0);
+	return ERR_PTR(-error);
+}
+
 /* 0; -EBUSY: the address space changed meanwhile; other errors. */
-static int map_page(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long addr)
+static int map_page(struct hg_svm *svm, unsigned long addr)
 {
 	struct hg_device *hdev = svm->vm.hdev;
+	struct hg_pt_cache none = {};
 	unsigned long seq;
 	struct page *page;
+	int ret = 0;
 	bool vram;
-	int ret;
 
-	ret = hg_pt_cache_fill(&svm->vm, cache);
-	if (ret)
-		return ret;
 	hg_delay(exclusive_before_entry);
 	seq = mmu_interval_read_begin(&svm->notifier);
 	mmap_read_lock(svm->vm.mm);
-	page = hg_make_exclusive(svm->vm.mm, addr, svm);
+	page = make_exclusive(svm, addr);
 	vram = !IS_ERR(page) && hg_is_vram(hdev, page);
 	if (vram) {
 		unlock_page(page);
@@ -127,7 +137,7 @@ static int map_page(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long
 		ret = -ESRCH;
 	if (!ret) {
 		down_read(&hdev->hw_sem);
-		ret = hg_mmu_map_atomic(&svm->vm, cache, addr, page);
+		ret = hg_mmu_map_atomic(&svm->vm, &none, addr, page);
 		up_read(&hdev->hw_sem);
 	}
 	if (!ret)
@@ -136,6 +146,9 @@ static int map_page(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long
 	/* from here on a CPU may revoke it */
 	unlock_page(page);
 	put_page(page);
+	/* a table is missing: not held while one waits for the process, so added here */
+	if (ret == -EAGAIN)
+		ret = map_ordinary(svm, addr) ?: -EAGAIN;
 	return ret;
 }
 
@@ -151,8 +164,6 @@ static int map_page(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long
  */
 int hg_svm_map_exclusive(struct hg_svm *svm, unsigned long start, unsigned long end)
 {
-	struct hg_device *hdev = svm->vm.hdev;
-	struct hg_pt_cache cache = {};
 	unsigned long addr;
 	int ret = 0, tries;
 
@@ -166,14 +177,35 @@ int hg_svm_map_exclusive(struct hg_svm *svm, unsigned long start, unsigned long 
 			}
 			ret = tries ? fault_in(svm, addr) : 0;
 			if (!ret)
-				ret = map_page(svm, &cache, addr);
+				ret = map_page(svm, addr);
 			if (ret != -EBUSY && ret != -EAGAIN)
 				break;
 			cond_resched();
 		}
 	}
-	hg_pt_cache_drain(hdev, &cache);
 	return ret == -EAGAIN ? -EBUSY : ret;
+}
+
+/**
+ * hg_svm_ask_exclusive() - whether the kernel gives exclusive access
+ * @svm: mirror; its mmap lock is held
+ * @addr: page
+ *
+ * Return: 0: it does, or not for now; or why not: never -EOPNOTSUPP, for then the
+ * ordinary way is open.
+ */
+int hg_svm_ask_exclusive(struct hg_svm *svm, unsigned long addr)
+{
+	struct page *page = make_exclusive(svm, addr);
+	int ret = PTR_ERR_OR_ZERO(page);
+
+	if (!ret) {
+		unlock_page(page);
+		put_page(page);
+		/* nobody's: an ordinary one again, as it has to be in VRAM */
+		fixup_user_fault(svm->vm.mm, addr, FAULT_FLAG_WRITE, NULL);
+	}
+	return ret == -EBUSY || ret == -EOPNOTSUPP || ret == -ENOMEM || ret == -EINTR ? 0 : ret;
 }
 
 /**

@@ -2,27 +2,59 @@
 /*
  * Fault service.
  *
- * One worker: drain a batch of the ring, sort it, drop duplicates, serve it by
- * address space and 2 MiB window, and replay once.  What cannot be served is
- * cancelled, which ends the job that asked.  What could not be served now (the
- * address space changed all the time) is left alone: the replay brings it back.
+ * The interrupt's handler takes all faults out of the ring and puts each into the
+ * queue of its address space number.  A work item a number serves them, and so
+ * address spaces independently of each other, for a process's file systems may keep
+ * one waiting for as long as they like: it takes a batch, sorts it, drops duplicates,
+ * serves it by 2 MiB window, and replays once.  What cannot be served is cancelled,
+ * which ends the job that asked.  What could not be served now (the address space
+ * changed all the time) is left alone: the replay brings it back.
  *
- * A cancel hits who waits.  An entry that was in the ring when the last replay was
- * sent is old: its access was sent again, waits no more and may fault a second
- * time, and a cancel for it may find nobody.  If another replay followed, it could
- * meet that second fault, whose entry then is old when its turn comes, and so on:
- * an access that is refused would go round for ever.  So a batch of old entries
- * alone is not followed by a replay; whoever still waits has a newer entry.
+ * Nobody waits for such a work: neither close, which leaves the mirror's end to the
+ * last who has it, nor reset and removal, after which it finds the mirror dead and the
+ * device gone.  It holds the device and the module, and the workqueue is the module's,
+ * whose exit waits for those that have given them back.  There are no more works than
+ * numbers, and numbers stay taken while a work has their mirror: so with
+ * WQ_MAX_ACTIVE none waits for another.
  *
- * The worker takes the mmap lock for reading and nothing that migrate_to_ram()
- * or an MMU notifier waits for.
+ * A replay makes everybody try again who waits, whatever for.  So while one address
+ * space is stuck, each replay for another brings its faults once more, two at most for
+ * each page and engine that wait.  They cost their way to the queue; what has no room
+ * there is dropped.
+ *
+ * Who waits gets a replay.  An entry is old if a replay was sent after it was written:
+ * its access was sent again, and if it still waits it has a newer entry, or the ring
+ * had no room for that.  So whoever waits has an entry that is not old (or, in an
+ * engine that has no room for more, waits for those that have one), and that is in the
+ * ring, in a queue, served now, or dropped.  hg_fault_queue.last is above those that
+ * were put in a queue or dropped there, so the end of the next batch sends a replay if
+ * one of them is not old by then.  For those that had no entry at all, hg_fault_unit.owed
+ * does.  Both under hg_fault_unit.lock, so no replay is between the question and the
+ * answer, and of several address spaces that finish one after the other each finds out
+ * whether somebody else's replay was enough: if it was sent too early, before the page
+ * was mapped, there is a newer entry in the queue, and another batch.
+ *
+ * A cancel hits who waits.  Who has an entry that is old was sent again, waits no more
+ * and may fault a second time, and a cancel for it may find nobody.  If another replay
+ * followed, it could meet that second fault, whose entry then is old when its turn
+ * comes, and so on: an access that is refused would go round for ever.  So a batch of
+ * old entries alone is not followed by a replay; whoever still waits has a newer entry.
+ * Replays for others can still come in between, but not in step: a cancel misses if one
+ * was sent so shortly before that the access has not faulted again, which takes the
+ * device a walk, and others a service each.
+ *
+ * A work takes the mmap lock for reading and nothing that migrate_to_ram() or an MMU
+ * notifier waits for.
  */
+#include <linux/delay.h>
 #include <linux/hash.h>
 #include <linux/hmm.h>
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
+
+#include <drm/drm_drv.h>
 
 #include "base/delay.h"
 #include "base/hmm_gpu_trace.h"
@@ -38,15 +70,26 @@
 
 static unsigned int hg_fault_batch = 256;
 module_param_named(fault_batch, hg_fault_batch, uint, 0644);
-MODULE_PARM_DESC(fault_batch, "GPU faults served before a replay (1..1024)");
+MODULE_PARM_DESC(fault_batch, "GPU faults served before a replay (1..512)");
 
-/* By address space, address, and strongest access first. */
+/* So often a page is tried that there is no memory for, in how long, and how far apart. */
+#define HG_STARVED_TRIES	25
+#define HG_STARVED_WINDOW	(10 * HZ)
+#define HG_STARVED_MS		20
+
+/* The module's, for a work may outlive its device: see above. */
+static struct workqueue_struct *hg_fault_wq;
+
+static struct hg_fault_buf *buf_of(struct hg_svm *svm)
+{
+	return svm->vm.hdev->service.queue[svm->vm.asid].buf;
+}
+
+/* By address, and strongest access first. */
 static int cmp_fault(const void *a, const void *b)
 {
 	const struct hg_fault *x = a, *y = b;
 
-	if (x->asid != y->asid)
-		return x->asid < y->asid ? -1 : 1;
 	if (x->addr != y->addr)
 		return x->addr < y->addr ? -1 : 1;
 	return (int)(y->access % HG_ACCESS_PREFETCH) - (int)(x->access % HG_ACCESS_PREFETCH);
@@ -64,7 +107,7 @@ static unsigned int dedupe(struct hg_device *hdev, struct hg_fault *f, unsigned 
 
 	sort(f, n, sizeof(*f), cmp_fault, NULL);
 	for (i = 0; i < n; i++) {
-		if (m && f[m - 1].asid == f[i].asid && f[m - 1].addr == f[i].addr) {
+		if (m && f[m - 1].addr == f[i].addr) {
 			if (!wants_write(&f[i]))
 				f[m - 1].reader = true;
 			continue;
@@ -102,6 +145,21 @@ static void skip_satisfied(struct hg_svm *svm, struct hg_fault *f, unsigned int 
 }
 
 /*
+ * Leaves out what is of jobs that have ended: nobody waits for it, and to serve it
+ * would touch memory that nobody uses.  Returns the new number.
+ */
+static unsigned int drop_ended(struct hg_device *hdev, struct hg_fault *f, unsigned int n)
+{
+	unsigned int i, m = 0;
+
+	for (i = 0; i < n; i++)
+		if (!hg_fault_is_over(hdev, &f[i]))
+			f[m++] = f[i];
+	hg_add(hdev, faults_stale, n - m);
+	return m;
+}
+
+/*
  * Progress while VRAM is short.  An access may need several pages at once: a
  * copy does, and a warp.  If the way of each to VRAM evicted another, it would
  * never have them all.  So what a fault has moved then is not moved for a fault
@@ -114,14 +172,14 @@ static void skip_satisfied(struct hg_svm *svm, struct hg_fault *f, unsigned int 
  */
 static unsigned int leave_thrashing(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 {
-	struct hg_fault_service *fs = &svm->vm.hdev->service;
+	struct hg_fault_buf *buf = buf_of(svm);
 	unsigned int i, left = 0, stay = 0;
 
 	for (i = 0; i < n; i++) {
 		if (f[i].done)
 			continue;
 		f[i].stays = __test_and_set_bit(hash_64(f[i].addr ^ svm->vm.asid, HG_THRASH_BITS),
-						fs->moved);
+						buf->moved);
 		if (f[i].stays)
 			stay++;
 		else
@@ -168,43 +226,18 @@ static void migrate_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int 
 
 static int map_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int n, bool write)
 {
-	struct hg_fault_service *fs = &svm->vm.hdev->service;
+	struct hg_fault_buf *buf = buf_of(svm);
 	unsigned long start = f[0].addr, end = f[n - 1].addr + PAGE_SIZE;
 	unsigned int i;
 
-	memset(fs->want, 0, ((end - start) >> PAGE_SHIFT) * sizeof(*fs->want));
+	memset(buf->want, 0, ((end - start) >> PAGE_SHIFT) * sizeof(*buf->want));
 	for (i = 0; i < n; i++) {
 		if (f[i].done)
 			continue;
-		fs->want[(f[i].addr - start) >> PAGE_SHIFT] = HMM_PFN_REQ_FAULT |
+		buf->want[(f[i].addr - start) >> PAGE_SHIFT] = HMM_PFN_REQ_FAULT |
 			(write && wants_write(&f[i]) ? HMM_PFN_REQ_WRITE : 0);
 	}
-	return hg_svm_map_window(svm, start, end, fs->want, fs->pfns, false);
-}
-
-/*
- * In a mirror that needs exclusive access for atomics on system pages.  Such
- * pages are mapped for writing by now.  Where the kernel has no exclusive access
- * (shared and file memory, huge pages), the page is mapped for atomics as it is:
- * this GPU's are atomic to the CPU's.  What changes too fast comes with the replay.
- */
-static void serve_atomics(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
-{
-	unsigned long want = HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE, pfn;
-	unsigned int i;
-	u64 pte;
-
-	for (i = 0; i < n; i++) {
-		if (f[i].done || f[i].access != HG_ACCESS_ATOMIC)
-			continue;
-		mutex_lock(&svm->vm.pt_lock);
-		pte = hg_mmu_lookup(&svm->vm, f[i].addr);
-		mutex_unlock(&svm->vm.pt_lock);
-		if (!(pte & HG_PTE_VALID) || permits(pte, &f[i]))
-			continue;
-		if (hg_svm_map_exclusive(svm, f[i].addr, f[i].addr + PAGE_SIZE) == -EOPNOTSUPP)
-			hg_svm_map_window(svm, f[i].addr, f[i].addr + PAGE_SIZE, &want, &pfn, true);
-	}
+	return hg_svm_map_window(svm, start, end, buf->want, buf->pfns, false);
 }
 
 /*
@@ -233,13 +266,26 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 		return -EFAULT;
 	range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
 	ret = hg_range_fault(svm, &range, range.default_flags);
+	/* no memory is no refusal */
+	if (ret == -ENOMEM)
+		return -EBUSY;
 	if (ret || !write || pfn & HMM_PFN_WRITE)
 		return ret;
 	/* see hg_svm_map_window() */
-	if (!is_device_private_page(hmm_pfn_to_page(pfn)))
-		return -EFAULT;
+	ret = hg_svm_is_device_private(svm, &range);
+	if (ret <= 0)
+		return ret ?: -EFAULT;
 	vma = vma_lookup(svm->vm.mm, addr);
 	return vma && vma->vm_flags & VM_WRITE ? 0 : -EPERM;
+}
+
+/* The mmap lock is held: see ask_cpu(). */
+static void refuse(struct hg_svm *svm, struct hg_fault *f, u32 scope, int error)
+{
+	/* before the cancel, which ends the job */
+	WRITE_ONCE(svm->fault_addr, f->addr);
+	WRITE_ONCE(svm->fault_error, error);
+	hg_fault_cancel(svm->vm.hdev, f->asid, f->addr, HG_CANCEL_ADDR | scope);
 }
 
 /*
@@ -253,19 +299,88 @@ static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, i
 
 	hg_delay(fault_before_cancel);
 	mmap_read_lock(svm->vm.mm);
-	/* other errors are not the page table's: no memory, a dead mirror */
+	/* another error is not the page table's: no memory */
 	if (error == -EFAULT || error == -EPERM)
 		error = ask_cpu(svm, f->addr, write);
 	still = error && error != -EBUSY;
 	if (still) {
 		if (write && (f->reader || error == -EPERM))
 			scope = HG_CANCEL_SCOPE_WRITE;
-		/* before the cancel, which ends the job */
-		WRITE_ONCE(svm->fault_error, error);
-		hg_fault_cancel(svm->vm.hdev, f->asid, f->addr, HG_CANCEL_ADDR | scope);
+		refuse(svm, f, scope, error);
 	}
 	mmap_read_unlock(svm->vm.mm);
 	return still;
+}
+
+/* Not refused: it comes with the replay, or the mirror or the device is gone and nobody waits. */
+static bool is_moot(int error)
+{
+	return error == -EBUSY || error == -ESRCH || error == -ENODEV;
+}
+
+/*
+ * No memory for a page is no refusal: the replay brings it back, some milliseconds
+ * later.  True: it was tried often enough, and the job gets -ENOMEM.  Counted
+ * together for all of the address space, and afresh after some time.
+ */
+static bool starved(struct hg_svm *svm)
+{
+	struct hg_fault_buf *buf = buf_of(svm);
+
+	if (time_after(jiffies, buf->since + HG_STARVED_WINDOW)) {
+		buf->since = jiffies;
+		buf->starved = 0;
+	}
+	buf->starves = true;
+	return buf->starved >= HG_STARVED_TRIES;
+}
+
+/*
+ * Ends the jobs that wait with an atomic for a page that the kernel does not give.
+ * The CPU's page table, which permits it, is not who to ask; else see ask_cpu().
+ */
+static void refuse_atomics(struct hg_svm *svm, struct hg_fault *f, int error)
+{
+	hg_delay(fault_before_cancel);
+	mmap_read_lock(svm->vm.mm);
+	if (error != -ENOMEM)
+		error = hg_svm_ask_exclusive(svm, f->addr);
+	if (error)
+		refuse(svm, f, HG_CANCEL_SCOPE_ATOMIC, error);
+	mmap_read_unlock(svm->vm.mm);
+}
+
+/*
+ * In a mirror that needs exclusive access for atomics on system pages.  Such
+ * pages are mapped for writing by now.  Where the kernel has no exclusive access
+ * (shared and file memory, huge pages), the page is mapped for atomics as it is:
+ * this GPU's are atomic to the CPU's.  Whether it is such a page then is asked again
+ * where it is mapped, with pt_lock: see map_one().  What changes too fast, or is
+ * another page by now, comes with the replay; what the kernel refuses (memory that
+ * is secret) is refused to those who wait for atomics.
+ */
+static void serve_atomics(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
+{
+	unsigned long want = HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE, pfn;
+	unsigned int i;
+	int ret;
+	u64 pte;
+
+	for (i = 0; i < n; i++) {
+		if (f[i].done || f[i].access != HG_ACCESS_ATOMIC)
+			continue;
+		mutex_lock(&svm->vm.pt_lock);
+		pte = hg_mmu_lookup(&svm->vm, f[i].addr);
+		mutex_unlock(&svm->vm.pt_lock);
+		if (!(pte & HG_PTE_VALID) || permits(pte, &f[i]))
+			continue;
+		ret = hg_svm_map_exclusive(svm, f[i].addr, f[i].addr + PAGE_SIZE);
+		if (ret == -EOPNOTSUPP)
+			ret = hg_svm_map_window(svm, f[i].addr, f[i].addr + PAGE_SIZE, &want,
+						&pfn, true);
+		if (ret && !is_moot(ret) && (ret != -ENOMEM || starved(svm)))
+			refuse_atomics(svm, &f[i], ret);
+	}
 }
 
 /* One page for which the window as a whole failed. */
@@ -282,12 +397,14 @@ static void serve_alone(struct hg_svm *svm, struct hg_fault *f)
 			serve_atomics(svm, f, 1);
 		return;
 	}
-	if (ret == -EBUSY || (f->access == HG_ACCESS_PREFETCH && !f->reader))
+	if (is_moot(ret) || (f->access == HG_ACCESS_PREFETCH && !f->reader))
+		return;
+	if (ret == -ENOMEM && !starved(svm))
 		return;
 	if (!cancel_refused(svm, f, write, ret) || !write || !f->reader)
 		return;
 	ret = map_faults(svm, f, 1, false);
-	if (ret && ret != -EBUSY)
+	if (ret && !is_moot(ret))
 		cancel_refused(svm, f, false, ret);
 }
 
@@ -308,7 +425,7 @@ static void serve_window(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 		hg_add(svm->vm.hdev, faults_served, todo);
 	if (!ret && READ_ONCE(svm->vm.exclusive))
 		serve_atomics(svm, f, n);
-	if (!ret || ret == -EBUSY)
+	if (!ret || is_moot(ret))
 		return;
 	for (i = 0; i < n; i++)
 		if (!f[i].done)
@@ -318,6 +435,7 @@ static void serve_window(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 /* All faults of one address space. */
 static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int n)
 {
+	struct hg_fault_buf *buf = hdev->service.queue[f->asid].buf;
 	struct hg_svm *svm = hg_svm_get(hdev, f->asid);
 	unsigned int i, j;
 
@@ -339,74 +457,194 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 				break;
 		serve_window(svm, f + i, j - i);
 	}
-	mmput(svm->vm.mm);
+	if (buf->starves) {
+		buf->starves = false;
+		buf->starved++;
+		msleep(HG_STARVED_MS);
+	}
+	/* the end of a large process is nothing to do here */
+	mmput_async(svm->vm.mm);
 	hg_svm_put(svm);
+}
+
+/* Takes a batch out of a queue; @last: for the replay after it. */
+static unsigned int take_batch(struct hg_fault_queue *q, u64 *last)
+{
+	unsigned int max = clamp(READ_ONCE(hg_fault_batch), 1U, (unsigned int)HG_FAULT_QUEUE);
+	struct hg_fault_service *fs = &q->hdev->service;
+	struct hg_fault_buf *buf = q->buf;
+	unsigned int i, n;
+
+	spin_lock_irq(&fs->lock);
+	n = min(max, q->n);
+	memcpy(buf->batch, buf->queue, n * sizeof(*buf->batch));
+	q->n -= n;
+	memmove(buf->queue, buf->queue + n, q->n * sizeof(*buf->queue));
+	*last = q->last;
+	spin_unlock_irq(&fs->lock);
+	for (i = 0; i < n; i++) {
+		struct hg_fault *f = &buf->batch[i];
+
+		trace_hmm_gpu_fault(f->asid, f->addr, f->access, f->source, f->info);
+	}
+	return n;
 }
 
 static void hg_fault_work(struct work_struct *work)
 {
-	struct hg_fault_service *fs = container_of(work, struct hg_fault_service, work);
-	struct hg_device *hdev = container_of(fs, struct hg_device, service);
-	unsigned int max = clamp(READ_ONCE(hg_fault_batch), 1U, (unsigned int)HG_FAULT_BATCH_MAX);
-	unsigned int i, j, m;
-	bool again;
-	int n;
+	struct hg_fault_queue *q = container_of(work, struct hg_fault_queue, work);
+	struct hg_device *hdev = q->hdev;
+	struct hg_fault_buf *buf = q->buf;
+	unsigned int n, m;
+	u64 last;
 
-	while ((n = hg_fault_drain(hdev, fs->batch, max, &again)) >= 0) {
+	while ((n = take_batch(q, &last))) {
 		hg_inc(hdev, fault_batches);
 		hg_add(hdev, faults, n);
-		if (++fs->batches % HG_THRASH_BATCHES == 0)
-			bitmap_zero(fs->moved, 1 << HG_THRASH_BITS);
+		if (++buf->batches % HG_THRASH_BATCHES == 0)
+			bitmap_zero(buf->moved, 1 << HG_THRASH_BITS);
 		hg_delay(fault_after_drain);
-		m = dedupe(hdev, fs->batch, n);
-		for (i = 0; i < m; i = j) {
-			for (j = i + 1; j < m; j++)
-				if (fs->batch[j].asid != fs->batch[i].asid)
-					break;
-			serve_asid(hdev, fs->batch + i, j - i);
-		}
+		m = drop_ended(hdev, buf->batch, n);
+		m = dedupe(hdev, buf->batch, m);
+		if (m)
+			serve_asid(hdev, buf->batch, m);
 		trace_hmm_gpu_batch(n, m);
-		if (again)
-			hg_fault_replay(hdev);
+		hg_fault_replay(hdev, last);
 		cond_resched();
 	}
+	drm_dev_put(&hdev->drm);
+	/* the module's exit waits for the end of this */
+	module_put(THIS_MODULE);
+}
+
+/* A fault from the ring goes into its queue.  Called with interrupts off. */
+static void enqueue(struct hg_device *hdev, const struct hg_fault *f)
+{
+	struct hg_fault_service *fs = &hdev->service;
+	struct hg_fault_queue *q;
+
+	if (f->asid >= hdev->num_asids)
+		return;
+	spin_lock(&fs->lock);
+	q = &fs->queue[f->asid];
+	if (q->buf) {
+		if (q->n < HG_FAULT_QUEUE)
+			q->buf->queue[q->n++] = *f;
+		else
+			hg_inc(hdev, faults_dropped);
+		q->last = f->num + 1;
+		/* it begins with our lock, so it does not put what it has not got yet */
+		if (queue_work(hg_fault_wq, &q->work)) {
+			drm_dev_get(&hdev->drm);
+			__module_get(THIS_MODULE);
+		}
+	}
+	spin_unlock(&fs->lock);
 }
 
 /**
- * hg_fault_kick() - there is something in the ring
+ * hg_fault_irq() - there may be something in the ring
  * @hdev: device
  *
- * Any context.
+ * From the interrupt's handler: hg_fault_drain() has what that is for.
  */
-void hg_fault_kick(struct hg_device *hdev)
+void hg_fault_irq(struct hg_device *hdev)
 {
-	queue_work(hdev->service.wq, &hdev->service.work);
+	int ms = hg_fault_drain(hdev, enqueue);
+
+	if (ms >= 0)
+		mod_delayed_work(hg_fault_wq, &hdev->service.late, msecs_to_jiffies(ms));
+}
+
+/* Waits for nothing but the device, and for that no longer than HG_VALID_MS a time. */
+static void hg_fault_late(struct work_struct *work)
+{
+	struct hg_device *hdev = container_of(to_delayed_work(work), struct hg_device,
+					      service.late);
+	int ms;
+
+	for (;;) {
+		down_read(&hdev->hw_sem);
+		ms = hg_fault_drain(hdev, enqueue);
+		up_read(&hdev->hw_sem);
+		if (ms < 0)
+			break;
+		/* an entry that the device is about to finish */
+		usleep_range(10, 20);
+	}
+	hg_fault_replay(hdev, 0);
+}
+
+/**
+ * hg_fault_attach() - memory to serve the faults of an address space number
+ * @hdev: device
+ * @asid: number, taken
+ *
+ * It stays with the number until the device goes.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int hg_fault_attach(struct hg_device *hdev, u32 asid)
+{
+	struct hg_fault_service *fs = &hdev->service;
+	struct hg_fault_buf *buf;
+
+	if (READ_ONCE(fs->queue[asid].buf))
+		return 0;
+	buf = kvzalloc(sizeof(*buf), GFP_KERNEL);
+	if (!buf)
+		return -ENOMEM;
+	spin_lock_irq(&fs->lock);
+	WRITE_ONCE(fs->queue[asid].buf, buf);
+	spin_unlock_irq(&fs->lock);
+	return 0;
 }
 
 int hg_fault_init(struct hg_device *hdev)
 {
 	struct hg_fault_service *fs = &hdev->service;
+	unsigned int i;
 
-	INIT_WORK(&fs->work, hg_fault_work);
-	fs->batch = kvcalloc(HG_FAULT_BATCH_MAX, sizeof(*fs->batch), GFP_KERNEL);
-	fs->want = kcalloc(HG_WINDOW_PAGES, sizeof(*fs->want), GFP_KERNEL);
-	fs->pfns = kcalloc(HG_WINDOW_PAGES, sizeof(*fs->pfns), GFP_KERNEL);
-	fs->wq = alloc_ordered_workqueue("hmm_gpu-fault", WQ_HIGHPRI);
-	if (!fs->batch || !fs->want || !fs->pfns || !fs->wq) {
-		hg_fault_fini(hdev);
+	spin_lock_init(&fs->lock);
+	INIT_DELAYED_WORK(&fs->late, hg_fault_late);
+	fs->queue = kvcalloc(hdev->num_asids, sizeof(*fs->queue), GFP_KERNEL);
+	if (!fs->queue)
 		return -ENOMEM;
+	for (i = 0; i < hdev->num_asids; i++) {
+		INIT_WORK(&fs->queue[i].work, hg_fault_work);
+		fs->queue[i].hdev = hdev;
 	}
 	return 0;
 }
 
+/**
+ * hg_fault_stop() - no handler runs any more; works may
+ * @hdev: device
+ */
+void hg_fault_stop(struct hg_device *hdev)
+{
+	cancel_delayed_work_sync(&hdev->service.late);
+}
+
+/* Nobody has the device any more. */
 void hg_fault_fini(struct hg_device *hdev)
 {
 	struct hg_fault_service *fs = &hdev->service;
+	unsigned int i;
 
-	if (fs->wq)
-		destroy_workqueue(fs->wq);
-	kfree(fs->pfns);
-	kfree(fs->want);
-	kvfree(fs->batch);
-	memset(fs, 0, sizeof(*fs));
+	for (i = 0; fs->queue && i < hdev->num_asids; i++)
+		kvfree(fs->queue[i].buf);
+	kvfree(fs->queue);
+	fs->queue = NULL;
+}
+
+int hg_fault_module_init(void)
+{
+	hg_fault_wq = alloc_workqueue("hmm_gpu-fault", WQ_UNBOUND | WQ_HIGHPRI, WQ_MAX_ACTIVE);
+	return hg_fault_wq ? 0 : -ENOMEM;
+}
+
+void hg_fault_module_exit(void)
+{
+	destroy_workqueue(hg_fault_wq);
 }

@@ -13,7 +13,7 @@
 
 /*
  * An address space that changes all the time may never be seen unchanged.  The
- * fault worker gives up after so many tries; the replay makes the GPU ask
+ * fault service gives up after so many tries; the replay makes the GPU ask
  * again, and others have their turn between.
  */
 #define HG_MAP_TRIES	32
@@ -43,30 +43,32 @@ static int map_one(struct hg_svm *svm, struct hg_pt_cache *cache, unsigned long 
 			return ret;
 		page = pfn_to_page(page_to_pfn(head) + off);
 	}
-	if (atomic && write)
+	/* not another page than the one that cannot become exclusive */
+	if (atomic && write && !hg_may_be_exclusive(page))
 		return hg_mmu_map_atomic(&svm->vm, cache, va, page);
 	return hg_mmu_map(&svm->vm, cache, va, page, false, write);
 }
 
-/* Brings single pages that only a CPU write fault can make writable to system memory. */
+/* The page is of the device, and only a CPU write fault can make it writable. */
+static bool wants_cow(unsigned long want, unsigned long pfn)
+{
+	return want & HMM_PFN_REQ_WRITE && pfn & HMM_PFN_VALID && !(pfn & HMM_PFN_WRITE);
+}
+
+/* Brings such pages to system memory: -EBUSY, look again; -EPERM. */
 static int window_break_cow(struct hg_svm *svm, unsigned long start,
 			    const unsigned long *want, const unsigned long *pfns,
 			    unsigned long n)
 {
 	unsigned long i;
-	int found = 0;
 
 	for (i = 0; i < n; i++) {
 		struct hg_migrate_result res = {};
 		unsigned long va = start + (i << PAGE_SHIFT);
 		struct vm_area_struct *vma;
 
-		if (!(want[i] & HMM_PFN_REQ_WRITE) || !(pfns[i] & HMM_PFN_VALID) ||
-		    pfns[i] & HMM_PFN_WRITE)
+		if (!wants_cow(want[i], pfns[i]))
 			continue;
-		if (!is_device_private_page(hmm_pfn_to_page(pfns[i])))
-			return -EFAULT;
-		found = 1;
 		mmap_read_lock(svm->vm.mm);
 		vma = vma_lookup(svm->vm.mm, va);
 		if (vma && !(vma->vm_flags & VM_WRITE)) {
@@ -77,7 +79,7 @@ static int window_break_cow(struct hg_svm *svm, unsigned long start,
 			hg_migrate_chunk(svm, vma, va, va + PAGE_SIZE, false, &res);
 		mmap_read_unlock(svm->vm.mm);
 	}
-	return found;
+	return -EBUSY;
 }
 
 /**
@@ -98,12 +100,14 @@ int hg_range_fault(struct hg_svm *svm, struct hmm_range *range, unsigned long wa
 {
 	struct vm_area_struct *vma = vma_lookup(svm->vm.mm, range->start);
 	bool write = want & HMM_PFN_REQ_WRITE;
+	int ret = 0;
 
 	if (vma && is_vm_hugetlb_page(vma) && want & HMM_PFN_REQ_FAULT &&
-	    vma->vm_flags & (write ? VM_WRITE : VM_READ) &&
-	    fixup_user_fault(svm->vm.mm, range->start,
-			     FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0), NULL))
-		return -EFAULT;
+	    vma->vm_flags & (write ? VM_WRITE : VM_READ))
+		ret = fixup_user_fault(svm->vm.mm, range->start,
+				       FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0), NULL);
+	if (ret)
+		return ret == -ENOMEM ? ret : -EFAULT;
 	return hmm_range_fault(range);
 }
 
@@ -136,6 +140,93 @@ static int window_fault(struct hg_svm *svm, struct hmm_range *window, const unsi
 	return ret;
 }
 
+/*
+ * Writes the entries.  pt_lock is held and the sequence stands still: without both
+ * the pages may be gone already, and if they were a device's, their struct pages too.
+ */
+static int write_entries(struct hg_svm *svm, const struct hmm_range *range,
+			 struct hg_pt_cache *cache, const unsigned long *want, bool atomic)
+{
+	unsigned long n = (range->end - range->start) >> PAGE_SHIFT, i;
+	const unsigned long *pfns = range->hmm_pfns;
+	struct hg_device *hdev = svm->vm.hdev;
+	bool cow = false;
+	int ret = 0;
+
+	lockdep_assert_held(&svm->vm.pt_lock);
+	for (i = 0; want && i < n; i++) {
+		if (!wants_cow(want[i], pfns[i]))
+			continue;
+		if (!is_device_private_page(hmm_pfn_to_page(pfns[i])))
+			return -EFAULT;
+		cow = true;
+	}
+	if (cow)
+		return -EREMOTE;
+	down_read(&hdev->hw_sem);
+	for (i = 0; i < n && !ret; i++) {
+		if ((want && !want[i]) || !(pfns[i] & HMM_PFN_VALID) ||
+		    pfns[i] & HMM_PFN_ERROR)
+			continue;
+		ret = map_one(svm, cache, range->start + (i << PAGE_SHIFT), pfns[i], atomic);
+	}
+	up_read(&hdev->hw_sem);
+	return ret;
+}
+
+/**
+ * hg_svm_is_device_private() - whether a page read from the CPU's table is
+ * @svm: mirror
+ * @range: of one page, as hmm_range_fault() left it
+ *
+ * Return: 1 or 0; -EBUSY: it is another one by now.
+ */
+int hg_svm_is_device_private(struct hg_svm *svm, const struct hmm_range *range)
+{
+	int ret = -EBUSY;
+
+	/* see write_entries() */
+	mutex_lock(&svm->vm.pt_lock);
+	if (!mmu_interval_read_retry(&svm->notifier, range->notifier_seq))
+		ret = is_device_private_page(hmm_pfn_to_page(range->hmm_pfns[0]));
+	mutex_unlock(&svm->vm.pt_lock);
+	return ret;
+}
+
+/*
+ * Writes what was read, if it is still so: 0; -EBUSY: it is not; -EREMOTE: a page
+ * of the device has to become writable first; other errors.
+ * Nothing here waits for a process, so that the removal of the device can wait for
+ * the tables that are held meanwhile.
+ */
+static int window_write(struct hg_svm *svm, struct hmm_range *range,
+			const unsigned long *want, bool atomic)
+{
+	struct hg_device *hdev = svm->vm.hdev;
+	struct hg_pt_cache cache = {};
+	int ret, idx;
+
+	hg_delay(svm_after_range_fault);
+	if (!hg_enter(hdev, &idx))
+		return -ENODEV;
+	do {
+		mutex_lock(&svm->vm.pt_lock);
+		if (mmu_interval_read_retry(&svm->notifier, range->notifier_seq)) {
+			mutex_unlock(&svm->vm.pt_lock);
+			ret = -EBUSY;
+			break;
+		}
+		ret = svm->vm.dead ? -ESRCH : 0;
+		if (!ret)
+			ret = write_entries(svm, range, &cache, want, atomic);
+		mutex_unlock(&svm->vm.pt_lock);
+		/* a table is missing; each try adds one */
+	} while (ret == -EAGAIN && !(ret = hg_pt_cache_fill(&svm->vm, &cache)));
+	hg_pt_cache_drain(hdev, &cache);
+	hg_exit(hdev, idx);
+	return ret;
+}
+
 /**
  * hg_svm_map_window() - map pages for the GPU, faulting them in as wanted
  * @svm: mirror; the caller has a reference to its mm's users
@@ -144,18 +235,18 @@ static int window_fault(struct hg_svm *svm, struct hmm_range *window, const unsi
  * @want: a page: HMM_PFN_REQ_FAULT, with HMM_PFN_REQ_WRITE too, or 0; NULL: map
  *	all pages that are there, fault none
  * @pfns: room for as many
- * @atomic: small pages also for atomics where the mirror needs exclusive access
- *	for them
+ * @atomic: pages that cannot become exclusive also for atomics where the mirror
+ *	needs exclusive access for them
  *
  * Return: 0; -EBUSY: the address space changes too fast; -EFAULT, -EPERM: at
- * least one page cannot be had as wanted; -ENOMEM; -ESRCH: the mirror is dead.
+ * least one page cannot be had as wanted; -ENOMEM; -ESRCH: the mirror is dead;
+ * -ENODEV: so is the device.
  */
 int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end,
 		      const unsigned long *want, unsigned long *pfns, bool atomic)
 {
-	unsigned long n = (end - start) >> PAGE_SHIFT, i;
+	unsigned long n = (end - start) >> PAGE_SHIFT;
 	struct hg_device *hdev = svm->vm.hdev;
-	struct hg_pt_cache cache = {};
 	struct hmm_range range = {
 		.notifier = &svm->notifier,
 		.start = start,
@@ -168,14 +259,9 @@ int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end
 
 	if (end > hg_bo_start())
 		return -EFAULT;
-	for (tries = 0; tries < HG_MAP_TRIES; tries++) {
+	for (tries = 0; tries < HG_MAP_TRIES && ret == -EBUSY; tries++) {
 		if (tries)
 			hg_inc(hdev, fault_retries);
-		if (ret == -EAGAIN) {
-			ret = hg_pt_cache_fill(&svm->vm, &cache);
-			if (ret)
-				break;
-		}
 		if (want)
 			memcpy(pfns, want, n * sizeof(*pfns));
 		else
@@ -185,45 +271,16 @@ int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end
 		mmap_read_lock(svm->vm.mm);
 		ret = window_fault(svm, &range, want);
 		mmap_read_unlock(svm->vm.mm);
-		if (ret == -EBUSY)
-			continue;
 		if (ret)
-			break;
+			continue;
+		ret = window_write(svm, &range, want, atomic);
 		/*
 		 * A device page is reported without write permission even if
 		 * that was asked for: it is shared after fork(), say.  As system
 		 * memory it takes the ordinary way.
 		 */
-		if (want) {
+		if (ret == -EREMOTE)
 			ret = window_break_cow(svm, start, want, pfns, n);
-			if (ret < 0)
-				break;
-			if (ret) {
-				ret = -EBUSY;
-				continue;
-			}
-		}
-		hg_delay(svm_after_range_fault);
-
-		mutex_lock(&svm->vm.pt_lock);
-		if (mmu_interval_read_retry(&svm->notifier, range.notifier_seq)) {
-			mutex_unlock(&svm->vm.pt_lock);
-			ret = -EBUSY;
-			continue;
-		}
-		ret = svm->vm.dead ? -ESRCH : 0;
-		down_read(&hdev->hw_sem);
-		for (i = 0; i < n && !ret; i++) {
-			if ((want && !want[i]) || !(pfns[i] & HMM_PFN_VALID) ||
-			    pfns[i] & HMM_PFN_ERROR)
-				continue;
-			ret = map_one(svm, &cache, start + (i << PAGE_SHIFT), pfns[i], atomic);
-		}
-		up_read(&hdev->hw_sem);
-		mutex_unlock(&svm->vm.pt_lock);
-		if (ret != -EAGAIN)
-			break;
 	}
-	hg_pt_cache_drain(hdev, &cache);
-	return ret == -EAGAIN ? -EBUSY : ret;
+	return ret;
 }

@@ -116,7 +116,6 @@ struct hg_svm *hg_svm_create(struct hg_device *hdev)
 	svm->vm.hdev = hdev;
 	svm->vm.mm = current->mm;
 	refcount_set(&svm->ref, 1);
-	init_completion(&svm->idle);
 	mutex_init(&svm->vm.pt_lock);
 	drm_mm_init(&svm->bo_va, HMM_GPU_BO_START, HMM_GPU_BO_END - HMM_GPU_BO_START);
 
@@ -174,38 +173,12 @@ struct hg_svm *hg_svm_get(struct hg_device *hdev, u32 asid)
 	return svm;
 }
 
-void hg_svm_put(struct hg_svm *svm)
-{
-	if (refcount_dec_and_test(&svm->ref))
-		complete(&svm->idle);
-}
-
-/**
- * hg_svm_destroy() - end of the file that owned the mirror
- * @svm: mirror; no context uses it any more
- *
- * The number stays taken until nothing uses this mirror by it.  Faults that came
- * too late for that are told by their place in the ring from those of the next
- * owner: see hg_fault_count().
- */
-void hg_svm_destroy(struct hg_svm *svm)
+/* Nobody has the mirror any more, and nobody finds it. */
+static void svm_free(struct hg_svm *svm)
 {
 	struct hg_device *hdev = svm->vm.hdev;
 	u32 asid = svm->vm.asid;
 
-	/*
-	 * No new mapping from here on ...  (First, so that the removal of the
-	 * device either finds the mirror or finds its tables freed.)
-	 */
-	hg_mmu_fini(&svm->vm);
-	/* ... no new user from here on ... */
-	xa_cmpxchg(&hdev->svms, asid, svm, XA_ZERO_ENTRY, GFP_KERNEL);
-	/* ... and the fault worker is through with it */
-	hg_svm_put(svm);
-	wait_for_completion(&svm->idle);
-
-	hg_delay(release_before_remove);
-	mmu_interval_notifier_remove(&svm->notifier);
 	mmdrop(svm->vm.mm);
 	hg_delay(release_before_asid_free);
 	xa_erase(&hdev->svms, asid);
@@ -214,4 +187,43 @@ void hg_svm_destroy(struct hg_svm *svm)
 	hg_live_add(hdev, svms, -1);
 	drm_mm_takedown(&svm->bo_va);
 	kvfree(svm);
+}
+
+/**
+ * hg_svm_put() - give a mirror back
+ * @svm: mirror
+ *
+ * Sleeps.
+ */
+void hg_svm_put(struct hg_svm *svm)
+{
+	if (refcount_dec_and_test(&svm->ref))
+		svm_free(svm);
+}
+
+/**
+ * hg_svm_destroy() - end of the file that owned the mirror
+ * @svm: mirror; no context uses it any more
+ *
+ * Fault service may have it, and sleep in a file system for as long as that likes:
+ * it is not waited for, but finds a mirror that is dead and has no notifier.  The
+ * number stays taken until it gives the mirror back.  Faults that came too late for
+ * that are told by their place in the ring from those of the next owner: see
+ * hg_fault_count().
+ */
+void hg_svm_destroy(struct hg_svm *svm)
+{
+	struct hg_device *hdev = svm->vm.hdev;
+
+	/*
+	 * No new mapping from here on ...  (First, so that the removal of the
+	 * device either finds the mirror or finds its tables freed.)
+	 */
+	hg_mmu_fini(&svm->vm);
+	/* ... no new user from here on ... */
+	xa_cmpxchg(&hdev->svms, svm->vm.asid, svm, XA_ZERO_ENTRY, GFP_KERNEL);
+	hg_delay(release_before_remove);
+	/* ... and nobody to be told of anything: entries cannot be written any more */
+	mmu_interval_notifier_remove(&svm->notifier);
+	hg_svm_put(svm);
 }

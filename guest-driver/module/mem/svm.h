@@ -3,7 +3,6 @@
 #ifndef HMM_GPU_MEM_SVM_H
 #define HMM_GPU_MEM_SVM_H
 
-#include <linux/completion.h>
 #include <linux/mmu_notifier.h>
 #include <linux/refcount.h>
 
@@ -20,27 +19,26 @@
  *	read_retry check to the last write.  So no entry can be written from data
  *	older than an invalidation
  * @notifier: covers the whole address space
- * @ref: users besides the file: the fault worker.  Taken under the lock of
- *	hg_device.svms
- * @idle: completed when @ref reaches 0
+ * @ref: the file, and who found it by its number: fault service, removal.  Taken
+ *	under the lock of hg_device.svms.  The last one frees it, and the number
  * @first_fault: entries of the ring from this number on are of this mirror, and
  *	not of an earlier one with the same asid; set before anybody finds it
  * @policy: HMM_GPU_POLICY_*; read without lock, any value is right
  * @fail_huge: the next allocation of 2 MiB for a migration fails, once
- * @faults: pages asked for by faults; the fault worker alone writes it
- * @fault_error: why the last page was refused; likewise
+ * @faults: pages asked for by faults; its fault service alone writes it
+ * @fault_error, @fault_addr: why the last page was refused, and which; likewise
  * @bo_va: which addresses above the process's are a buffer's; hg_device.bo_lock
  */
 struct hg_svm {
 	struct hg_vm vm;
 	struct mmu_interval_notifier notifier;
 	refcount_t ref;
-	struct completion idle;
 	u64 first_fault;
 	u32 policy;
 	bool fail_huge;
 	unsigned long faults;
 	int fault_error;
+	u64 fault_addr;
 	struct drm_mm bo_va;
 };
 
@@ -48,5 +46,18 @@ struct hg_svm *hg_svm_create(struct hg_device *hdev);
 void hg_svm_destroy(struct hg_svm *svm);
 struct hg_svm *hg_svm_get(struct hg_device *hdev, u32 asid);
 void hg_svm_put(struct hg_svm *svm);
+
+/**
+ * hg_svm_fault_error() - what a job gets that ended with a fault
+ * @svm: mirror
+ * @addr: where
+ *
+ * Return: -EFAULT, or -ENOMEM: it may have the page, but there was no memory for it.
+ */
+static inline int hg_svm_fault_error(struct hg_svm *svm, u64 addr)
+{
+	return READ_ONCE(svm->fault_error) == -ENOMEM &&
+	       READ_ONCE(svm->fault_addr) == (addr & PAGE_MASK) ? -ENOMEM : -EFAULT;
+}
 
 #endif

@@ -108,6 +108,9 @@ int hg_pt_cache_fill(struct hg_vm *vm, struct hg_pt_cache *cache)
 	unsigned int level;
 	int ret = 0;
 
+	if (atomic_read(&vm->hdev->fail_tables) &&
+	    atomic_dec_if_positive(&vm->hdev->fail_tables) >= 0)
+		ret = -ENOMEM;
 	for (level = 0; level < HG_PT_LEVELS - 1 && !ret; level++) {
 		if (!cache->free[level])
 			cache->free[level] = pt_alloc(vm->hdev, level);

@@ -124,6 +124,7 @@ static void hg_release(struct drm_device *drm)
 {
 	struct hg_device *hdev = to_hg(drm);
 
+	hg_fault_fini(hdev);
 	xa_destroy(&hdev->svms);
 	ida_destroy(&hdev->ctx_ida);
 }
@@ -190,7 +191,7 @@ static void hg_quiesce(struct hg_device *hdev)
 		hg_svm_put(svm);
 	}
 	hg_irq_fini(hdev);
-	cancel_work_sync(&hdev->service.work);
+	hg_fault_stop(hdev);
 	cancel_work_sync(&hdev->error_work);
 	down_write(&hdev->hw_sem);
 	if (hdev->hw_live) {
@@ -207,7 +208,6 @@ static void hg_quiesce(struct hg_device *hdev)
 static void hg_free_hw(struct hg_device *hdev)
 {
 	hg_ce_fini(hdev);
-	hg_fault_fini(hdev);
 	hg_fault_unit_fini(hdev);
 	destroy_workqueue(hdev->wq);
 }
@@ -359,7 +359,26 @@ static struct pci_driver hg_pci_driver = {
 	.remove = hg_remove,
 	.err_handler = &hg_err_handlers,
 };
-module_pci_driver(hg_pci_driver);
+
+static int __init hg_module_init(void)
+{
+	int ret = hg_fault_module_init();
+
+	if (ret)
+		return ret;
+	ret = pci_register_driver(&hg_pci_driver);
+	if (ret)
+		hg_fault_module_exit();
+	return ret;
+}
+module_init(hg_module_init);
+
+static void __exit hg_module_exit(void)
+{
+	pci_unregister_driver(&hg_pci_driver);
+	hg_fault_module_exit();
+}
+module_exit(hg_module_exit);
 
 MODULE_DESCRIPTION("hmm-gpu: emulated GPU with shared virtual memory");
 MODULE_LICENSE("GPL");

@@ -13,8 +13,9 @@ static irqreturn_t hg_irq_fault(int irq, void *arg)
 {
 	struct hg_device *hdev = arg;
 
+	/* before the ring is looked at: what comes later raises it again */
 	hg_write(hdev, HG_REG_INTR_STATUS, BIT(HG_VEC_FAULT));
-	hg_fault_kick(hdev);
+	hg_fault_irq(hdev);
 	return IRQ_HANDLED;
 }
 

@@ -10,6 +10,7 @@
 #include "hw/hw.h"
 #include "jobs/jobs.h"
 #include "mem/evict.h"
+#include "mem/fault.h"
 #include "mem/vram.h"
 #include "mmu/audit.h"
 #include "mmu/mmu.h"
@@ -51,7 +52,7 @@ static void hg_reset_prepare(struct pci_dev *pdev)
 		dev_err(&pdev->dev, "pages of VRAM stay in use during a reset\n");
 	for (i = 0; i <= HG_VEC_ERROR; i++)
 		disable_irq(pci_irq_vector(pdev, i));
-	cancel_work_sync(&hdev->service.work);
+	hg_fault_stop(hdev);
 	cancel_work_sync(&hdev->error_work);
 	/*
 	 * hw_sem is not held over the reset: the PCI core allocates, reclaim comes to

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/kernel/debug/dri/N/: counters, evict, vram_limit, delays.
+ * /sys/kernel/debug/dri/N/: counters, evict, vram_limit, fail_*, delays.
  */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
@@ -137,5 +137,7 @@ void hg_debugfs_init(struct drm_minor *minor)
 	debugfs_create_file("counters", 0444, root, hdev, &counters_fops);
 	debugfs_create_file("evict", 0200, root, hdev, &evict_fops);
 	debugfs_create_file("vram_limit", 0600, root, hdev, &vram_limit_fops);
+	debugfs_create_atomic_t("fail_tables", 0600, root, &hdev->fail_tables);
+	debugfs_create_atomic_t("fail_exclusive", 0600, root, &hdev->fail_exclusive);
 	debugfs_create_file("delays", 0600, root, hdev, &delays_fops);
 }

@@ -244,8 +244,9 @@ struct hmmgpu_launch {
 #define HMMGPU_DEFAULT_LOCAL	4096
 
 struct hmmgpu_result {
-	int32_t error;		/* 0, or -EFAULT access, -EILSEQ illegal instruction, -ETIME budget,
-				   -ECANCELED context gone, -EIO anything else */
+	int32_t error;		/* 0, or -EFAULT access, -ENOMEM no memory for it, -EILSEQ illegal
+				   instruction, -ETIME budget, -ECANCELED context gone, -EIO
+				   anything else */
 	uint32_t status;	/* HG_ERR_* of the hardware */
 	uint32_t reason;	/* HG_REASON_* of an access fault */
 	uint32_t block;		/* of the failing thread */

@@ -8,17 +8,23 @@
 #include <linux/types.h>
 #include <linux/workqueue.h>
 
+#include "hmm_gpu_hw.h"
+
 #define HG_FAULT_RING		4096
-#define HG_FAULT_BATCH_MAX	1024
+#define HG_FAULT_QUEUE		512
 #define HG_THRASH_BATCHES	256
 #define HG_THRASH_BITS		12
+
+struct hg_device;
 
 /* One page that the GPU wants, after sorting and deduplication. */
 struct hg_fault {
 	u64 addr;
 	u64 num;		/* of the ring's entries: see hg_fault_count() */
-	u32 asid;
+	u16 asid;
+	u8 ctx;
 	u8 access;		/* the strongest: HG_ACCESS_* */
+	u32 source, info;	/* for the trace */
 	bool reader;		/* others only want to read */
 	bool done;
 	bool stays;		/* not to be moved: see leave_thrashing() of mem/fault.c */
@@ -28,11 +34,16 @@ struct hg_fault {
  * struct hg_fault_unit - the fault rings
  * @ring: coherent memory the device writes: the replayable faults
  * @nrring: same, non-replayable
- * @get, @nrget: software's index; one user each: the fault worker, the error work
+ * @get: software's index in @ring
+ * @nrget: same for @nrring; of the error work alone
  * @taken: entries taken out of the ring since the start, or lost with a reset
- * @lock: @get and @taken, of which others read the sum
- * @replayed: number of the first entry that was not in the ring at the last replay;
- *	of the fault worker alone
+ * @replayed: number of the first entry that was not in the ring at the last replay
+ * @owed: somebody may wait whose fault nobody has: entries were lost, or never
+ *	written.  Until the next replay
+ * @patient: entries before this number, and not valid yet, are given up at @until
+ * @until: jiffies
+ * @ended: of each context the number of the first entry that is not of an ended job
+ * @lock: hard-irq safe: all but the memory and @nrget
  */
 struct hg_fault_unit {
 	__le32 *ring;
@@ -42,28 +53,65 @@ struct hg_fault_unit {
 	u32 get;
 	u32 nrget;
 	u64 taken;
-	spinlock_t lock;
 	u64 replayed;
+	bool owed;
+	u64 patient;
+	unsigned long until;
+	u64 ended[HG_NUM_CTXS];
+	spinlock_t lock;
 };
 
 /**
- * struct hg_fault_service - the worker that serves the replayable ring
- * @work: drains the ring; ordered queue, so the fields below have one user
- * @wq: its queue
- * @batch: HG_FAULT_BATCH_MAX entries
+ * struct hg_fault_buf - memory to serve an address space's faults with
+ * @queue: faults taken out of the ring, not yet looked at; hg_fault_service.lock.
+ *	What follows has one user, the work
+ * @batch: those that are served now
  * @want, @pfns: a window's requests and answers
  * @batches: since the start
  * @moved: hash of the pages that a fault has moved while VRAM was short, in the
  *	last up to HG_THRASH_BATCHES batches
+ * @starved: batches since @since (jiffies) that there was not memory enough for
+ * @starves: this is one
  */
-struct hg_fault_service {
-	struct work_struct work;
-	struct workqueue_struct *wq;
-	struct hg_fault *batch;
-	unsigned long *want;
-	unsigned long *pfns;
+struct hg_fault_buf {
+	struct hg_fault queue[HG_FAULT_QUEUE];
+	struct hg_fault batch[HG_FAULT_QUEUE];
+	unsigned long want[HG_PT_ENTRIES];
+	unsigned long pfns[HG_PT_ENTRIES];
 	unsigned int batches;
 	DECLARE_BITMAP(moved, 1 << HG_THRASH_BITS);
+	unsigned int starved;
+	unsigned long since;
+	bool starves;
+};
+
+/**
+ * struct hg_fault_queue - faults of an address space number, and who serves them
+ * @work: serves them; holds the device and the module from when it is queued
+ * @hdev: device
+ * @buf: from the number's first owner on; hg_fault_service.lock
+ * @n: how many are in @buf->queue; likewise
+ * @last: number after the newest that was put there or had no room; likewise
+ */
+struct hg_fault_queue {
+	struct work_struct work;
+	struct hg_device *hdev;
+	struct hg_fault_buf *buf;
+	unsigned int n;
+	u64 last;
+};
+
+/**
+ * struct hg_fault_service - who serves the replayable ring
+ * @lock: hard-irq safe: the queues.  Taken under hg_fault_unit.lock
+ * @queue: by address space number
+ * @late: what the interrupt handler cannot do: waits for entries that are not valid
+ *	yet, and sends the replay that is owed
+ */
+struct hg_fault_service {
+	spinlock_t lock;
+	struct hg_fault_queue *queue;
+	struct delayed_work late;
 };
 
 #endif

@@ -12,6 +12,7 @@
 	X(faults_duplicate)		\
 	X(faults_stale)			\
 	X(faults_thrashing)		\
+	X(faults_dropped)		\
 	X(faults_served)		\
 	X(fault_retries)		\
 	X(fault_overflows)		\
