@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * How faults end that are not simply served: fault_ends KERNELS.elf TEST
+ *
+ *   memory   there is no memory for page tables: for a while, and then for ever
+ *   ended    the context is destroyed before its fault is served: the page stays untouched
+ *   secret   the kernel refuses exclusive access for an atomic: the job ends
+ *   another  the page had no exclusive access when it was asked for, and another one has
+ *   killed   a process ends while a fault of its is served, which then has its memory alone
+ *   gone     the device and its VRAM go while a fault on a page there is served
+ *   valid    8 threads read a page each, at an address that the caller knows
+ *
+ * Prints what failed, or "TEST passed".  Exit status 0 or 1.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "accesses.h"
+#include "hmm_gpu_drm.h"
+#include "hmmgpu.h"
+
+#define PAGE	4096UL
+#define DEBUGFS	"/sys/kernel/debug/dri/0/"
+
+static struct hmmgpu *gpu;
+static struct hmmgpu_ctx *ctx;
+static struct hmmgpu_kernel *kernels;
+static int failures;
+
+#define CHECK(condition, ...)				\
+	do {						\
+		if (!(condition)) {			\
+			printf("line %d: ", __LINE__);	\
+			printf(__VA_ARGS__);		\
+			printf("\n");			\
+			failures++;			\
+		}					\
+	} while (0)
+
+static void need(int error, const char *what)
+{
+	if (error) {
+		printf("%s: %s\n", what, strerror(-error));
+		exit(1);
+	}
+}
+
+static void set(const char *name, const char *text)
+{
+	char path[100];
+	int fd;
+
+	snprintf(path, sizeof(path), DEBUGFS "%s", name);
+	fd = open(path, O_WRONLY);
+	need(fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0, path);
+	close(fd);
+}
+
+/* Memory that no page table leads to yet. */
+static uint64_t *far(void)
+{
+	static uintptr_t at = 0x200000000000;
+	void *p = mmap((void *)at, PAGE, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+
+	need(p == MAP_FAILED ? -errno : 0, "mmap");
+	at += 1UL << 39;
+	return p;
+}
+
+static int finish(uint64_t job)
+{
+	struct hmmgpu_result result;
+	int error = hmmgpu_wait(ctx, job, 20000000000LL, &result);
+
+	return error ? error : result.error;
+}
+
+/* One thread adds 1 to a word, or writes it. */
+static uint64_t start(uint64_t *word, int add)
+{
+	static struct touch_args *args;
+	struct hmmgpu_launch launch = { .grid = 1, .block = 1 };
+	uint64_t job;
+
+	if (!args) {
+		args = aligned_alloc(PAGE, PAGE);
+		memset(args, 0, PAGE);
+	}
+	*args = (struct touch_args){ .npages = 0 };
+	if (add)
+		args->sum = (uintptr_t)word;
+	else if (word)
+		*args = (struct touch_args){ .base = (uintptr_t)word, .npages = 1, .write = 1,
+					     .value = 7 };
+	launch.args = (uintptr_t)args;
+	need(hmmgpu_kernel_symbol(kernels, "touch", &launch.entry), "kernel touch");
+	need(hmmgpu_launch(ctx, &launch, &job), "launch");
+	return job;
+}
+
+static void memory(void)
+{
+	int error;
+
+	set("fail_tables", "5");
+	error = finish(start(far(), 0));
+	CHECK(!error, "a shortage that passes: %d", error);
+	set("fail_tables", "1000000");
+	error = finish(start(far(), 0));
+	CHECK(error == -ENOMEM, "a shortage that stays: %d", error);
+	set("fail_tables", "0");
+	error = finish(start(far(), 0));
+	CHECK(!error, "and after it: %d", error);
+}
+
+static void ended(void)
+{
+	uint64_t *p = far();
+	unsigned char there = 1;
+
+	finish(start(NULL, 0));
+	set("delays", "clear\nfault_after_drain 300000 1000 1 1\n");
+	start(p, 0);
+	usleep(100000);
+	hmmgpu_ctx_destroy(ctx);
+	usleep(600000);
+	set("delays", "clear\n");
+	need(mincore(p, PAGE, &there) ? -errno : 0, "mincore");
+	CHECK(!(there & 1), "a page was touched for a job that had ended");
+	need(hmmgpu_ctx_create(gpu, 0, &ctx), "context");
+	CHECK(!finish(start(p, 0)), "the next job");
+}
+
+static void secret(void)
+{
+	uint64_t *p = far();
+	int error;
+
+	*p = 1;
+	need(hmmgpu_set_policy(gpu, HMM_GPU_POLICY_EXCLUSIVE), "policy");
+	set("fail_exclusive", "14");
+	error = finish(start(p, 1));
+	CHECK(error == -EFAULT, "an atomic that is refused: %d", error);
+	error = finish(start(p, 0));
+	CHECK(!error, "a write to the same page: %d", error);
+	set("fail_exclusive", "0");
+	error = finish(start(p, 1));
+	CHECK(!error, "and after it: %d", error);
+}
+
+static void another(void)
+{
+	uint64_t *p = far();
+	uint32_t flags = 0;
+	int error;
+
+	*p = 1;
+	need(hmmgpu_set_policy(gpu, HMM_GPU_POLICY_EXCLUSIVE), "policy");
+	set("fail_exclusive", "95");
+	error = finish(start(p, 1));
+	CHECK(!error, "the atomic: %d", error);
+	need(hmmgpu_query(gpu, p, 1, &flags), "query");
+	CHECK(!(flags & HMM_GPU_Q_GPU_ATOMIC) || flags & HMM_GPU_Q_GPU_EXCLUSIVE,
+	      "atomics on a page that the CPU has too: %#x", flags);
+}
+
+static void begin(const char *file)
+{
+	need(hmmgpu_open(&gpu, NULL), "open");
+	need(hmmgpu_ctx_create(gpu, 0, &ctx), "context");
+	need(hmmgpu_kernel_load_file(file, &kernels), "kernels");
+}
+
+static const char *kernels_file;
+
+/* A child whose write to a page is served for a second. */
+static pid_t start_child(uint64_t *word)
+{
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	begin(kernels_file);
+	finish(start(NULL, 0));
+	set("delays", "clear\nsvm_after_range_fault 1000000 1000 1 1\n");
+	start(word, 0);
+	pause();
+	_exit(0);
+}
+
+static void until_served(const char *counter)
+{
+	char command[200];
+
+	snprintf(command, sizeof(command), "for i in $(seq 100); do grep -q '^%s [0-9]* [0-9]* 1 ' "
+		 DEBUGFS "delays && exit; sleep 0.05; done; false", counter);
+	need(system(command) ? -ETIME : 0, "the child's fault");
+}
+
+static void killed(void)
+{
+	pid_t pid = start_child(far());
+
+	until_served("svm_after_range_fault");
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	usleep(1500000);
+	set("delays", "clear\n");
+}
+
+static void write_text(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+
+	need(fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0, path);
+	close(fd);
+}
+
+static void gone(void)
+{
+	uint64_t *p = far(), moved = 0;
+	pid_t pid;
+
+	*p = 1;
+	need(hmmgpu_migrate(gpu, p, PAGE, HMM_GPU_MIGRATE_DEVICE, &moved, NULL), "migrate");
+	CHECK(moved == 1, "%lu pages moved", moved);
+	pid = start_child(p);
+	until_served("svm_after_range_fault");
+	hmmgpu_ctx_destroy(ctx);
+	hmmgpu_close(gpu);
+	write_text("/sys/bus/pci/drivers/hmm_gpu/unbind", "0000:01:00.0");
+	usleep(1500000);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	write_text("/sys/bus/pci/drivers/hmm_gpu/bind", "0000:01:00.0");
+	CHECK(*p == 1, "the page has %lu", *p);
+	begin(kernels_file);
+	CHECK(!finish(start(far(), 0)), "a job after it");
+}
+
+static void valid(void)
+{
+	size_t n = 8;
+	char *p = mmap((void *)0x300000000000, n * PAGE, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	struct touch_args *args = aligned_alloc(PAGE, PAGE);
+	struct hmmgpu_launch launch = { .args = (uintptr_t)args, .grid = 1, .block = 32 };
+	struct timespec a, b;
+
+	finish(start(NULL, 0));
+	*args = (struct touch_args){ .base = (uintptr_t)p, .npages = n };
+	need(hmmgpu_kernel_symbol(kernels, "touch", &launch.entry), "kernel touch");
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	need(hmmgpu_run(ctx, &launch, NULL), "run");
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	printf("took %ld ms\n", (b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} tests[] = {
+	{ "memory", memory }, { "ended", ended }, { "secret", secret }, { "another", another },
+	{ "killed", killed }, { "gone", gone }, { "valid", valid },
+};
+
+int main(int argc, char **argv)
+{
+	if (argc != 3)
+		return 1;
+	kernels_file = argv[1];
+	begin(kernels_file);
+	for (size_t i = 0; i < sizeof(tests) / sizeof(*tests); i++)
+		if (!strcmp(argv[2], tests[i].name))
+			tests[i].run();
+	if (!failures)
+		printf("%s passed\n", argv[2]);
+	return failures != 0;
+}

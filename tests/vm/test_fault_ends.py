@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How faults end that are not simply served: fault_ends.c says what is done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import work
+
+from hmmbench.guest import splat
+from hmmbench.suites import driver_life
+from hmmbench.vm.machine import Machine
+from hmmbench.vm.snapshot import Snapshots
+from hmmbench.vm.spec import MachineSpec
+
+TRACING = "/sys/kernel/tracing"
+
+
+@pytest.fixture(scope="module")
+def machine(
+    spec: MachineSpec, snapshots: Snapshots, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Machine]:
+    """One for all tests: each leaves it as it was."""
+    folder = tmp_path_factory.mktemp("ends")
+    with snapshots.open(spec) as vm:
+        for path, content in driver_life.build(folder, ["fault_ends"], work.WARNINGS).items():
+            vm.agent.write_file(path, content, 0o755)
+        yield vm
+        assert splat.scan(vm.console.text()) == []
+
+
+@pytest.mark.parametrize("name", ["memory", "ended", "secret", "another", "gone"])
+def test_fault_ends(machine: Machine, name: str) -> None:
+    result = machine.agent.execute(f"/tmp/fault_ends {driver_life.KERNELS} {name}", timeout=60)
+    machine.agent.check(
+        "cd /sys/kernel/debug/dri/0 && echo 0 > fail_tables && echo 0 > fail_exclusive && "
+        "echo clear > delays"
+    )
+    assert (result.status, f"{name} passed" in result.output) == (0, True), result.output
+    assert not any(work.live(machine).values())
+
+
+def test_the_end_of_a_process_is_not_its_faults_service(machine: Machine) -> None:
+    """Who serves a fault may be the last who has the memory; to free it is left to others."""
+    machine.agent.check(
+        f"cd {TRACING} && echo 0 > events/enable && echo 1 > events/mmap/exit_mmap/enable && "
+        "for e in start end; do echo 1 > events/workqueue/workqueue_execute_$e/enable; done && "
+        "echo > trace && echo 1 > tracing_on"
+    )
+    result = machine.agent.execute(f"/tmp/fault_ends {driver_life.KERNELS} killed", timeout=60)
+    machine.agent.check(f"echo 0 > {TRACING}/tracing_on; echo 0 > {TRACING}/events/enable")
+    assert (result.status, "killed passed" in result.output) == (0, True), result.output
+    running: dict[str, str] = {}
+    ended_by = set()
+    for line in machine.agent.read_file(f"{TRACING}/trace").decode().splitlines():
+        if found := re.match(r"\s*\S+?-(\d+)\s.*: (\w+): (.*)", line):
+            task, event, rest = found.groups()
+            if event == "workqueue_execute_start":
+                running[task] = rest.split("function ")[-1]
+            elif event == "workqueue_execute_end":
+                running.pop(task, None)
+            elif event == "exit_mmap":
+                ended_by.add(running.get(task, "itself"))
+    assert "itself" in ended_by, "nothing was traced"
+    assert any(name.startswith("mmput_async") for name in ended_by)
+    assert not any(name.startswith("hg_") for name in ended_by), ended_by
+
+
+def test_entries_that_never_become_valid_cost_a_second_together(machine: Machine) -> None:
+    """Eight pages that one warp misses, all of whose entries stay without their last word."""
+    machine.gpu.inject("fault.entry match=300000000000/fffffff00000 count=8 delay_valid=60s")
+    result = machine.agent.execute(f"/tmp/fault_ends {driver_life.KERNELS} valid", timeout=60)
+    assert "fired=8" in machine.gpu.injected()
+    machine.gpu.inject()
+    took = re.search(r"took (\d+) ms", result.output)
+    assert took, result.output
+    assert 900 < int(took[1]) < 4000
