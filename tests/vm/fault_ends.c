@@ -8,7 +8,7 @@
  *   another  the page had no exclusive access when it was asked for, and another one has
  *   killed   a process ends while a fault of its is served, which then has its memory alone
  *   gone     the device and its VRAM go while a fault on a page there is served
- *   valid    8 threads read a page each, at an address that the caller knows
+ *   valid    32 threads read a page each, at an address that the caller knows
  *
  * Prints what failed, or "TEST passed".  Exit status 0 or 1.
  */
@@ -250,7 +250,7 @@ static void gone(void)
 
 static void valid(void)
 {
-	size_t n = 8;
+	size_t n = 32;
 	char *p = mmap((void *)0x300000000000, n * PAGE, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	struct touch_args *args = aligned_alloc(PAGE, PAGE);

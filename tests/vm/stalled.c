@@ -147,6 +147,8 @@ static void serve_fuse(int fd)
 			break;
 		case FUSE_OPEN:
 		case FUSE_OPENDIR:
+			/* else the next open waits for the page */
+			out.open.open_flags = FOPEN_KEEP_CACHE;
 			len = sizeof(out.open);
 			break;
 		case FUSE_READ:		/* the page never comes */
