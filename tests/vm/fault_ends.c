@@ -108,6 +108,15 @@ static uint64_t start(uint64_t *word, int add)
 	return job;
 }
 
+static void until_served(const char *point)
+{
+	char command[200];
+
+	snprintf(command, sizeof(command), "for i in $(seq 100); do grep -q '^%s [0-9]* [0-9]* 1 ' "
+		 DEBUGFS "delays && exit; sleep 0.05; done; false", point);
+	need(system(command) ? -ETIME : 0, "the fault");
+}
+
 static void memory(void)
 {
 	int error;
@@ -129,11 +138,11 @@ static void ended(void)
 	unsigned char there = 1;
 
 	finish(start(NULL, 0));
-	set("delays", "clear\nfault_after_drain 300000 1000 1 1\n");
+	set("delays", "clear\nfault_after_drain 2000000 1000 1 1\n");
 	start(p, 0);
-	usleep(100000);
+	until_served("fault_after_drain");
 	hmmgpu_ctx_destroy(ctx);
-	usleep(600000);
+	usleep(3000000);
 	set("delays", "clear\n");
 	need(mincore(p, PAGE, &there) ? -errno : 0, "mincore");
 	CHECK(!(there & 1), "a page was touched for a job that had ended");
@@ -183,7 +192,7 @@ static void begin(const char *file)
 
 static const char *kernels_file;
 
-/* A child whose write to a page is served for a second. */
+/* A child whose write to a page is served for two seconds. */
 static pid_t start_child(uint64_t *word)
 {
 	pid_t pid = fork();
@@ -192,19 +201,10 @@ static pid_t start_child(uint64_t *word)
 		return pid;
 	begin(kernels_file);
 	finish(start(NULL, 0));
-	set("delays", "clear\nsvm_after_range_fault 1000000 1000 1 1\n");
+	set("delays", "clear\nsvm_after_range_fault 2000000 1000 1 1\n");
 	start(word, 0);
 	pause();
 	_exit(0);
-}
-
-static void until_served(const char *counter)
-{
-	char command[200];
-
-	snprintf(command, sizeof(command), "for i in $(seq 100); do grep -q '^%s [0-9]* [0-9]* 1 ' "
-		 DEBUGFS "delays && exit; sleep 0.05; done; false", counter);
-	need(system(command) ? -ETIME : 0, "the child's fault");
 }
 
 static void killed(void)
@@ -214,7 +214,7 @@ static void killed(void)
 	until_served("svm_after_range_fault");
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	usleep(1500000);
+	usleep(3000000);
 	set("delays", "clear\n");
 }
 
@@ -239,7 +239,7 @@ static void gone(void)
 	hmmgpu_ctx_destroy(ctx);
 	hmmgpu_close(gpu);
 	write_text("/sys/bus/pci/drivers/hmm_gpu/unbind", "0000:01:00.0");
-	usleep(1500000);
+	usleep(3000000);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	write_text("/sys/bus/pci/drivers/hmm_gpu/bind", "0000:01:00.0");

@@ -51,13 +51,16 @@ void hg_fault_program(struct hg_device *hdev)
 	fu->nrget = hg_read(hdev, HG_REG_NRFAULT + HG_FAULT_GET) & HG_FAULT_INDEX_MASK;
 }
 
-/* Whether the device has finished an entry.  Soon, in most cases: it is at it. */
+/*
+ * Whether the device has finished an entry.  Most are when they are announced, and to
+ * spin is no use to a device that a hypervisor makes.
+ */
 static bool entry_valid(__le32 *e)
 {
 	unsigned int spins = 0;
 
 	while (!(le32_to_cpu(READ_ONCE(e[HG_FE_FLAGS])) & HG_FE_VALID)) {
-		if (spins++ == 100)
+		if (spins++ == 4)
 			return false;
 		cpu_relax();
 	}
@@ -109,6 +112,7 @@ int hg_fault_drain(struct hg_device *hdev,
 {
 	struct hg_fault_unit *fu = &hdev->fault;
 	unsigned long flags;
+	unsigned int lost = 0;
 	u32 put, end, get;
 	int late = -1;
 	u64 num;
@@ -133,9 +137,7 @@ int hg_fault_drain(struct hg_device *hdev,
 		} else if (give_up(fu, num, num + (end + HG_FAULT_RING - get) % HG_FAULT_RING)) {
 			/* lost; the replay makes the access fault again */
 			fu->owed = true;
-			hg_inc(hdev, device_errors);
-			dev_err_ratelimited(hdev->drm.dev, "fault entry %u never became valid\n",
-					    get);
+			lost++;
 			late = 0;
 		} else {
 			late = 0;
@@ -158,6 +160,10 @@ int hg_fault_drain(struct hg_device *hdev,
 	fu->taken = num;
 out:
 	spin_unlock_irqrestore(&fu->lock, flags);
+	if (lost) {
+		hg_add(hdev, device_errors, lost);
+		dev_err_ratelimited(hdev->drm.dev, "%u fault entries never became valid\n", lost);
+	}
 	return late;
 }
 
