@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import work
@@ -19,19 +20,32 @@ TRACING = "/sys/kernel/tracing"
 
 
 @pytest.fixture(scope="module")
-def machine(
-    spec: MachineSpec, snapshots: Snapshots, tmp_path_factory: pytest.TempPathFactory
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return driver_life.build(tmp_path_factory.mktemp("ends"), ["fault_ends"], work.WARNINGS)
+
+
+@contextmanager
+def opened(
+    spec: MachineSpec, snapshots: Snapshots, files: dict[str, bytes]
 ) -> Iterator[Machine]:
-    """One for all tests: each leaves it as it was."""
-    folder = tmp_path_factory.mktemp("ends")
     with snapshots.open(spec) as vm:
-        for path, content in driver_life.build(folder, ["fault_ends"], work.WARNINGS).items():
+        for path, content in files.items():
             vm.agent.write_file(path, content, 0o755)
         yield vm
+        vm.check()
         assert splat.scan(vm.console.text()) == []
 
 
-@pytest.mark.parametrize("name", ["memory", "ended", "secret", "another", "gone"])
+@pytest.fixture(scope="module")
+def machine(
+    spec: MachineSpec, snapshots: Snapshots, files: dict[str, bytes]
+) -> Iterator[Machine]:
+    """One for most tests: each leaves it as it was."""
+    with opened(spec, snapshots, files) as vm:
+        yield vm
+
+
+@pytest.mark.parametrize("name", ["memory", "ended", "secret", "another"])
 def test_fault_ends(machine: Machine, name: str) -> None:
     result = machine.agent.execute(f"/tmp/fault_ends {driver_life.KERNELS} {name}", timeout=60)
     machine.agent.check(
@@ -40,6 +54,15 @@ def test_fault_ends(machine: Machine, name: str) -> None:
     )
     assert (result.status, f"{name} passed" in result.output) == (0, True), result.output
     assert not any(work.live(machine).values())
+
+
+def test_the_device_goes_while_a_page_there_is_looked_at(
+    spec: MachineSpec, snapshots: Snapshots, files: dict[str, bytes]
+) -> None:
+    """On a machine of its own: who looks in the wrong place dies of it."""
+    with opened(spec, snapshots, files) as vm:
+        result = vm.agent.execute(f"/tmp/fault_ends {driver_life.KERNELS} gone", timeout=60)
+        assert (result.status, "gone passed" in result.output) == (0, True), result.output
 
 
 def test_the_end_of_a_process_is_not_its_faults_service(machine: Machine) -> None:

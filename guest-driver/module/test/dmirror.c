@@ -227,8 +227,8 @@ static int dm_fault_in(struct hg_dmirror *dm, struct dm_cmd *cmd)
 }
 
 /*
- * The fault service cannot wait for a handler in user space: it serves all
- * processes.  So the caller waits here, and then the GPU faults.
+ * Fault service does not wait for a handler in user space: hmm_range_fault() cannot.
+ * So the caller waits here, and then the GPU faults.
  */
 static int dm_read_unlocked(struct hg_dmirror *dm, struct dm_cmd *cmd)
 {
