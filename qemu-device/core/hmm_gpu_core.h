@@ -5,8 +5,8 @@
  *
  * Host threads: MMIO, start/stop, save/load, ram_add/remove, inject, reset and
  * stepping are called by one host thread at a time (in QEMU: under the big lock).
- * Engine threads belong to the core; it starts them in hg_start() and joins or
- * parks them in hg_stop().  Host callbacks may come from any engine thread or
+ * Engine threads belong to the core; hg_new() asks the host for them, hg_free() ends
+ * them; they run from hg_start() to hg_stop().  Host callbacks may come from any engine thread or
  * from inside a host call; the core holds none of its locks across read/write/
  * atomic callbacks.  In deterministic mode there are no engine threads: engines
  * run inside hg_step_engine() and hg_step() alone, and inside the calls that park
@@ -22,7 +22,7 @@
 #include "hmm_gpu_hw.h"
 
 /* Of this interface: it grows when anything in this file changes its form or meaning. */
-#define HG_CORE_VERSION 1
+#define HG_CORE_VERSION 2
 
 /* What VRAM and BAR 2 may be; hg_memory_sizes_ok() is the rule. */
 #define HG_VRAM_STEP (2ull << 20)
@@ -84,6 +84,9 @@ typedef struct HgHostOps {
     uint64_t (*now)(void *host);                    /* virtual nanoseconds */
     void (*trace)(void *host, HgTraceEvent ev, uint64_t a, uint64_t b,
                   uint64_t c, uint64_t d);          /* may be NULL */
+    /* A thread of that name that runs fn(opaque), for an engine; NULL: there is none to be had. */
+    void *(*thread_create)(void *host, const char *name, void *(*fn)(void *), void *opaque);
+    void (*thread_join)(void *host, void *thread);  /* fn has returned, or will soon */
     void (*thread_enter)(void *host);               /* first in each engine thread; may be NULL */
     void (*thread_exit)(void *host);
     /* deterministic mode: there is work, call hg_step() soon; may be NULL */
@@ -114,7 +117,16 @@ typedef struct HgConfig {
     uint64_t audit_wait_ns;
     uint32_t asids, ctxs;      /* that it has, default the most: HG_NUM_ASIDS, HG_NUM_CTXS */
     bool coherent;             /* bar2_size is vram_size, and CPUs may use it as memory */
+    bool audit_cmd;            /* the guest may ask for full audits (HG_REG_AUDIT_CMD) */
+    bool reset_loses_vram;     /* the host takes VRAM's content away with hg_reset(): FEATURES */
 } HgConfig;
+
+/*
+ * On memory that CPUs use, aligned; for the host's atomic() as well, so that there is one kind.
+ * The old value, zero extended.
+ */
+uint64_t hg_host_atomic(void *p, uint32_t size, HgAtomicOp op, uint64_t operand,
+                        uint64_t expected);
 
 /*
  * Was a host made for this core?  It says HG_CORE_VERSION and the sizes of HgConfig
@@ -150,7 +162,7 @@ void hg_stop(HgDev *d);
 void hg_park(HgDev *d);
 /* Bus mastering off: engines' bus accesses fail with a bus error. */
 void hg_set_bus_master(HgDev *d, bool on);
-void hg_reset(HgDev *d);               /* to power-on state; VRAM content stays */
+void hg_reset(HgDev *d);               /* to power-on state; VRAM is the host's */
 
 /*
  * Deterministic mode.  Engines are numbered: SMs, copy engines, front end.  One runs
@@ -201,6 +213,8 @@ bool hg_step(HgDev *d, uint32_t budget);
 /*
  * Directly reachable guest RAM.  remove returns only when no engine uses the
  * pointer any more.  Ranges do not overlap.  `opaque` comes back in ram_written.
+ * Address and pointer are equal modulo 4096, so that what is aligned on the bus is aligned
+ * in memory; a range that is not is left to read, write and atomic.
  */
 void hg_ram_add(HgDev *d, uint64_t bus_addr, uint64_t size, void *ptr, bool readonly, void *opaque);
 void hg_ram_remove(HgDev *d, uint64_t bus_addr, uint64_t size);
@@ -211,6 +225,7 @@ void hg_ram_remove(HgDev *d, uint64_t bus_addr, uint64_t size);
  * device reset.
  */
 size_t hg_save_size(HgDev *d);
+size_t hg_save_max(HgDev *d);                       /* it is never more, whatever the guest does */
 size_t hg_save(HgDev *d, void *buf, size_t len);    /* bytes written, 0 if len is too small */
 int hg_load(HgDev *d, const void *buf, size_t len, char *err, size_t errlen);
 

@@ -62,6 +62,7 @@
 #define HG_REG_UTLB_MISSES		0x0020	/* RO: outstanding misses a micro-TLB */
 #define HG_REG_FEATURES			0x0024	/* RO: HG_FEATURE_* */
 #define HG_FEATURE_COHERENT		0x1	/* BAR2 is all of VRAM, and CPUs may use it as they use RAM */
+#define HG_FEATURE_RESET_LOSES_VRAM	0x2	/* a reset of the function (FLR, bus) leaves nothing of VRAM; CTRL.RESET does not touch it */
 #define HG_REG_TIME			0x0028	/* RO (64) virtual nanoseconds */
 #define HG_REG_CTRL			0x0030
 #define HG_CTRL_ENABLE			0x1	/* engines may run; clearing it parks them at an instruction boundary */
@@ -182,6 +183,14 @@
 #define HG_CTX_ERROR			0x20	/* RO: HG_ERR_* of the last failed job or of the halt */
 #define HG_CTX_ERROR_ADDR		0x28	/* RO (64) */
 #define HG_CTX_TIMESLICE		0x30	/* microseconds on the SMs before another context may preempt; 0 = default 1000 */
+/*
+ * (64) Where FENCE and WAIT words and reports of the context may lie: a bus address, aligned
+ * to its size, | log2 of the size in bytes.  0 = anywhere.  Elsewhere they are bad
+ * descriptors.  Taken like RING_BASE.
+ */
+#define HG_CTX_SYNC			0x38
+#define HG_SYNC_ORDER_MASK		0x3f
+#define HG_SYNC_ORDER_MAX		52
 
 /* -- counters: HG_REG_COUNTER + HG_CNT_* * 8, RO (64); cleared by reset, but VIOLATIONS -- */
 #define HG_REG_COUNTER			0x4000
@@ -243,13 +252,13 @@
  */
 #define HG_REG_AUDIT_CTRL		0x2200
 #define HG_AUDIT_CTRL_READY		0x1
-#define HG_REG_AUDIT_CMD		0x2208	/* W: 1: audit all of every enabled address space now */
+#define HG_REG_AUDIT_CMD		0x2208	/* W: 1: audit every enabled address space now; refused unless the host allows it and has the audit on */
 #define HG_REG_AUDIT_ENC		0x2240
 #define HG_ENC_PRESENT			0	/* masks of a CPU entry */
 #define HG_ENC_WRITE			1
 #define HG_ENC_PSE			2
 #define HG_ENC_PROTNONE			3
-#define HG_ENC_PFN			4	/* the address bits */
+#define HG_ENC_PFN			4	/* the address bits; of a page: the low 12 are 0 */
 #define HG_ENC_NONE_IGNORE		5	/* bits that an empty entry may have */
 #define HG_ENC_FLAGS			6
 #define HG_ENC_INVERT			0x1	/* frames and swap offsets of entries that are not present are inverted */

@@ -31,7 +31,7 @@
 #include "qemu/module.h"
 #include "hw/qdev-core.h"
 #include "system/runstate.h"
-#include "hmm-exact.h"
+#include "hmm-gpu.h"
 
 #define TYPE_HMM_EXACT "hmm-exact"
 OBJECT_DECLARE_SIMPLE_TYPE(HmmExact, HMM_EXACT)
@@ -207,6 +207,7 @@ static void realize(DeviceState *dev, Error **errp)
 {
     HmmExactPlan plan;
 
+    hmm_gpu_yield_at_pause();
     if (hmm_exact_begin(errp) && hmm_exact_plan_read(&plan, "", errp)) {
         hmm_exact_plan_set(&plan, false);
     }

@@ -71,6 +71,11 @@ static uint8_t *hmm_gpu_translate(HmmGpuState *s, uint64_t addr, hwaddr *len,
     return (uint8_t *)memory_region_get_ram_ptr(*mr) + *xlat;
 }
 
+/*
+ * Not address_space_rw() with attrs.memory: that refuses registers, but where RAM may not
+ * be written, or is a device's, it takes the BQL (prepare_mmio_access()) and hands the
+ * access on, and an engine must not wait for the BQL.
+ */
 static int hmm_gpu_copy(HmmGpuState *s, uint64_t addr, uint8_t *buf,
                         uint32_t len, bool is_write)
 {
@@ -100,47 +105,6 @@ static int hmm_gpu_copy(HmmGpuState *s, uint64_t addr, uint8_t *buf,
     return 0;
 }
 
-#define HMM_GPU_ATOMIC(TYPE, STYPE)                                           \
-static uint64_t hmm_gpu_atomic_##TYPE(TYPE *p, HgAtomicOp op, TYPE v,         \
-                                      TYPE expected)                          \
-{                                                                             \
-    TYPE old;                                                                 \
-                                                                              \
-    switch (op) {                                                             \
-    case HG_ATOMIC_SWAP:                                                      \
-        return qatomic_xchg(p, v);                                            \
-    case HG_ATOMIC_ADD:                                                       \
-        return qatomic_fetch_add(p, v);                                       \
-    case HG_ATOMIC_XOR:                                                       \
-        return qatomic_fetch_xor(p, v);                                       \
-    case HG_ATOMIC_AND:                                                       \
-        return qatomic_fetch_and(p, v);                                       \
-    case HG_ATOMIC_OR:                                                        \
-        return qatomic_fetch_or(p, v);                                        \
-    case HG_ATOMIC_CAS:                                                       \
-        return qatomic_cmpxchg(p, expected, v);                               \
-    case HG_ATOMIC_MIN:                                                       \
-    case HG_ATOMIC_MAX:                                                       \
-    case HG_ATOMIC_MINU:                                                      \
-    case HG_ATOMIC_MAXU:                                                      \
-        break;                                                                \
-    }                                                                         \
-    old = qatomic_read(p);                                                    \
-    for (;;) {                                                                \
-        TYPE seen, val = op == HG_ATOMIC_MIN ? MIN((STYPE)old, (STYPE)v) :    \
-                         op == HG_ATOMIC_MAX ? MAX((STYPE)old, (STYPE)v) :    \
-                         op == HG_ATOMIC_MINU ? MIN(old, v) : MAX(old, v);    \
-        seen = qatomic_cmpxchg(p, old, val);                                  \
-        if (seen == old) {                                                    \
-            return old;                                                       \
-        }                                                                     \
-        old = seen;                                                           \
-    }                                                                         \
-}
-
-HMM_GPU_ATOMIC(uint32_t, int32_t)
-HMM_GPU_ATOMIC(uint64_t, int64_t)
-
 static int hmm_gpu_do_atomic(HmmGpuState *s, HmmGpuDma *dma)
 {
     uint32_t size = dma->len;
@@ -157,11 +121,7 @@ static int hmm_gpu_do_atomic(HmmGpuState *s, HmmGpuDma *dma)
     if (!ptr || len < size || !QEMU_PTR_IS_ALIGNED(ptr, size)) {
         return -1;
     }
-    dma->old = size == 4
-        ? hmm_gpu_atomic_uint32_t((uint32_t *)ptr, dma->op, dma->operand,
-                                  dma->expected)
-        : hmm_gpu_atomic_uint64_t((uint64_t *)ptr, dma->op, dma->operand,
-                                  dma->expected);
+    dma->old = hg_host_atomic(ptr, size, dma->op, dma->operand, dma->expected);
     hmm_gpu_mark_written(pci_get_address_space(PCI_DEVICE(s)), mr, xlat, size);
     return 0;
 }
@@ -253,18 +213,24 @@ static void hmm_gpu_host_kick(void *host)
     hmm_gpu_kick(host);
 }
 
+/* QEMU ends with a message if there is none to be had. */
+static void *hmm_gpu_thread_create(void *host, const char *name,
+                                   void *(*fn)(void *), void *opaque)
+{
+    QemuThread *thread = g_new(QemuThread, 1);
+
+    qemu_thread_create(thread, name, fn, opaque, QEMU_THREAD_JOINABLE);
+    return thread;
+}
+
+static void hmm_gpu_thread_join(void *host, void *thread)
+{
+    qemu_thread_join(thread);
+    g_free(thread);
+}
+
 static void hmm_gpu_thread_enter(void *host)
 {
-    sigset_t set;
-
-    /* Signals to the process belong to QEMU's own threads. */
-    sigfillset(&set);
-    sigdelset(&set, SIGSEGV);
-    sigdelset(&set, SIGFPE);
-    sigdelset(&set, SIGILL);
-    sigdelset(&set, SIGBUS);
-    pthread_sigmask(SIG_SETMASK, &set, NULL);
-
     rcu_register_thread();
 }
 
@@ -283,6 +249,8 @@ const HgHostOps hmm_gpu_host_ops = {
     .irq = hmm_gpu_irq,
     .now = hmm_gpu_now,
     .trace = hmm_gpu_trace,
+    .thread_create = hmm_gpu_thread_create,
+    .thread_join = hmm_gpu_thread_join,
     .thread_enter = hmm_gpu_thread_enter,
     .thread_exit = hmm_gpu_thread_exit,
     .kick = hmm_gpu_host_kick,

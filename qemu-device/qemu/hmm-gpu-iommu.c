@@ -9,6 +9,14 @@
  * it: a bottom half, or, while an hg_*() call waits for engines, the waiting
  * thread itself, which lends the call to a helper thread.
  *
+ * An IOMMU that refuses a translation may send the message that a guest has given it, and AMD's
+ * sends it as a write to any address: of this device's configuration, say, where it
+ * resets the function.  If the access is one that is served while a call waits for engines, the
+ * one who asks for it waits already, and the engine waits for this access.  So what comes
+ * that way is put off until the call has ended: a reset, a stop, bus mastering; a command of
+ * our own registers is not taken; and the slot does not let go of the device
+ * (partially_hotplugged).
+ *
  * `iommu` is set, with all engines at rest, before such a region can be seen in
  * the address space, and cleared after the last can be seen no more.  So an
  * access that does not see it set never meets an IOMMU.
@@ -87,17 +95,11 @@ static void *hmm_gpu_helper(void *opaque)
     return NULL;
 }
 
-void hmm_gpu_blocking(HmmGpuState *s, HmmGpuCall *fn, void *opaque)
+static void hmm_gpu_lend(HmmGpuState *s, HmmGpuCall *fn, void *opaque)
 {
     HmmGpuLent lent = { .s = s, .fn = fn, .opaque = opaque };
     QemuThread thread;
 
-    if (!qatomic_read(&s->iommu) || s->cfg.deterministic) {
-        fn(s, opaque);
-        return;
-    }
-    assert(!s->in_blocking);    /* no access re-enters the device */
-    s->in_blocking = true;
     qemu_mutex_lock(&s->dma_lock);
     s->dma_waiting = true;
     qemu_thread_create(&thread, "hmm-gpu/call", hmm_gpu_helper, &lent,
@@ -112,9 +114,52 @@ void hmm_gpu_blocking(HmmGpuState *s, HmmGpuCall *fn, void *opaque)
     s->dma_waiting = false;
     qemu_mutex_unlock(&s->dma_lock);
     qemu_thread_join(&thread);
+}
+
+/* What was put off: each of these may wait and so put off more. */
+static void hmm_gpu_catch_up(HmmGpuState *s)
+{
+    while (s->owes_state && !s->in_blocking) {
+        s->owes_state = false;
+        hmm_gpu_stop(s);
+        if (s->owes_reset) {
+            s->owes_reset = false;
+            hmm_gpu_reset_core(s);
+        }
+        hmm_gpu_update_bus_master(s, true);
+        hmm_gpu_run(s);
+    }
+}
+
+void hmm_gpu_blocking(HmmGpuState *s, HmmGpuCall *fn, void *opaque)
+{
+    if (!qatomic_read(&s->iommu)) {
+        fn(s, opaque);
+        return;
+    }
+    assert(!s->in_blocking);
+    s->in_blocking = true;
+    PCI_DEVICE(s)->partially_hotplugged = true;
+    if (s->cfg.deterministic) {
+        fn(s, opaque);
+    } else {
+        hmm_gpu_lend(s, fn, opaque);
+    }
+    PCI_DEVICE(s)->partially_hotplugged = false;
     s->in_blocking = false;
-    /* Changes of the memory map made by the accesses just served. */
+    /* What the accesses just served have changed. */
     hmm_gpu_apply_ram(s);
+    hmm_gpu_catch_up(s);
+}
+
+/* True: not now, and not by the caller.  BQL. */
+bool hmm_gpu_put_off(HmmGpuState *s, bool reset)
+{
+    if (s->in_blocking) {
+        s->owes_state = true;
+        s->owes_reset |= reset;
+    }
+    return s->in_blocking;
 }
 
 static void hmm_gpu_do_stop(HmmGpuState *s, void *opaque)
@@ -127,6 +172,9 @@ static void hmm_gpu_do_stop(HmmGpuState *s, void *opaque)
 
 void hmm_gpu_stop(HmmGpuState *s)
 {
+    if (hmm_gpu_put_off(s, false)) {
+        return;
+    }
     hmm_gpu_blocking(s, hmm_gpu_do_stop, NULL);
 }
 

@@ -12,13 +12,15 @@
  * it ends the CPU's slice.
  *
  * The helper is called by the pointer in its description, which nobody writes
- * but we: once, before a virtual CPU runs.  The description is a name of QEMU
+ * but we: once, when a machine gets the first device of ours or becomes exact.  The description is a name of QEMU
  * 10.0's; where a build has none (no TCG, another version), all stays as it is.
  */
 #include "qemu/osdep.h"
 #include <sched.h>
+#include "qemu/atomic.h"
 #include "tcg/helper-info.h"
 #include "hmm-gpu.h"
+#include "trace.h"
 
 extern struct TCGHelperInfo helper_info_pause __attribute__((weak));
 
@@ -37,7 +39,9 @@ static void yield_and_pause(void *env)
 void hmm_gpu_yield_at_pause(void)
 {
     if (&helper_info_pause && !pause_helper) {
+        trace_hmm_gpu_pause_helper();
         pause_helper = helper_info_pause.func;
-        helper_info_pause.func = yield_and_pause;
+        /* hot-plugged: what was translated before goes on calling the old one */
+        qatomic_set(&helper_info_pause.func, (void *)yield_and_pause);
     }
 }

@@ -8,8 +8,9 @@
  *   audit     mirror audit: off, fill, sampled, sampled=N, access.
  *   violations       read only; JSON text: what the device's checks found.
  *   clear-violations write true: forget them.
- *   audit-full       read only; runs the full audit, gives how many entries it
- *                    compared; the processes must be at rest.
+ *   audit-full       write true: run the full audit; the processes must be at rest.
+ *   audit-full-compared  read only; how many entries the last one compared.
+ * Reading a property parks no engine: whoever looks at all of them changes nothing.
  *
  * Of an exact machine, for those who look at a failure:
  *   keep-events        write true: keep the core's events from here on
@@ -144,16 +145,24 @@ static void hmm_gpu_do_audit_full(HmmGpuState *s, void *opaque)
     *(uint64_t *)opaque = hg_audit_full(s->gpu);
 }
 
-static void hmm_gpu_get_audit_full(Object *obj, Visitor *v, const char *name,
-                                   void *opaque, Error **errp)
+static bool hmm_gpu_get_audit_full(Object *obj, Error **errp)
+{
+    return false;
+}
+
+static void hmm_gpu_set_audit_full(Object *obj, bool value, Error **errp)
 {
     HmmGpuState *s = HMM_GPU(obj);
-    uint64_t compared = 0;
 
-    if (s->gpu) {
-        hmm_gpu_blocking(s, hmm_gpu_do_audit_full, &compared);
+    if (s->gpu && value) {
+        hmm_gpu_blocking(s, hmm_gpu_do_audit_full, &s->audit_compared);
     }
-    visit_type_uint64(v, name, &compared, errp);
+}
+
+static void hmm_gpu_get_compared(Object *obj, Visitor *v, const char *name,
+                                 void *opaque, Error **errp)
+{
+    visit_type_uint64(v, name, &HMM_GPU(obj)->audit_compared, errp);
 }
 
 static bool hmm_gpu_exact(Error **errp)
@@ -219,10 +228,14 @@ void hmm_gpu_class_add_properties(ObjectClass *oc)
                                    hmm_gpu_set_clear);
     object_class_property_set_description(oc, "clear-violations",
         "write true: forget all violations");
-    object_class_property_add(oc, "audit-full", "uint64",
-                              hmm_gpu_get_audit_full, NULL, NULL, NULL);
+    object_class_property_add_bool(oc, "audit-full", hmm_gpu_get_audit_full,
+                                   hmm_gpu_set_audit_full);
     object_class_property_set_description(oc, "audit-full",
-        "runs the full audit; entries compared (read only)");
+        "write true: run the full audit");
+    object_class_property_add(oc, "audit-full-compared", "uint64",
+                              hmm_gpu_get_compared, NULL, NULL, NULL);
+    object_class_property_set_description(oc, "audit-full-compared",
+        "entries that the last full audit compared (read only)");
     object_class_property_add_str(oc, "inject", hmm_gpu_get_inject,
                                   hmm_gpu_set_inject);
     object_class_property_set_description(oc, "inject",

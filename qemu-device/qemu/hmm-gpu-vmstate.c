@@ -9,7 +9,6 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/error-report.h"
-#include "qemu/units.h"
 #include "qapi/error.h"
 #include "hw/pci/msix.h"
 #include "migration/qemu-file-types.h"
@@ -18,9 +17,6 @@
 #include "system/runstate.h"
 #include "hmm-gpu.h"
 #include "trace.h"
-
-/* Far above the largest configuration: 16 SMs x 32 warps x 32 lanes. */
-#define HMM_GPU_STATE_MAX (64 * MiB)
 
 static int hmm_gpu_put_core(QEMUFile *f, void *pv, size_t size,
                             const VMStateField *field, JSONWriter *vmdesc)
@@ -34,11 +30,7 @@ static int hmm_gpu_put_core(QEMUFile *f, void *pv, size_t size,
     buf = g_malloc(len);
     len = hg_save(s->gpu, buf, len);
     s->quiet = false;
-    if (!len || len > HMM_GPU_STATE_MAX) {
-        error_report("hmm-gpu: device state of %zu bytes cannot be saved",
-                     len);
-        return -EINVAL;
-    }
+    assert(len && len <= hg_save_max(s->gpu));
     trace_hmm_gpu_save(len);
     qemu_put_be32(f, len);
     qemu_put_buffer(f, buf, len);
@@ -54,7 +46,7 @@ static int hmm_gpu_get_core(QEMUFile *f, void *pv, size_t size,
     char err[256] = "";
     int ret;
 
-    if (!len || len > HMM_GPU_STATE_MAX) {
+    if (!len || len > hg_save_max(s->gpu)) {
         error_report("hmm-gpu: bad length %u of device state", len);
         return -EINVAL;
     }

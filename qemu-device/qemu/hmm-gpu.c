@@ -18,6 +18,7 @@
 #include "qemu/module.h"
 #include "qemu/units.h"
 #include "qapi/error.h"
+#include "exec/cpu-common.h"
 #include "hw/pci/msix.h"
 #include "hw/pci/pci.h"
 #include "hw/pci/pcie.h"
@@ -122,7 +123,22 @@ void hmm_gpu_kick(HmmGpuState *s)
     }
 }
 
-/* In an exact machine: the engines that can, from any of them on, each so far. */
+/* The engines that can, from any of them on, each so far. */
+static void hmm_gpu_do_step_exact(HmmGpuState *s, void *opaque)
+{
+    unsigned first = hmm_exact_engine_of(32);
+    uint32_t ready = ror32(*(uint32_t *)opaque, first);
+
+    while (ready) {
+        unsigned i = (ctz32(ready) + first) % 32;
+
+        ready &= ready - 1;
+        hmm_exact_log_engine(i, hg_step_engine(s->gpu, i,
+                                               hmm_exact_engine_steps()));
+    }
+}
+
+/* In an exact machine. */
 static void hmm_gpu_step_exact(void *opaque)
 {
     HmmGpuState *s = opaque;
@@ -131,16 +147,7 @@ static void hmm_gpu_step_exact(void *opaque)
     uint64_t due;
 
     if (ready) {
-        unsigned first = hmm_exact_engine_of(32);
-
-        ready = ror32(ready, first);
-        while (ready) {
-            unsigned i = (ctz32(ready) + first) % 32;
-
-            ready &= ready - 1;
-            hmm_exact_log_engine(i, hg_step_engine(s->gpu, i,
-                                                   hmm_exact_engine_steps()));
-        }
+        hmm_gpu_blocking(s, hmm_gpu_do_step_exact, &ready);
         hmm_gpu_after_call(s);
         hmm_exact_hold_nobody(hg_audit_waits(s->gpu));
     }
@@ -165,11 +172,17 @@ static void hmm_gpu_no_events(HmmGpuState *s)
     hmm_exact_hold_nobody(false);
 }
 
+static void hmm_gpu_do_step(HmmGpuState *s, void *opaque)
+{
+    *(bool *)opaque = hg_step(s->gpu, HMM_GPU_STEP_BUDGET);
+}
+
 static void hmm_gpu_step(void *opaque)
 {
     HmmGpuState *s = opaque;
-    bool more = hg_step(s->gpu, HMM_GPU_STEP_BUDGET);
+    bool more;
 
+    hmm_gpu_blocking(s, hmm_gpu_do_step, &more);
     hmm_gpu_after_call(s);
     if (more) {
         hmm_gpu_kick(s);
@@ -219,6 +232,9 @@ static void hmm_gpu_mmio_write(void *opaque, hwaddr addr, uint64_t val,
          */
         if ((addr & ~7) == (HG_REG_CTRL & ~7) ||
             (addr & ~7) == HG_REG_AUDIT_CMD) {
+            if (s->in_blocking) {
+                return;         /* an IOMMU's message: hmm-gpu-iommu.c */
+            }
             hmm_gpu_blocking(s, hmm_gpu_do_mmio_write, &w);
         } else {
             hmm_gpu_do_mmio_write(s, &w);
@@ -248,7 +264,7 @@ static void hmm_gpu_do_set_bus_master(HmmGpuState *s, void *opaque)
 
 static void hmm_gpu_set_bus_master(HmmGpuState *s, bool on, bool force)
 {
-    if (on != s->bus_master || force) {
+    if ((on != s->bus_master || force) && !hmm_gpu_put_off(s, false)) {
         trace_hmm_gpu_bus_master(on);
         s->bus_master = on;
         hmm_gpu_blocking(s, hmm_gpu_do_set_bus_master, NULL);
@@ -342,13 +358,23 @@ static void hmm_gpu_reset_enter(Object *obj, ResetType type)
     hmm_gpu_stop(s);                    /* no DMA from here on */
 }
 
-static void hmm_gpu_reset_hold(Object *obj, ResetType type)
+/* The content of VRAM goes with the function: what CPUs see of it, run and save, too. */
+static void hmm_gpu_lose_vram(HmmGpuState *s)
 {
-    HmmGpuState *s = HMM_GPU(obj);
+    if (ram_block_discard_range(s->vram.ram_block, 0, s->cfg.vram_size)) {
+        memset(s->cfg.vram, 0, s->cfg.vram_size);
+    }
+    hmm_gpu_mark_written(pci_get_address_space(PCI_DEVICE(s)), &s->vram, 0,
+                         s->cfg.vram_size);
+}
 
-    trace_hmm_gpu_reset_phase("hold");
+void hmm_gpu_reset_core(HmmGpuState *s)
+{
     hg_reset(s->gpu);
     hg_stop(s->gpu);
+    if (s->cfg.reset_loses_vram) {
+        hmm_gpu_lose_vram(s);
+    }
     /*
      * PCI clears the command register too, but for some resets only after our
      * exit phase; nobody tells us, so do it here.
@@ -362,13 +388,25 @@ static void hmm_gpu_reset_hold(Object *obj, ResetType type)
     qatomic_set(&s->irq_pending, 0);
 }
 
+static void hmm_gpu_reset_hold(Object *obj, ResetType type)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+
+    trace_hmm_gpu_reset_phase("hold");
+    if (!hmm_gpu_put_off(s, true)) {
+        hmm_gpu_reset_core(s);
+    }
+}
+
 static void hmm_gpu_reset_exit(Object *obj, ResetType type)
 {
     HmmGpuState *s = HMM_GPU(obj);
 
     trace_hmm_gpu_reset_phase("exit");
     s->in_reset = false;
-    hmm_gpu_run(s);
+    if (!hmm_gpu_put_off(s, false)) {
+        hmm_gpu_run(s);
+    }
 }
 
 /* -- creation and end -- */
@@ -379,6 +417,14 @@ static bool hmm_gpu_check_sizes(HmmGpuState *s, Error **errp)
 
     if (s->cfg.coherent) {
         s->cfg.bar2_size = s->cfg.vram_size;
+    }
+    if (s->flr_vram && strcmp(s->flr_vram, "keep")) {
+        if (strcmp(s->flr_vram, "lost")) {
+            error_setg(errp, "flr-vram: '%s' is neither keep nor lost",
+                       s->flr_vram);
+            return false;
+        }
+        s->cfg.reset_loses_vram = true;
     }
     if (!hg_core_fits(HG_CORE_VERSION, sizeof(HgConfig), sizeof(HgHostOps))) {
         error_setg(errp, "hmm-gpu was built for another core");
@@ -451,6 +497,7 @@ static void hmm_gpu_realize(PCIDevice *pci, Error **errp)
     if (!hmm_gpu_check_sizes(s, errp)) {
         return;
     }
+    hmm_gpu_yield_at_pause();
     pci->config_write = hmm_gpu_write_config;
     pci_config_set_interrupt_pin(pci->config, 0);       /* MSI-X only */
 
@@ -552,6 +599,8 @@ static const Property hmm_gpu_properties[] = {
     DEFINE_PROP_UINT32("asids", HmmGpuState, cfg.asids, HG_NUM_ASIDS),
     DEFINE_PROP_UINT32("contexts", HmmGpuState, cfg.ctxs, HG_NUM_CTXS),
     DEFINE_PROP_BOOL("coherent", HmmGpuState, cfg.coherent, false),
+    DEFINE_PROP_STRING("flr-vram", HmmGpuState, flr_vram),
+    DEFINE_PROP_BOOL("audit-cmd", HmmGpuState, cfg.audit_cmd, false),
     DEFINE_PROP_BOOL("deterministic", HmmGpuState, cfg.deterministic, false),
     DEFINE_PROP_UINT64("seed", HmmGpuState, cfg.seed, 0),
     DEFINE_PROP_UINT64("audit-wait-ns", HmmGpuState, cfg.audit_wait_ns,
@@ -578,7 +627,6 @@ static void hmm_gpu_class_init(ObjectClass *oc, void *data)
     set_bit(DEVICE_CATEGORY_MISC, dc->categories);
     device_class_set_props(dc, hmm_gpu_properties);
     hmm_gpu_class_add_properties(oc);
-    hmm_gpu_yield_at_pause();
 }
 
 static const TypeInfo hmm_gpu_types[] = {

@@ -50,6 +50,8 @@ struct HmmGpuState {
 
     char *inject;               /* rules given before realize; BQL */
     char *audit;                /* mode given before realize; BQL */
+    uint64_t audit_compared;    /* by the last full audit; BQL */
+    char *flr_vram;             /* property: "keep" or "lost" */
 
     /*
      * Vectors raised by the core and not yet sent.  Set from any thread by
@@ -86,10 +88,12 @@ struct HmmGpuState {
     /*
      * Accesses through an IOMMU (hmm-gpu-iommu.c).  `iommu` is changed under
      * the BQL (cleared under dma_lock, too) and read anywhere; queue, flags in
-     * it and dma_waiting belong to dma_lock; in_blocking to the BQL.
+     * it and dma_waiting belong to dma_lock; in_blocking and
+     * what is below it to the BQL.
      */
     bool iommu;
-    bool in_blocking;           /* in hmm_gpu_blocking(), with a helper */
+    bool in_blocking;           /* in hmm_gpu_blocking(), and there is an IOMMU */
+    bool owes_reset, owes_state;        /* asked for meanwhile */
     bool dma_waiting;           /* a BQL holder serves the queue, not dma_bh */
     QemuMutex dma_lock;
     QemuCond dma_work, dma_done;
@@ -119,6 +123,7 @@ void hmm_gpu_kick(HmmGpuState *s);
 
 void hmm_gpu_run(HmmGpuState *s);
 void hmm_gpu_update_bus_master(HmmGpuState *s, bool force);
+void hmm_gpu_reset_core(HmmGpuState *s);        /* stopped */
 
 /* hmm-gpu-dma.c */
 extern const HgHostOps hmm_gpu_host_ops;
@@ -133,15 +138,20 @@ void hmm_gpu_iommu_exit(HmmGpuState *s);
 void hmm_gpu_iommu_appears(HmmGpuState *s);
 void hmm_gpu_iommu_update(HmmGpuState *s);
 int hmm_gpu_dma(HmmGpuState *s, HmmGpuDma *dma);        /* any thread */
-/* An hg_*() call that waits for engines.  BQL. */
+/*
+ * An hg_*() call that waits for engines.  BQL.  Not inside another one: an access that is
+ * served there can have effects of its own, and who comes by them asks
+ * hmm_gpu_put_off() first.
+ */
 void hmm_gpu_blocking(HmmGpuState *s, HmmGpuCall *fn, void *opaque);
+bool hmm_gpu_put_off(HmmGpuState *s, bool reset);
 void hmm_gpu_stop(HmmGpuState *s);
 
 /* hmm-gpu-dirty.c; any thread, inside an RCU read section or holding mr */
 void hmm_gpu_mark_written(AddressSpace *as, MemoryRegion *mr, hwaddr off,
                           hwaddr len);
 
-/* hmm-gpu-pause.c; before any virtual CPU runs */
+/* hmm-gpu-pause.c; BQL */
 void hmm_gpu_yield_at_pause(void);
 
 /* hmm-gpu-qom.c */

@@ -182,6 +182,26 @@ static void th_kick(void *host)
     __atomic_fetch_add(&((ThHost *)host)->kicks, 1, __ATOMIC_RELAXED);
 }
 
+static void *th_thread_create(void *host, const char *name, void *(*fn)(void *), void *opaque)
+{
+    ThHost *h = host;
+    pthread_t *t = malloc(sizeof(*t));
+
+    (void)name;
+    if (++h->threads == h->no_thread || pthread_create(t, NULL, fn, opaque)) {
+        free(t);
+        return NULL;
+    }
+    return t;
+}
+
+static void th_thread_join(void *host, void *thread)
+{
+    (void)host;
+    pthread_join(*(pthread_t *)thread, NULL);
+    free(thread);
+}
+
 static void *map(uint64_t size)
 {
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -209,6 +229,7 @@ HgDev *th_device(ThHost *h, HgConfig *cfg, int direct, char *err, size_t errlen)
         .ram_written = th_ram_written, .vram_written = th_vram_written,
         .irq = th_irq, .now = th_now, .trace = th_trace, .kick = th_kick,
         .fair_now = th_fair_now,
+        .thread_create = th_thread_create, .thread_join = th_thread_join,
     };
 
     cfg->vram = h->vram;

@@ -36,6 +36,8 @@ typedef struct ThHost {
     bool measured;              /* bytes are not counted: two engines would take turns at it */
     bool manual;                /* the clock is `now`, which the test sets */
     uint64_t held;              /* of it, time in which a CPU was held up */
+    uint32_t threads;           /* made */
+    uint32_t no_thread;         /* the so-manyth there is none any more; 0: there always is */
 } ThHost;
 
 ThHost *th_new(uint64_t ram_base, uint64_t ram_size, uint64_t vram_size);

@@ -140,7 +140,7 @@ static void test_ram_map(void)
 {
     Fix f = setup(true, false);
     uint64_t top = UINT64_MAX - 0xfff;
-    static uint8_t page[3][4096];
+    static _Alignas(4096) uint8_t page[3][4096];
 
     hg_ram_add(f.d, 0x3000, 0x1000, page[1], false, f.h);
     hg_ram_add(f.d, 0x1000, 0x1000, page[0], false, f.h);

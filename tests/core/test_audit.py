@@ -326,7 +326,7 @@ def test_survives_save_and_load() -> None:
 
 def test_full_audit() -> None:
     """All GPU entries, and who owns what in VRAM."""
-    with Device(misused=True) as dev:
+    with Device(misused=True, audit_cmd=True) as dev:
         gpu, cpu, _, _ = small(dev)
         page = dev.alloc_vram()
         gpu.map(VA + PAGE, page, HW.HG_PTE_VALID | VRAM)

@@ -28,6 +28,8 @@ typedef struct HgConfig {
     uint64_t audit_wait_ns;
     uint32_t asids, ctxs;
     bool coherent;
+    bool audit_cmd;
+    bool reset_loses_vram;
 } HgConfig;
 typedef struct ThEvent { uint32_t ev; uint64_t a, b, c, d; } ThEvent;
 typedef struct ThHost {
@@ -47,6 +49,8 @@ typedef struct ThHost {
     bool measured;
     bool manual;
     uint64_t held;
+    uint32_t threads;
+    uint32_t no_thread;
 } ThHost;
 ThHost *th_new(uint64_t ram_base, uint64_t ram_size, uint64_t vram_size);
 HgDev *th_device(ThHost *h, HgConfig *cfg, int direct, char *err, size_t errlen);
@@ -71,6 +75,7 @@ bool hg_audit_waits(HgDev *d);
 void hg_ram_add(HgDev *d, uint64_t bus_addr, uint64_t size, void *ptr, bool ro, void *opaque);
 void hg_ram_remove(HgDev *d, uint64_t bus_addr, uint64_t size);
 size_t hg_save_size(HgDev *d);
+size_t hg_save_max(HgDev *d);
 size_t hg_save(HgDev *d, void *buf, size_t len);
 int hg_load(HgDev *d, const void *buf, size_t len, char *err, size_t errlen);
 uint64_t hg_counter(HgDev *d, unsigned n);
@@ -92,7 +97,7 @@ size_t hg_violations_json(HgDev *d, char *buf, size_t len);
 """
 
 #: HG_CORE_VERSION of the interface that is declared above.
-CORE_VERSION = 1
+CORE_VERSION = 2
 
 #: A change of the core's source, for tests that break it: file, text that is there once, new text.
 Edit = tuple[str, str, str]

@@ -42,7 +42,8 @@ class Gpu:
 
     def audit_full(self) -> int:
         """Compare all of every mirror now (processes at rest); how many entries that were."""
-        return int(self._get("audit-full"))
+        self._set("audit-full", True)
+        return int(self._get("audit-full-compared"))
 
     def counters(self) -> dict[str, int]:
         """All counters of the device (HG_CNT_*), by the device's names."""

@@ -6,9 +6,56 @@
 #include "base/lock.h"
 #include "base/trace.h"
 
+#ifdef HG_COUNT_WORK
+#include <stdio.h>
+
+/* Of the lock that this thread holds. */
+static _Thread_local struct {
+    HgDev *d;
+    uint64_t entries, bytes;
+} hold;
+
+/* What the host's configuration asks for: a queue of invalidations, of replays, of faults. */
+static uint64_t entries_configured(const HgDev *d)
+{
+    const HgConfig *c = &d->cfg;
+    uint64_t warps = (uint64_t)HG_NUM_CTXS * c->sms * c->warps;
+    uint64_t tlbs = c->l2tlb_entries + (c->sms + c->ces) * (c->utlb_entries + HG_IC_PAGES);
+
+    return HG_INVAL_QUEUE * tlbs + HG_REPLAYS_TURN * warps * (1 + HG_STALL_MAX) +
+           HG_STALL_MAX * c->utlb_misses;
+}
+
+/* A context's warps, made when it is enabled first. */
+static uint64_t bytes_configured(const HgDev *d)
+{
+    return d->cfg.sms * (d->cfg.warps * (uint64_t)sizeof(HgWarp) + HG_SHARED_MAX);
+}
+
+void hg_visit(HgDev *d, uint64_t entries, uint64_t bytes)
+{
+    if (hold.d != d) {
+        return;                 /* without the lock everybody may take his time */
+    }
+    hold.entries += entries;
+    hold.bytes += bytes;
+    if (hold.entries > HG_HOLD_ENTRIES + entries_configured(d) ||
+        hold.bytes > HG_HOLD_BYTES + bytes_configured(d)) {
+        fprintf(stderr, "one hold of the device's lock: %llu entries, %llu bytes\n",
+                (unsigned long long)hold.entries, (unsigned long long)hold.bytes);
+        abort();
+    }
+}
+
+#define HOLD(dev) (hold.d = (dev), hold.entries = hold.bytes = 0)
+#else
+#define HOLD(dev) ((void)0)
+#endif
+
 void hg_lock(HgDev *d)
 {
     pthread_mutex_lock(&d->lock);
+    HOLD(d);
 }
 
 /* Host calls that were put off while the lock was held are made here. */
@@ -23,6 +70,7 @@ void hg_unlock(HgDev *d)
         d->irq_any = false;
     }
     d->kick_out = false;
+    HOLD(NULL);
     pthread_mutex_unlock(&d->lock);
     for (unsigned i = 0; any && i < HG_NUM_VECTORS; i++) {
         for (; irq[i]; irq[i]--) {

@@ -7,4 +7,24 @@
 void hg_lock(HgDev *d);
 void hg_unlock(HgDev *d);
 
+/*
+ * What a guest can make one hold of d->lock look at: at most so many entries (of lists,
+ * tables, rings) and bytes, beside what TLBs, warps and miss tables of the host's choice
+ * ask for (lock.c).  Whoever walks over what a guest made says so by hg_visit(): builds
+ * with HG_COUNT_WORK (fuzz.c, unit.c) count, and end if it is more.
+ */
+#define HG_HOLD_ENTRIES (1u << 17)
+#define HG_HOLD_BYTES   (1u << 22)
+
+#ifdef HG_COUNT_WORK
+void hg_visit(HgDev *d, uint64_t entries, uint64_t bytes);
+#else
+static inline void hg_visit(HgDev *d, uint64_t entries, uint64_t bytes)
+{
+    (void)d;
+    (void)entries;
+    (void)bytes;
+}
+#endif
+
 #endif /* HG_LOCK_H */

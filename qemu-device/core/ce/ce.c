@@ -300,6 +300,7 @@ bool hg_ce_slice(HgEngine *e, HgCtx *c, uint32_t budget)
         while (k->idx < k->nseg && k->off == k->seg[k->idx].bytes) {
             k->idx++;
             k->off = 0;
+            hg_visit(d, 1, 0);
         }
         if (k->idx == k->nseg) {
             c->res = (HgResult) { 0 };

@@ -11,6 +11,7 @@
  */
 #include "device.h"
 #include "fault/fault.h"
+#include "base/lock.h"
 #include "base/step.h"
 #include "base/time.h"
 #include "base/trace.h"
@@ -172,6 +173,7 @@ static bool pend_add(HgEngine *e, unsigned asid, HgFault *f)
     uint64_t vpn = f->va >> HG_PAGE_SHIFT;
     unsigned limit = e->d->cfg.utlb_misses, free_slot = limit;
 
+    hg_visit(e->d, limit, 0);
     for (unsigned i = 0; i < limit; i++) {
         HgPend *p = &e->pend[i];
         if (!p->refs) {
@@ -198,6 +200,7 @@ static bool pend_add(HgEngine *e, unsigned asid, HgFault *f)
 
 void hg_pend_drop(HgEngine *e, HgFault *f, unsigned n)
 {
+    hg_visit(e->d, n, 0);
     for (unsigned i = 0; i < n; i++) {
         if (f[i].pend != HG_NO_PEND) {
             HgPend *p = &e->pend[f[i].pend];
@@ -342,6 +345,7 @@ unsigned hg_cancel_hits(HgDev *d, HgCtx *c, unsigned type, unsigned scope, HgRes
         for (unsigned s = 0; s < d->nsm; s++) {
             for (unsigned k = 0; k < d->cfg.warps; k++) {
                 HgWarp *w = &c->sm[s].warps[k];
+                hg_visit(d, 1 + (w->state == HG_W_STALL ? w->nfault : 0), 0);
                 for (unsigned j = 0; w->state == HG_W_STALL && j < w->nfault; j++) {
                     if (cancels(d, type, scope, source_word(&d->eng[s], k), &w->fault[j]) &&
                         !hits++) {

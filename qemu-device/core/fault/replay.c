@@ -5,6 +5,7 @@
 #include "device.h"
 #include "fault/replay.h"
 #include "base/kick.h"
+#include "base/lock.h"
 #include "base/time.h"
 #include "base/trace.h"
 #include "fault/fault.h"
@@ -58,6 +59,7 @@ void hg_replay_perform(HgDev *d, uint64_t key)
         if (c->rs == HG_RS_LAUNCH && c->sm) {
             for (unsigned s = 0; s < d->nsm; s++) {
                 HgCtxSm *cs = &c->sm[s];
+                hg_visit(d, d->cfg.warps, 0);
                 for (unsigned k = 0; k < d->cfg.warps; k++) {
                     HgWarp *w = &cs->warps[k];
                     if (w->state != HG_W_STALL) {

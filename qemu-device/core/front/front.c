@@ -4,6 +4,7 @@
  */
 #include "device.h"
 #include "front/front.h"
+#include "base/lock.h"
 #include "base/slice.h"
 #include "base/time.h"
 #include "ce/ce.h"
@@ -85,7 +86,11 @@ static void run_timer(HgEngine *e, const HgTimer *t)
 
     switch (t->kind) {
     case HG_T_IRQ:
-        hg_raise_now(d, t->a);
+        if (t->b) {             /* a duplicate: the event was there already */
+            hg_irq_message(d, t->a);
+        } else {
+            hg_raise_now(d, t->a);
+        }
         break;
     case HG_T_REPLAY:
         hg_replay_perform(d, t->b);
@@ -106,10 +111,13 @@ static void run_timers(HgEngine *e, uint64_t now)
 {
     HgDev *d = e->d;
 
+    unsigned replays = HG_REPLAYS_TURN;
+
     hg_inval_due(d, now);
-    for (unsigned budget = HG_TIMERS; budget && timers_due(d, now); budget--) {
+    for (unsigned budget = HG_TIMERS_TURN; budget && replays && timers_due(d, now); budget--) {
         bool flush = !(d->ctrl & HG_CTRL_ENABLE);
         unsigned best = HG_TIMERS;
+        hg_visit(d, 2 * d->ntimer, 0);
         for (unsigned i = 0; i < d->ntimer; i++) {
             if ((d->timer[i].due <= now || (flush && d->timer[i].kind == HG_T_VALID)) &&
                 (best == HG_TIMERS || d->timer[i].due < d->timer[best].due)) {
@@ -122,6 +130,7 @@ static void run_timers(HgEngine *e, uint64_t now)
         HgTimer t = d->timer[best];
         d->ntimer--;
         memmove(&d->timer[best], &d->timer[best + 1], (d->ntimer - best) * sizeof(t));
+        replays -= t.kind == HG_T_REPLAY;
         run_timer(e, &t);
     }
 }

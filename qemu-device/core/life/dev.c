@@ -78,11 +78,7 @@ void hg_start(HgDev *d)
     if (!d->started) {
         d->started = true;
         for (unsigned i = 0; i < d->neng; i++) {
-            HgEngine *e = &d->eng[i];
-            if (!d->cfg.deterministic && !e->running) {
-                e->running = pthread_create(&e->thread, NULL, engine_main, e) == 0;
-            }
-            hg_kick(e);
+            hg_kick(&d->eng[i]);
         }
     }
     hg_unlock(d);
@@ -199,6 +195,23 @@ void hg_reset(HgDev *d)
     hg_resume(d);
 }
 
+/* They wait for hg_start().  False: not all of them are there. */
+static bool make_threads(HgDev *d)
+{
+    for (unsigned i = 0; i < d->neng; i++) {
+        HgEngine *e = &d->eng[i];
+        char name[16];
+
+        snprintf(name, sizeof(name), "gpu/%s%u",
+                 e->kind == HG_ENG_SM ? "sm" : e->kind == HG_ENG_CE ? "ce" : "fe", e->num);
+        e->thread = d->ops.thread_create(d->host, name, engine_main, e);
+        if (!e->thread) {
+            return false;
+        }
+    }
+    return true;
+}
+
 HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, size_t errlen)
 {
     const char *bad = config_error(cfg);
@@ -270,6 +283,13 @@ HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, 
     hg_lock(d);
     hg_reset_locked(d);
     hg_unlock(d);
+    if (!cfg->deterministic && !make_threads(d)) {
+        hg_free(d);
+        if (err && errlen) {
+            snprintf(err, errlen, "hmm-gpu: no thread for an engine");
+        }
+        return NULL;
+    }
     return d;
 oom:
     if (err && errlen) {
@@ -293,8 +313,8 @@ void hg_free(HgDev *d)
         hg_unlock(d);
         for (unsigned i = 0; i < d->neng; i++) {
             HgEngine *e = &d->eng[i];
-            if (e->running) {
-                pthread_join(e->thread, NULL);
+            if (e->thread) {
+                d->ops.thread_join(d->host, e->thread);
             }
         }
         for (unsigned i = 0; i < d->neng; i++) {

@@ -11,7 +11,8 @@ void hg_ram_add(HgDev *d, uint64_t bus_addr, uint64_t size, void *ptr, bool read
 {
     unsigned i;
 
-    if (!size || !ptr || bus_addr + (size - 1) < bus_addr) {
+    if (!size || !ptr || bus_addr + (size - 1) < bus_addr ||
+        ((bus_addr ^ (uintptr_t)ptr) & HG_PAGE_MASK)) {
         return;
     }
     hg_pause(d);

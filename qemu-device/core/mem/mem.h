@@ -18,7 +18,6 @@ static inline bool hg_direct_sys(const HgDev *d)
     return d->bus_master && !HG_HOOKED(d, dma);
 }
 
-uint64_t hg_host_atomic(void *p, uint32_t size, HgAtomicOp op, uint64_t operand, uint64_t expected);
 /* Reading that is no access of the GPU's: nothing is counted or injected. */
 bool hg_peek(HgEngine *e, uint64_t addr, void *buf, uint32_t len);
 const HgRam *hg_ram_find(const HgDev *d, uint64_t addr, uint64_t len);

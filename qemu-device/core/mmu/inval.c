@@ -6,6 +6,7 @@
 #include "device.h"
 #include "mmu/inval.h"
 #include "base/kick.h"
+#include "base/lock.h"
 #include "base/time.h"
 #include "base/trace.h"
 #include "mmu/tlb.h"
@@ -51,6 +52,7 @@ static void inval_issue(HgDev *d, const HgInval *iv, uint64_t seq)
 {
     pthread_mutex_lock(&d->l2_lock);
     d->l2_gen++;
+    hg_visit(d, d->l2.sets * d->l2.ways, 0);
     hg_tlb_flush(&d->l2, iv);
     HG_HOOK(d, inval_l2, d, iv, seq);
     pthread_mutex_unlock(&d->l2_lock);

@@ -10,6 +10,7 @@
  */
 #include "device.h"
 #include "mmu/tlb.h"
+#include "base/lock.h"
 #include "mem/mem.h"
 
 bool hg_tlb_init(HgTlb *t, unsigned entries, unsigned ways)
@@ -117,6 +118,7 @@ void hg_tlb_flush(HgTlb *t, const HgInval *iv)
 /* Micro-TLB and decoded instructions.  By the slice owner, or under d->lock if parked. */
 void hg_engine_flush(HgEngine *e, const HgInval *iv)
 {
+    hg_visit(e->d, e->utlb.sets * e->utlb.ways + HG_IC_PAGES, 0);
     hg_tlb_flush(&e->utlb, iv);
     if (e->ic) {
         for (unsigned i = 0; i < HG_IC_PAGES; i++) {
@@ -160,6 +162,7 @@ void hg_resolve_all(HgDev *d)
 {
     for (unsigned i = 0; i < d->nsm + d->nce; i++) {
         HgTlb *t = &d->eng[i].utlb;
+        hg_visit(d, t->sets * t->ways, 0);
         for (unsigned j = 0; j < t->sets * t->ways; j++) {
             if (t->ent[j].valid) {
                 hg_tlb_resolve(&d->eng[i], &t->ent[j]);

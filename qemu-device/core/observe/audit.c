@@ -406,6 +406,13 @@ bool hg_audit_waits(HgDev *d)
     return false;
 }
 
+static void undecided(HgDev *d)
+{
+    pthread_mutex_lock(&d->seen->report.lock);
+    d->seen->report.undecided++;
+    pthread_mutex_unlock(&d->seen->report.lock);
+}
+
 static void check_note(HgEngine *e, const HgAuditNote *n, uint64_t pc, unsigned warp)
 {
     HgDev *d = e->d;
@@ -427,9 +434,7 @@ static void check_note(HgEngine *e, const HgAuditNote *n, uint64_t pc, unsigned 
             sure = wait_filled(e, root, va, &c);
         }
         if (!sure) {
-            pthread_mutex_lock(&d->seen->report.lock);
-            d->seen->report.undecided++;
-            pthread_mutex_unlock(&d->seen->report.lock);
+            undecided(d);
             return;
         }
         bad = compare(d, n->pte, n->addr, &c);
@@ -472,6 +477,12 @@ static bool root_ok(uint64_t root)
            (!(root & HG_AUDIT_ENABLE) || levels == 4 || levels == 5);
 }
 
+/* Tables are pages: a walk reads aligned words, by host atomics. */
+static bool enc_ok(unsigned n, uint64_t v)
+{
+    return n != HG_ENC_PFN || !(v & ~(uint64_t)HG_PTE_FRAME_MASK);
+}
+
 /* All engines parked, d->lock.  The mode is the host's and stays. */
 static void audit_reset(HgDev *d)
 {
@@ -495,18 +506,42 @@ static void audit_reset(HgDev *d)
 /* -- everything, at rest -- */
 
 /*
- * All engines are parked and d->lock is held from beginning to end, so no
- * invalidation can complete meanwhile: a valid GPU entry that is found has the
- * same claim to the CPU's entry as one used by an engine.  Only the empty
- * moment of MADV_COLD and the owners of VRAM ask for processes at rest.
+ * All engines are parked and d->lock is held from beginning to end, so no invalidation can
+ * complete meanwhile: a valid GPU entry that is found has the same claim to the CPU's entry
+ * as one used by an engine.  Only the empty moment of MADV_COLD and the owners of VRAM ask for
+ * processes at rest.
+ *
+ * What that costs is bounded whatever the tables say, although they may lead to themselves, to
+ * nothing, and be shared: each entry that is read is paid for before what it says is looked at,
+ * valid or not, readable or not, the levels of a walk included.  When the budget is used up the
+ * audit ends, and says so as one undecided comparison.  The host's own audits, for which
+ * the machine stands still as long as the host likes, have HG_FULL_BUDGET; one that a guest
+ * asks for by AUDIT_CMD has HG_CMD_BUDGET, a few milliseconds in which the device and who
+ * touches its registers wait, and is there only if the host allows it (HgConfig.audit_cmd)
+ * and looks at anything at all (the mode is not off).
  */
 typedef struct Full {
     HgDev *d;
     uint64_t root, compared;
-    uint64_t budget;            /* tables and pages: a guest may make tables point to themselves */
+    uint64_t budget;            /* entries to read */
+    bool guests;                /* a guest asked for it */
     unsigned asid;
     uint64_t *owned;            /* a bit a page of VRAM: seen in this address space */
 } Full;
+
+/* Pays for so many entries; false: not enough is left. */
+static bool full_pay(Full *f, unsigned entries)
+{
+    if (f->budget < entries) {
+        f->budget = 0;
+        return false;
+    }
+    f->budget -= entries;
+    if (f->guests) {
+        hg_visit(f->d, entries, 0);
+    }
+    return true;
+}
 
 static void full_report(Full *f, unsigned check, uint64_t va, uint64_t pte, const Cpu *c)
 {
@@ -523,14 +558,13 @@ static void full_page(Full *f, uint64_t va, uint64_t pte, uint64_t addr)
     bool settled;
     Cpu c;
 
-    if (!f->budget) {
+    if (!full_pay(f, (f->root & HG_AUDIT_LEVELS_MASK) >> HG_AUDIT_LEVELS_SHIFT)) {
         return;
     }
     settled = not_mirrored(va, pte, &c, &bad);
     if (!settled && !cpu_walk(f->d, f->root, va, &c)) {
         return;
     }
-    f->budget--;
     f->compared++;
     if (!settled) {
         bad = compare(f->d, pte, addr, &c);
@@ -544,7 +578,7 @@ static void full_gpu(Full *f, bool vram, uint64_t table, unsigned level, uint64_
 {
     HgDev *d = f->d;
 
-    for (unsigned i = 0; i < HG_PT_ENTRIES && f->budget; i++) {
+    for (unsigned i = 0; i < HG_PT_ENTRIES && full_pay(f, 1); i++) {
         uint64_t at = va | (uint64_t)i << (HG_PAGE_SHIFT + 9 * level), pte, aper;
         if (vram) {
             if (table + i * 8 > d->cfg.vram_size - 8) {
@@ -568,7 +602,6 @@ static void full_gpu(Full *f, bool vram, uint64_t table, unsigned level, uint64_
                           frame + ((uint64_t)k << HG_PAGE_SHIFT));
             }
         } else {
-            f->budget--;
             full_gpu(f, aper == HG_PTE_APER_VRAM, frame, level - 1, at);
         }
     }
@@ -580,14 +613,13 @@ static void full_cpu(Full *f, uint64_t table, unsigned level, bool top, uint64_t
     HgDev *d = f->d;
     uint64_t npages = d->cfg.vram_size >> HG_PAGE_SHIFT, v;
 
-    for (unsigned i = 0; i < (top ? 256u : 512u) && f->budget; i++) {
+    for (unsigned i = 0; i < (top ? 256u : 512u) && full_pay(f, 1); i++) {
         uint64_t at = va | (uint64_t)i << (HG_PAGE_SHIFT + 9 * level);
         Cpu c;
         if (!cpu_read(d, table + i * 8, &v)) {
             return;
         }
         if (level && v & enc(d, HG_ENC_PRESENT) && !(level <= 2 && v & enc(d, HG_ENC_PSE))) {
-            f->budget--;
             full_cpu(f, v & enc(d, HG_ENC_PFN), level - 1, false, at);
             continue;
         }
@@ -597,7 +629,7 @@ static void full_cpu(Full *f, uint64_t table, unsigned level, bool top, uint64_t
             (c.kind != CPU_PRESENT || c.pfn - enc(d, HG_ENC_DEV_PFN) >= npages)) {
             continue;
         }
-        for (uint64_t k = 0; k < (uint64_t)1 << (9 * level) && f->budget; k++, f->budget--) {
+        for (uint64_t k = 0; k < (uint64_t)1 << (9 * level) && full_pay(f, 1); k++) {
             uint64_t page = c.pfn + k - enc(d, HG_ENC_DEV_PFN), where = at + (k << HG_PAGE_SHIFT);
             f->compared++;
             if (c.pfn + k < enc(d, HG_ENC_DEV_PFN) || page >= npages) {
@@ -612,10 +644,10 @@ static void full_cpu(Full *f, uint64_t table, unsigned level, bool top, uint64_t
     }
 }
 
-uint64_t hg_audit_full(HgDev *d)
+static uint64_t audit_all(HgDev *d, uint64_t budget, bool guests)
 {
     size_t words = (d->cfg.vram_size >> HG_PAGE_SHIFT) / 64 + 1;
-    Full f = { .d = d, .budget = HG_FULL_BUDGET, .owned = malloc(words * 8) };
+    Full f = { .d = d, .budget = budget, .guests = guests, .owned = malloc(words * 8) };
 
     hg_pause(d);
     d->seen->audit.full = true;       /* no host call under d->lock: direct RAM only */
@@ -624,6 +656,9 @@ uint64_t hg_audit_full(HgDev *d)
         f.root = atomic_load(&d->seen->audit.cpu_root[f.asid]);
         if (!(f.root & HG_AUDIT_ENABLE)) {
             continue;
+        }
+        if (!full_pay(&f, words / 8)) {     /* to forget who owned what: cache lines */
+            break;
         }
         if (gpu & HG_ROOT_ENABLE) {
             full_gpu(&f, gpu & HG_ROOT_VRAM, gpu & HG_PTE_FRAME_MASK, HG_PT_LEVELS - 1, 0);
@@ -634,8 +669,16 @@ uint64_t hg_audit_full(HgDev *d)
     }
     d->seen->audit.full = false;
     hg_resume(d);
+    if (!f.budget) {
+        undecided(d);
+    }
     free(f.owned);
     return f.compared;
+}
+
+uint64_t hg_audit_full(HgDev *d)
+{
+    return audit_all(d, HG_FULL_BUDGET, false);
 }
 
 /* -- registers, and the state -- */
@@ -674,8 +717,11 @@ static bool audit_write(HgDev *d, uint64_t off, uint32_t v)
         d->seen->audit.enc_lo[n] = v;
         return true;
     }
-    atomic_store_explicit(&d->seen->audit.enc[n], (uint64_t)v << 32 | d->seen->audit.enc_lo[n],
-                          memory_order_relaxed);
+    val = (uint64_t)v << 32 | d->seen->audit.enc_lo[n];
+    if (!enc_ok(n, val)) {
+        return false;
+    }
+    atomic_store_explicit(&d->seen->audit.enc[n], val, memory_order_relaxed);
     return true;
 }
 
@@ -720,13 +766,15 @@ static bool audit_reg_wide(HgDev *d, uint64_t off)
     return audit_off(off) && off != HG_REG_AUDIT_CTRL;
 }
 
+/* False: refused, as a register that is not there. */
 static bool audit_command(HgDev *d, uint64_t off, uint64_t v)
 {
-    if ((off & ~(uint64_t)7) != HG_REG_AUDIT_CMD || v != 1) {
+    if ((off & ~(uint64_t)7) != HG_REG_AUDIT_CMD || v != 1 || !d->cfg.audit_cmd ||
+        hg_audit_mode(d) == HG_AUDIT_OFF) {
         return false;
     }
     hg_trace(d, HG_EV_MMIO_WRITE, off, v, 0, 0);
-    hg_audit_full(d);
+    audit_all(d, HG_CMD_BUDGET, true);
     return true;
 }
 
@@ -747,7 +795,8 @@ static void audit_save(HgDev *d, HgArchive *a)
     for (unsigned i = 0; i < HG_NUM_ENC; i++) {
         uint64_t v = au->enc[i];
         IO(v);
-        au->enc[i] = v;
+        CHECK(enc_ok(i, v), "encoding of the CPU's page tables");
+        au->enc[i] = a->bad ? 0 : v;
         IO(au->enc_lo[i]);
     }
     IO(ready);

@@ -44,6 +44,7 @@
 #include "device.h"
 #include "observe/check_tables.h"
 #include "observe/check.h"
+#include "base/lock.h"
 #include "state/archive.h"
 
 static bool shown(const HgDev *d)
@@ -114,6 +115,7 @@ static void tables_inval(HgDev *d, const HgInval *iv, uint64_t seq)
         (iv->type == HG_INVAL_RANGE && iv->last - iv->first < HG_PT_ENTRIES - 1)) {
         return;                 /* less than any table translates */
     }
+    hg_visit(d, HG_TABLE_SETS * HG_TABLE_WAYS, 0);
     for (unsigned i = 0; i < HG_TABLE_SETS * HG_TABLE_WAYS; i++) {
         HgTableUse *u = &d->seen->chk.use[i];
         uint64_t more;

@@ -77,7 +77,8 @@ typedef struct HgChecks {
 
 #define HG_AUDIT_NOTES      128
 #define HG_FILL_NOTES       64          /* power of two */
-#define HG_FULL_BUDGET      (1u << 22)
+#define HG_FULL_BUDGET      (1u << 22)  /* entries that a full audit looks at */
+#define HG_CMD_BUDGET       (1u << 16)  /* and one that the guest asked for */
 #define HG_AUDIT_LOOK_NS    1000        /* deterministic mode: from one look to the next, */
 #define HG_AUDIT_LOOKS      6           /* doubled so many times */
 #define HG_AUDIT_WAITS      16          /* vain waits until the host clears the violations */

@@ -68,6 +68,7 @@ static bool ctx_read(HgDev *d, unsigned n, unsigned off, uint64_t *v)
     case HG_CTX_ERROR: *v = c->error; return true;
     case HG_CTX_ERROR_ADDR: *v = c->error_addr; return true;
     case HG_CTX_TIMESLICE: *v = c->timeslice; return true;
+    case HG_CTX_SYNC: *v = c->sync; return true;
     }
     return false;
 }
@@ -116,7 +117,8 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
     case HG_REG_BAR2_SIZE: *v = k->bar2_size; break;
     case HG_REG_UTLB_MISSES:
         *v = k->utlb_misses;
-        *v |= (uint64_t)(k->coherent ? HG_FEATURE_COHERENT : 0) << 32;
+        *v |= (uint64_t)((k->coherent ? HG_FEATURE_COHERENT : 0) |
+                         (k->reset_loses_vram ? HG_FEATURE_RESET_LOSES_VRAM : 0)) << 32;
         break;
     case HG_REG_TIME: *v = hg_now(d); break;
     case HG_REG_CTRL: *v = (d->ctrl & HG_CTRL_ENABLE) | status(d) << 32; break;
@@ -271,6 +273,15 @@ static bool ctx_write(HgDev *d, unsigned n, unsigned off, uint32_t v)
         return true;
     case HG_CTX_TIMESLICE:
         c->timeslice = v;
+        return true;
+    case HG_CTX_SYNC:
+        c->sync_lo = v;
+        return !locked;
+    case HG_CTX_SYNC + 4:
+        if (locked || !hg_sync_ok((uint64_t)v << 32 | c->sync_lo)) {
+            return false;
+        }
+        c->sync = (uint64_t)v << 32 | c->sync_lo;
         return true;
     }
     return false;
@@ -452,7 +463,8 @@ static bool is_wide(HgDev *d, uint64_t off)
         return (off & (HG_ASID_STRIDE - 1)) == HG_ASID_ROOT;
     }
     if (off >= HG_REG_CTX && off < HG_REG_CTX + d->cfg.ctxs * HG_CTX_STRIDE) {
-        return (off & (HG_CTX_STRIDE - 1)) == HG_CTX_RING_BASE;
+        return (off & (HG_CTX_STRIDE - 1)) == HG_CTX_RING_BASE ||
+               (off & (HG_CTX_STRIDE - 1)) == HG_CTX_SYNC;
     }
     for (uint32_t m = HG_HOOKED(d, reg_wide); m; m &= m - 1) {
         if (d->hooks.who[__builtin_ctz(m)]->reg_wide(d, off)) {

@@ -9,6 +9,7 @@
 #include "device.h"
 #include "ring/ring.h"
 #include "base/kick.h"
+#include "base/lock.h"
 #include "base/slice.h"
 #include "base/step.h"
 #include "base/time.h"
@@ -96,7 +97,8 @@ static uint64_t desc_delay(HgDev *d, HgCtx *c, unsigned op)
 
 static bool report_ok(const HgCtx *c)
 {
-    return !(c->desc[7] & 7) && c->desc[7] + HG_REPORT_SIZE >= c->desc[7];
+    return !(c->desc[7] & 7) && c->desc[7] + HG_REPORT_SIZE >= c->desc[7] &&
+           (!c->desc[7] || hg_sync_may(c, c->desc[7], HG_REPORT_SIZE));
 }
 
 bool hg_launch_ok(HgDev *d, HgCtx *c)
@@ -114,6 +116,7 @@ static void copy_start(HgDev *d, HgCtx *c, uint64_t now)
     HgCopy *k = &c->copy;
     uint64_t arg = 0, total = 0;
 
+    hg_visit(d, k->nseg, 0);
     for (uint32_t i = 0; i < k->nseg; i++) {
         total += k->seg[i].bytes;
     }
@@ -149,6 +152,7 @@ static void copy_start(HgDev *d, HgCtx *c, uint64_t now)
 /* The list was read to e->bounce-sized pieces by the caller; here it is checked. */
 static bool list_ok(HgDev *d, HgCtx *c)
 {
+    hg_visit(d, c->copy.nseg, 0);
     for (uint32_t i = 0; i < c->copy.nseg; i++) {
         if (!hg_copy_check(d, c, &c->copy.seg[i])) {
             return false;
@@ -304,14 +308,14 @@ static void dispatch(HgEngine *e, HgCtx *c)
         }
         break;
     case HG_OP_FENCE:
-        if ((w[0] & ~(uint64_t)(0xff | HG_FENCE_IRQ)) || (w[1] & 7)) {
+        if ((w[0] & ~(uint64_t)(0xff | HG_FENCE_IRQ)) || (w[1] & 7) || !hg_sync_may(c, w[1], 8)) {
             bad_desc(d, c, w[0]);
         } else {
             do_fence(e, c);
         }
         break;
     case HG_OP_WAIT:
-        if (w[0] >> 8 || (w[1] & 7)) {
+        if (w[0] >> 8 || (w[1] & 7) || !hg_sync_may(c, w[1], 8)) {
             bad_desc(d, c, w[0]);
         } else {
             c->poll_gap = 0;

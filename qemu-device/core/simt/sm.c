@@ -44,6 +44,7 @@ bool hg_ctx_alloc(HgDev *d, HgCtx *c)
     if (!c->sm) {
         return false;
     }
+    hg_visit(d, 0, d->nsm * (d->cfg.warps * sizeof(HgWarp) + HG_SHARED_MAX));
     for (unsigned i = 0; i < d->nsm; i++) {
         c->sm[i].warps = hg_alloc_lines(d->cfg.warps * sizeof(HgWarp));
         c->sm[i].blocks = calloc(d->cfg.warps, sizeof(HgBlock));
@@ -75,6 +76,7 @@ void hg_ctx_clear_warps(HgDev *d, HgCtx *c)
 {
     for (unsigned s = 0; c->sm && s < d->nsm; s++) {
         HgCtxSm *cs = &c->sm[s];
+        hg_visit(d, d->cfg.warps, 0);
         for (unsigned k = 0; k < d->cfg.warps; k++) {
             HgWarp *w = &cs->warps[k];
             if (w->state == HG_W_STALL) {

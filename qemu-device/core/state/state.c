@@ -24,7 +24,8 @@
 #include "state/archive.h"
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
-#define STATE_VERSION 9
+#define HG_OBSERVED_MAX (64u << 10)
+#define STATE_VERSION 10
 
 static bool pow2(uint32_t v)
 {
@@ -62,6 +63,7 @@ static void io_config(HgArchive *a, HgDev *d)
         { "coherence", d->cfg.coherent },
         { "number of address spaces", d->cfg.asids },
         { "number of contexts", d->cfg.ctxs },
+        { "loss of VRAM by a reset", d->cfg.reset_loses_vram },
     };
 
     for (unsigned i = 0; i < sizeof(want) / sizeof(*want); i++) {
@@ -438,6 +440,8 @@ static void io_ctx(HgArchive *a, HgDev *d, HgCtx *c)
 {
     IO(c->ring_base);
     IO(c->ring_base_lo);
+    IO(c->sync);
+    IO(c->sync_lo);
     IO(c->ring_size);
     IO(c->asid);
     IO(c->timeslice);
@@ -452,7 +456,7 @@ static void io_ctx(HgArchive *a, HgDev *d, HgCtx *c)
     CHECK(c->asid < HG_NUM_ASIDS && c->rs < HG_RS_COUNT &&
           (!c->ring_size || (pow2(c->ring_size) && c->ring_size >= 2 && c->ring_size <= 4096)) &&
           (!c->enabled || (c->ring_size && c->get < c->ring_size && c->put < c->ring_size)) &&
-          (c->enabled || c->rs == HG_RS_FETCH), "context");
+          (c->enabled || c->rs == HG_RS_FETCH) && hg_sync_ok(c->sync), "context");
     if (a->load && !a->bad && c->enabled && !hg_ctx_alloc(d, c)) {
         hg_ar_fail(a, "out of memory");
     }
@@ -507,7 +511,7 @@ static void io_timer(HgArchive *a, HgDev *d, HgTimer *t)
     CHECK(t->kind >= HG_T_IRQ && t->kind < HG_T_COUNT, "timer");
     switch (t->kind) {
     case HG_T_IRQ:
-        CHECK(t->a < HG_NUM_VECTORS, "timer");
+        CHECK(t->a < HG_NUM_VECTORS && t->b <= 1, "timer");
         break;
     case HG_T_DOORBELL:
         CHECK(t->a < HG_NUM_CTXS, "timer");
@@ -658,6 +662,23 @@ static void settle(HgDev *d)
     }
     HG_HOOK(d, loaded, d);
     hg_resolve_all(d);
+}
+
+/*
+ * Every structure counted whole, every list full.  What observers save is little and
+ * bounded by constants.
+ */
+size_t hg_save_max(HgDev *d)
+{
+    const HgConfig *c = &d->cfg;
+    size_t engines = d->nsm + d->nce;
+    size_t tlbs = (c->l2tlb_entries + engines * c->utlb_entries) * (sizeof(HgTlbEnt) + 1);
+    size_t engine = sizeof(HgEngine) + c->utlb_misses * sizeof(HgPend) +
+                    HG_IC_PAGES * sizeof(HgIcPage);
+    size_t sm = sizeof(HgCtxSm) + HG_SHARED_MAX + c->warps * (sizeof(HgWarp) + sizeof(HgBlock));
+    size_t context = sizeof(HgCtx) + HG_COPY_LIST_MAX * sizeof(HgSeg) + d->nsm * sm;
+
+    return sizeof(HgDev) + tlbs + d->neng * engine + HG_NUM_CTXS * context + HG_OBSERVED_MAX;
 }
 
 size_t hg_save_size(HgDev *d)

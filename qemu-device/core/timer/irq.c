@@ -7,15 +7,23 @@
 #include "base/time.h"
 #include "timer/timer.h"
 
-/* Vectors that are not enabled only set their status bit. */
-void hg_raise_now(HgDev *d, unsigned vector)
+/* Behind the first one, so that it is not taken for the same. */
+#define DUPLICATE_NS 10000
+
+void hg_irq_message(HgDev *d, unsigned vector)
 {
-    d->intr_status |= 1u << vector;
     if (d->intr_enable & (1u << vector)) {
         d->cnt[HG_CNT_IRQS]++;
         d->irq_out[vector]++;
         d->irq_any = true;
     }
+}
+
+/* Vectors that are not enabled only set their status bit. */
+void hg_raise_now(HgDev *d, unsigned vector)
+{
+    d->intr_status |= 1u << vector;
+    hg_irq_message(d, vector);
 }
 
 void hg_raise(HgDev *d, unsigned vector)
@@ -27,7 +35,9 @@ void hg_raise(HgDev *d, unsigned vector)
         d->intr_status |= 1u << vector;
         return;
     case HG_ACT_DUPLICATE:
-        hg_raise_now(d, vector);
+        if (!hg_timer_add(d, hg_later(hg_now(d), DUPLICATE_NS), HG_T_IRQ, vector, 1, 0)) {
+            hg_irq_message(d, vector);
+        }
         break;
     case HG_ACT_DELAY:
         now = hg_now(d);

@@ -9,5 +9,6 @@
 
 void hg_raise(HgDev *d, unsigned vector);
 void hg_raise_now(HgDev *d, unsigned vector);   /* what was injected has been */
+void hg_irq_message(HgDev *d, unsigned vector); /* if it is enabled: without its status bit */
 
 #endif /* HG_IRQ_H */

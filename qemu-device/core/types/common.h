@@ -31,6 +31,8 @@
 #define HG_INVAL_QUEUE      32
 #define HG_REPLAY_QUEUE     16
 #define HG_TIMERS           256
+#define HG_TIMERS_TURN      64          /* most that the front end runs in one turn, */
+#define HG_REPLAYS_TURN     8           /* and of these */
 #define HG_SM_SLICE         1024        /* warp instructions */
 #define HG_WARP_CHUNK       64          /* before the next warp has its turn */
 #define HG_CE_SLICE         256         /* pieces */

@@ -43,6 +43,8 @@ struct HgCtx {
     uint64_t ring_base;
     uint32_t ring_base_lo;      /* latch of a half-written base */
     uint32_t ring_size, asid, timeslice;
+    uint64_t sync;              /* HG_CTX_SYNC */
+    uint32_t sync_lo;           /* its latch */
     bool enabled, priv, aborting, halted;
     uint32_t get, put, error;
     uint64_t error_addr;
@@ -67,6 +69,23 @@ static inline uint32_t hg_shared_bytes(const HgCtx *c)
 static inline uint32_t hg_shared_step(const HgCtx *c)
 {
     return (hg_shared_bytes(c) + 15) & ~15u;
+}
+
+static inline bool hg_sync_ok(uint64_t sync)
+{
+    unsigned order = sync & HG_SYNC_ORDER_MASK;
+
+    return !sync || (order >= HG_PAGE_SHIFT && order <= HG_SYNC_ORDER_MAX &&
+                     !(sync & (((uint64_t)1 << order) - 1) & ~(uint64_t)HG_SYNC_ORDER_MASK));
+}
+
+/* May the context's fences, waits and reports be there?  `bytes` at most a page. */
+static inline bool hg_sync_may(const HgCtx *c, uint64_t addr, uint64_t bytes)
+{
+    unsigned order = c->sync & HG_SYNC_ORDER_MASK;
+
+    return !c->sync || (addr >> order == c->sync >> order &&
+                        (addr + bytes - 1) >> order == c->sync >> order);
 }
 
 #endif /* HG_CONTEXT_H */

@@ -14,9 +14,8 @@ enum { HG_ENG_SM = HG_ENGINE_SM, HG_ENG_CE = HG_ENGINE_CE, HG_ENG_FE = 2 };
 struct HgEngine {
     _Alignas(HG_LINE) HgDev *d; /* so that no two engines write the same line */
     uint8_t kind, num;
-    pthread_t thread;
+    void *thread;               /* the host's, or NULL */
     pthread_cond_t cv;
-    bool running;               /* thread exists */
     bool in_slice;              /* d->lock */
     _Atomic uint32_t attn;      /* set and cleared under d->lock, read anywhere */
     /* deterministic mode, else NULL; these belong to the thread that steps */
