@@ -11,11 +11,11 @@
  *
  * An IOMMU that refuses a translation may send the message that a guest has given it, and AMD's
  * sends it as a write to any address: of this device's configuration, say, where it
- * resets the function.  If the access is one that is served while a call waits for engines, the
- * one who asks for it waits already, and the engine waits for this access.  So what comes
- * that way is put off until the call has ended: a reset, a stop, bus mastering; a command of
- * our own registers is not taken; and the slot does not let go of the device
- * (partially_hotplugged).
+ * resets the function.  But a reset waits for the engines, and one of them waits for this
+ * very access.  So while accesses are served (in_blocking) the device does not answer its
+ * configuration space and its slot does not let go of it (partially_hotplugged), commands of
+ * its registers that wait are not taken, and what comes by other ways, a reset, a stop, bus
+ * mastering, is put off until they are served.
  *
  * `iommu` is set, with all engines at rest, before such a region can be seen in
  * the address space, and cleared after the last can be seen no more.  So an
@@ -40,12 +40,47 @@ static void hmm_gpu_serve(HmmGpuState *s)
     }
 }
 
+/* What was put off: each of these may wait and so put off more. */
+static void hmm_gpu_catch_up(HmmGpuState *s)
+{
+    while (s->owes_state && !s->in_blocking) {
+        s->owes_state = false;
+        hmm_gpu_stop(s);
+        if (s->owes_reset) {
+            s->owes_reset = false;
+            hmm_gpu_reset_core(s);
+        }
+        hmm_gpu_update_bus_master(s, true);
+        hmm_gpu_run(s);
+    }
+}
+
+/* From here on accesses may be served, and must not come back to us. */
+static void hmm_gpu_block(HmmGpuState *s)
+{
+    assert(!s->in_blocking);
+    s->in_blocking = true;
+    PCI_DEVICE(s)->partially_hotplugged = true;
+}
+
+static void hmm_gpu_unblock(HmmGpuState *s)
+{
+    PCI_DEVICE(s)->partially_hotplugged = false;
+    s->in_blocking = false;
+    /* What the accesses just served have changed. */
+    hmm_gpu_apply_ram(s);
+    hmm_gpu_catch_up(s);
+}
+
 static void hmm_gpu_dma_bh(void *opaque)
 {
     HmmGpuState *s = opaque;
 
-    QEMU_LOCK_GUARD(&s->dma_lock);
-    hmm_gpu_serve(s);
+    hmm_gpu_block(s);
+    WITH_QEMU_LOCK_GUARD(&s->dma_lock) {
+        hmm_gpu_serve(s);
+    }
+    hmm_gpu_unblock(s);
 }
 
 int hmm_gpu_dma(HmmGpuState *s, HmmGpuDma *dma)
@@ -116,40 +151,19 @@ static void hmm_gpu_lend(HmmGpuState *s, HmmGpuCall *fn, void *opaque)
     qemu_thread_join(&thread);
 }
 
-/* What was put off: each of these may wait and so put off more. */
-static void hmm_gpu_catch_up(HmmGpuState *s)
-{
-    while (s->owes_state && !s->in_blocking) {
-        s->owes_state = false;
-        hmm_gpu_stop(s);
-        if (s->owes_reset) {
-            s->owes_reset = false;
-            hmm_gpu_reset_core(s);
-        }
-        hmm_gpu_update_bus_master(s, true);
-        hmm_gpu_run(s);
-    }
-}
-
 void hmm_gpu_blocking(HmmGpuState *s, HmmGpuCall *fn, void *opaque)
 {
     if (!qatomic_read(&s->iommu)) {
         fn(s, opaque);
         return;
     }
-    assert(!s->in_blocking);
-    s->in_blocking = true;
-    PCI_DEVICE(s)->partially_hotplugged = true;
+    hmm_gpu_block(s);
     if (s->cfg.deterministic) {
         fn(s, opaque);
     } else {
         hmm_gpu_lend(s, fn, opaque);
     }
-    PCI_DEVICE(s)->partially_hotplugged = false;
-    s->in_blocking = false;
-    /* What the accesses just served have changed. */
-    hmm_gpu_apply_ram(s);
-    hmm_gpu_catch_up(s);
+    hmm_gpu_unblock(s);
 }
 
 /* True: not now, and not by the caller.  BQL. */

@@ -92,7 +92,7 @@ struct HmmGpuState {
      * what is below it to the BQL.
      */
     bool iommu;
-    bool in_blocking;           /* in hmm_gpu_blocking(), and there is an IOMMU */
+    bool in_blocking;           /* accesses through an IOMMU are being served */
     bool owes_reset, owes_state;        /* asked for meanwhile */
     bool dma_waiting;           /* a BQL holder serves the queue, not dma_bh */
     QemuMutex dma_lock;

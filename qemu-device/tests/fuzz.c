@@ -4,19 +4,30 @@
  * programs and device states, on a deterministic device.  With libFuzzer
  * (clang -fsanitize=fuzzer) or, with -DHG_FUZZ_MAIN, from a seeded generator.
  *
- * What must hold: no sanitizer report, each step ends, memory outside RAM and
- * VRAM is never touched (the host callbacks abort), and after a reset the
- * device is as new.
+ * Sizes are what registers and descriptors allow: lists of 4096 entries, copies of 1 GiB,
+ * rings of 65536, grids of 2^32.
+ *
+ * What must hold: no sanitizer report, each step ends, and an input within its time; one
+ * hold of the device's lock looks at no more than base/lock.h says; memory outside RAM and
+ * VRAM is never touched (the host callbacks abort), and after a reset the device is as new.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "host.h"
 
 #define RAM_BASE 0x100000ull
-#define RAM_SIZE 0x40000ull
+#define RAM_SIZE 0x80000ull
+#define LIST     (RAM_BASE + 0x40000)   /* HG_COPY_LIST_MAX entries */
 #define VRAM     0x200000ull
+/* That an input may take, under the sanitizers. */
+#define SECONDS_MAX 10
 
 typedef struct In {
     const uint8_t *p, *end;
@@ -74,7 +85,7 @@ static uint64_t reg(In *in)
     return base[b % (sizeof(base) / sizeof(*base))] + (o & 0x3c);
 }
 
-static void setup(HgDev *d, ThHost *h)
+static void setup(HgDev *d, ThHost *h, unsigned priv)
 {
     /* a sane start makes deep states reachable; the input then bends it */
     static const uint32_t prog[] = {
@@ -106,7 +117,7 @@ static void setup(HgDev *d, ThHost *h)
         uint64_t c = HG_REG_CTX + i * HG_CTX_STRIDE;
         hg_mmio_write(d, c + HG_CTX_RING_BASE, RAM_BASE + 0x1000 + i * 0x1000, 8);
         hg_mmio_write(d, c + HG_CTX_RING_SIZE, 16, 4);
-        hg_mmio_write(d, c + HG_CTX_CTRL, HG_CTX_ENABLE | (i ? 0 : HG_CTX_PRIV), 4);
+        hg_mmio_write(d, c + HG_CTX_CTRL, HG_CTX_ENABLE | (priv >> i & 1 ? HG_CTX_PRIV : 0), 4);
     }
     hg_mmio_write(d, HG_REG_FAULT + HG_FAULT_BASE, RAM_BASE + 0x3000, 8);
     hg_mmio_write(d, HG_REG_FAULT + HG_FAULT_SIZE, 8, 4);
@@ -121,6 +132,27 @@ static void setup(HgDev *d, ThHost *h)
                   HG_AUDIT_ENABLE, 8);
     hg_audit_set(d, "access");
     hg_mmio_write(d, HG_REG_CTRL, HG_CTRL_ENABLE, 4);
+}
+
+/* A list as long as they get, of one or two entries. */
+static void list(ThHost *h, In *in, uint64_t *w)
+{
+    static const unsigned spaces[] = { HG_SPACE_VIRT, HG_SPACE_VRAM, HG_SPACE_SYS };
+    uint64_t seg[2][4];
+
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t f = take(in, 1);
+        seg[i][0] = address(in);
+        seg[i][1] = address(in);
+        seg[i][2] = f & 0x80 ? HG_COPY_MAX_BYTES : take(in, 2) << (f >> 4 & 7);
+        seg[i][3] = spaces[(f & 3) % 3] << HG_COPY_SRC_SHIFT |
+                    spaces[(f >> 2 & 3) % 3] << HG_COPY_DST_SHIFT;
+    }
+    for (unsigned i = 0; i < HG_COPY_LIST_MAX; i++) {
+        memcpy(h->ram + (LIST - RAM_BASE) + i * sizeof(seg[0]), seg[i & 1], sizeof(seg[0]));
+    }
+    w[1] = LIST;
+    w[2] = HG_COPY_LIST_MAX;
 }
 
 static void descriptor(HgDev *d, ThHost *h, In *in)
@@ -141,15 +173,18 @@ static void descriptor(HgDev *d, ThHost *h, In *in)
     case HG_OP_LAUNCH:
         w[1] = op & 0x80 ? w[1] : 0x10000;
         w[2] = op & 0x40 ? w[2] : 0x11000;
-        w[3] = (take(in, 1) & 7) | (take(in, 1) & 0x7f) << 32;
-        w[5] &= 0x1ffff0000ffffull;
+        w[3] = (op & 0x20 ? take(in, 4) : take(in, 1) & 7) | (take(in, 2) & 0x7ff) << 32;
         w[6] = 2000;
         break;
-    case HG_OP_COPY:
-        w[3] &= 0x3fff;
+    case HG_OP_COPY:            /* sometimes all that it can be */
+        w[3] = op & 0x80 ? w[3] & (2ull * HG_COPY_MAX_BYTES - 1) : w[3] & 0x3fff;
         break;
     case HG_OP_COPY_LIST:
-        w[2] &= 0xf;
+        if (op & 0x40) {
+            list(h, in, w);
+        } else {
+            w[2] &= op & 0x80 ? 2 * HG_COPY_LIST_MAX - 1 : 0xf;
+        }
         break;
     case HG_OP_INVALIDATE:
         w[1] = (w[1] & 3) | (w[1] & 0xff) << 16;
@@ -164,13 +199,23 @@ static const char *const rules[] = {
     "tlb_invalidate prob=0.5 delay=3000", "replay prob=0.5 delay=2000", "replay nth=1 lost",
     "copy partial=100", "copy delay=9us", "dma_write prob=0.1 error", "dma_read prob=0.1 error",
     "irq prob=0.5 delay=1us; doorbell prob=0.3 delay=2us; fence delay=1us; launch delay=1us",
-    "walk prob=0.3 delay=4us",
+    "walk prob=0.3 delay=4us", "irq duplicate", "replay delay=1ms; tlb_invalidate delay=1ms",
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+/* CPU time of this process, so that others on this host do not count. */
+static double cpu_time(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return ts.tv_sec + ts.tv_nsec / 1e9;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     In in = { data, data + size };
+    double begun = cpu_time();
     ThHost *h = th_new(RAM_BASE, RAM_SIZE, VRAM);
     HgConfig cfg;
     char err[200];
@@ -183,11 +228,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cfg.utlb_misses = 1 + take(&in, 1) % 4;
     cfg.l2tlb_entries = 16;
     cfg.audit_wait_ns = take(&in, 1) * 100;
+    cfg.audit_cmd = true;
     h->now_step = 100;
     d = th_device(h, &cfg, take(&in, 1) & 1, err, sizeof(err));
     MUST(d);
     hg_start(d);
-    setup(d, h);
+    setup(d, h, 1 | take(&in, 1));      /* two copies at a time have a lot to compare */
     while (in.p < in.end) {
         switch (take(&in, 1) % 15) {
         case 0:
@@ -232,7 +278,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             hg_stop(d);         /* engines may stand anywhere */
             n = hg_save_size(d);
             uint8_t *s = malloc(n);
-            MUST(hg_save(d, s, n) == n);
+            MUST(hg_save(d, s, n) == n && n <= hg_save_max(d));
             for (unsigned k = take(&in, 1) & 3; k; k--) {
                 s[take(&in, 3) % n] = take(&in, 1);
             }
@@ -279,6 +325,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         MUST(i == HG_CNT_VIOLATIONS || hg_counter(d, i) == 0);
     }
     th_free(h);
+    MUST(cpu_time() - begun < SECONDS_MAX);
     return 0;
 }
 
@@ -319,6 +366,7 @@ int main(int argc, char **argv)
             fwrite(buf, 1, n, f);
             fclose(f);
         }
+        alarm(20 * SECONDS_MAX);        /* one that never ends, on whatever host */
         LLVMFuzzerTestOneInput(buf, n);
     }
     printf("fuzz: %lu inputs from seed %lu\n", runs, seed);

@@ -28,7 +28,11 @@ def qemu() -> Path:
 
 @pytest.fixture(scope="session")
 def full_qemu() -> Path:
-    """That of the full configuration: for tests that `test --full` alone runs."""
+    """That of the full configuration: for tests that `test --full` alone runs.
+
+    HMMBENCH_FULL_QEMU as HMMBENCH_QEMU."""
+    if given := os.environ.get("HMMBENCH_FULL_QEMU"):
+        return Path(given).resolve()
     from hmmbench import build
 
     return build.ensure(build.BuildRequest(full=True)).qemu

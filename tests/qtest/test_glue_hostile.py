@@ -208,8 +208,8 @@ def test_good_stream_is_taken(stream: Stream, start: Start, tmp_path: Path) -> N
         (0, "bad length"),
         (1, "device state refused"),
         (100, "device state refused"),
-        (2**26, "device state is cut short"),
-        (2**26 + 1, "bad length"),  # no memory for it, not even for a moment
+        (2**25, "device state is cut short"),
+        (2**26, "bad length"),  # no memory for it, not even for a moment
         (2**32 - 1, "bad length"),
     ],
 )

@@ -1,15 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""DMA through Intel's IOMMU: translated, refused, and never a deadlock with the main loop.
+"""DMA through an IOMMU: translated, refused, and never a deadlock with the main loop.
 
 Layout of registers and tables: Intel VT-d specification, chapters 9 and 10 (legacy mode).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from qtest_machine import BAR_REGS, MIB, RAM_SIZE, Machine, eventually, hw
+from qtest_machine import (
+    BAR_REGS,
+    CAP_EXP,
+    ECAM,
+    GPU,
+    MIB,
+    RAM_SIZE,
+    Machine,
+    eventually,
+    hw,
+)
 from qtest_work import Launch, counts_on, spin
 
 VTD = 0xFED9_0000
@@ -66,11 +78,124 @@ class Iommu:
         return status != 0
 
 
+class AmdIommu(Iommu):
+    """The same by AMD's: its manual, 2.2 (tables) and 3 (registers)."""
+
+    BASE = 0xFED8_0000
+    DEVICE_TABLE, EVENT_LOG, CONTROL, STATUS = 0x00, 0x10, 0x18, 0x2020
+    ON, LOGS = 1, 1 << 2
+    RIGHTS = 1 << 61 | 1 << 62
+    DEVICE = 0  # QEMU takes the number that the bus had before there was firmware
+
+    def __init__(self, machine: Machine) -> None:
+        self._m = machine
+        table, top, self._leaves, self._log = machine.alloc(4 * 4096), *(
+            machine.alloc() for _ in range(3)
+        )  # fmt: skip
+        for at in (top, self._leaves):
+            machine.request(f"memset {at:#x} 4096 0")
+        machine.request(f"memset {table:#x} {4 * 4096} 0")
+        machine.store(top, self._leaves | 1 | 2 << 9 | self.RIGHTS, 8)
+        machine.store(table + 32 * self.DEVICE + 8, 1, 8)
+        machine.store(table + 32 * self.DEVICE, top | 3 | 3 << 9 | self.RIGHTS, 8)
+        for page in range(RAM_SIZE // (2 * MIB)):
+            self._put(page, page)
+        machine.store(self.BASE + self.DEVICE_TABLE, table | 3, 8)
+        machine.store(self.BASE + self.EVENT_LOG, self._log | 8 << 56, 8)
+        machine.store(self.BASE + self.CONTROL, self.ON | self.LOGS, 8)
+
+    def _put(self, page: int, target: int) -> None:
+        self._m.store(self._leaves + 8 * page, target * 2 * MIB | 1 | self.RIGHTS, 8)
+
+    def map(self, page: int, to: int | None = None) -> None:
+        self._put(page, page if to is None else to)
+        self.flush()
+
+    def unmap(self, page: int) -> None:
+        """By a table that is not there: only such a fault is recorded."""
+        self._m.store(self._leaves + 8 * page, 1 << 9, 8)
+        self.flush()
+
+    def flush(self) -> None:
+        """QEMU's forgets what it knows when it is turned on."""
+
+    def off(self) -> None:
+        self._m.store(self.BASE + self.CONTROL, 0, 8)
+
+    def faults(self) -> bool:
+        return self._m.load(self._log, 8) != 0
+
+    def message_to(self, address: int, data: int) -> None:
+        """What it sends when it has recorded something: as a guest can set it."""
+        function = next(
+            (0, slot, 0) for slot in range(32)
+            if self._m.config((0, slot, 0), 0) & 0xFFFF == 0x1022
+        )  # fmt: skip
+        at = self._m.config(function, 0x34, 1)
+        while self._m.config(function, at, 1) != 0x05:
+            at = self._m.config(function, at + 1, 1)
+        self._m.set_config(function, at + 4, address)
+        self._m.set_config(function, at + 8, 0)
+        self._m.set_config(function, at + 12, data)
+        self._m.set_config(function, at + 2, self._m.config(function, at + 2, 2) | 1, 2)
+
+
 @pytest.fixture
 def behind(start: Callable[..., Machine]) -> Machine:
     machine = start("", before=("-device", "intel-iommu"))
     machine.enumerate()
     return machine
+
+
+if os.environ.get("HMMBENCH_FULL"):
+
+    @pytest.fixture
+    def behind_amd(full_qemu: Path) -> Iterator[Machine]:
+        # behind the others, whose slots it would take
+        with Machine(full_qemu, "", "-device", "amd-iommu") as machine:
+            machine.enumerate()
+            yield machine
+
+    @pytest.mark.full("needs QEMU's amd-iommu")
+    def test_work_through_amds(behind_amd: Machine) -> None:
+        behind_amd.gpu.start()
+        iommu = AmdIommu(behind_amd)
+        launch = Launch(behind_amd)
+        launch.begin(behind_amd.gpu)
+        word = spin(behind_amd)
+        for _ in range(10):
+            behind_amd.qmp("stop")
+            counted = behind_amd.load(word, 8)
+            behind_amd.qmp("cont")
+            counts_on(behind_amd, word, counted)
+        launch.finish(behind_amd)
+        assert not iommu.faults()
+
+    @pytest.mark.full("needs QEMU's amd-iommu")
+    def test_flr_under_amd_iommu(behind_amd: Machine) -> None:
+        """The message for a fault resets the function whose access it was.
+
+        The engine waits for the access, and so nobody can wait for the engine there."""
+        machine = behind_amd
+        control = machine.capabilities(GPU)[CAP_EXP] + 8
+        for _ in range(10):
+            machine.reset_allocator()
+            machine.gpu.start()
+            iommu = AmdIommu(machine)
+            iommu.unmap(24)
+            bus, slot, function = GPU
+            where = ECAM | bus << 20 | slot << 15 | function << 12 | control
+            iommu.message_to(where, machine.config(GPU, control, 2) | 0x8000)
+            contexts = [machine.gpu.context(n) for n in range(8)]
+            for context in contexts:
+                context.submit(hw.HG_OP_FENCE, 48 * MIB, 1)
+            machine.qmp("stop")  # waits for the engines, with accesses under way
+            machine.qmp("cont")
+            eventually("a fault", iommu.faults)
+            iommu.off()
+            machine.flr()
+            machine.enable_device()
+        assert machine.gpu.r32(hw.HG_REG_ID) == hw.HG_ID_MAGIC
 
 
 def test_work_through_the_iommu(behind: Machine) -> None:
