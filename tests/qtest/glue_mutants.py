@@ -81,7 +81,7 @@ MUTANTS = {
     ),
     "length-unchecked": Mutant(
         "hmm-gpu-vmstate.c",
-        '    if (!len || len > HMM_GPU_STATE_MAX) {\n        error_report("hmm-gpu: bad',
+        '    if (!len || len > hg_save_max(s->gpu)) {\n        error_report("hmm-gpu: bad',
         '    if (0) {\n        error_report("hmm-gpu: bad',
         "hostile",
     ),
