@@ -524,6 +524,22 @@ static void reset(void)
 	CHECK(touch(ctx, p, pages, 0, 0, &sum, NULL) == 0 && sum == 0);
 }
 
+/* Pages in VRAM over a reset that takes its content away. */
+static void lost(void)
+{
+	uint8_t *mem = mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			    -1, 0);
+	uint64_t moved;
+
+	for (unsigned i = 0; i < 3; i++) {
+		memset(mem, i + 1, 4 * MIB);
+		CHECK(hmmgpu_migrate(gpu, mem, 4 * MIB, HMM_GPU_MIGRATE_DEVICE, &moved, NULL) == 0);
+		CHECK(moved);
+		write_text("/sys/bus/pci/devices/" PCI_NAME "/reset", "1");
+		CHECK(all_are(mem, 4 * MIB, i + 1));
+	}
+}
+
 static void unbind(void)
 {
 	uint64_t *mem = mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
@@ -562,6 +578,7 @@ int main(int argc, char **argv)
 	} tests[] = {
 		{ "calls", calls }, { "full", full }, { "threads", threads }, { "late", late },
 		{ "leave", leave }, { "hold", hold }, { "reset", reset }, { "unbind", unbind },
+		{ "lost", lost },
 	};
 
 	setvbuf(stdout, NULL, _IONBF, 0);

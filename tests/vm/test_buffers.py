@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +74,22 @@ def test_buffers(vm: Machine, name: str) -> None:
     wait_until_nothing_is_left(vm)
     vm.gpu.audit_full()
     vm.agent.check("rmmod hmm_gpu")
+
+
+if os.environ.get("HMMBENCH_FULL"):
+
+    @pytest.mark.full("a machine more")
+    def test_a_reset_that_loses_vram(
+        spec: MachineSpec, snapshots: Snapshots, program: bytes
+    ) -> None:
+        """The driver finds out, and moves pages home before."""
+        with snapshots.open(spec.with_gpu(flr_vram="lost")) as vm:
+            vm.agent.write_file(PROGRAM, program, 0o755)
+            result = vm.agent.execute(f"{PROGRAM} lost 2>&1", timeout=240)
+            assert (result.status, "lost passed" in result.output) == (0, True), result.output
+            wait_until_nothing_is_left(vm)
+            vm.check()
+            assert splat.scan(vm.console.text()) == []
 
 
 def wait_until_nothing_is_left(vm: Machine) -> None:

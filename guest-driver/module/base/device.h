@@ -36,6 +36,7 @@ struct pci_dev;
  *	Taken inside pt_lock, so nothing under it may allocate or fault
  * @hw_live: the device answers; false when it stopped to (hg_wedge()), in a reset and
  *	after the removal.  Set with @hw_sem held for writing
+ * @reset_loses_vram: a reset of the function takes VRAM's content away
  * @coherent: VRAM is memory of the CPU too: its pages are device-coherent instead
  *	of device-private
  * @in_reset: between the two callbacks of a PCI reset; changes with @hw_sem held for
@@ -72,6 +73,7 @@ struct hg_device {
 	void __iomem *regs;
 	u64 vram_size;
 	bool coherent;
+	bool reset_loses_vram;
 	u32 sms, warps, ces;
 	unsigned int num_ctxs, num_asids;
 

@@ -50,6 +50,7 @@ void hg_ce_program(struct hg_device *hdev)
 	hg_write(hdev, HG_REG_CTX + HG_CTX_CTRL, 0);
 	hg_write64(hdev, HG_REG_CTX + HG_CTX_RING_BASE, ce->dma);
 	hg_write(hdev, HG_REG_CTX + HG_CTX_RING_SIZE, HG_CE_RING);
+	hg_write64(hdev, HG_REG_CTX + HG_CTX_SYNC, ce->dma | (PAGE_SHIFT + get_order(CE_MEM)));
 	hg_write(hdev, HG_REG_CTX + HG_CTX_ASID, 0);
 	hg_write(hdev, HG_REG_CTX + HG_CTX_CTRL, HG_CTX_ENABLE | HG_CTX_PRIV);
 }

@@ -37,6 +37,7 @@ int hg_hw_init(struct hg_device *hdev)
 	hdev->num_ctxs = min_t(u32, caps2 >> 16, HG_NUM_CTXS);
 	hdev->vram_size = hg_read64(hdev, HG_REG_VRAM_SIZE);
 	hdev->coherent = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_COHERENT;
+	hdev->reset_loses_vram = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_RESET_LOSES_VRAM;
 	if (hdev->coherent && pci_resource_len(hdev->pdev, HG_BAR_VRAM) < hdev->vram_size) {
 		dev_err(hdev->drm.dev, "BAR %d smaller than VRAM\n", HG_BAR_VRAM);
 		return -ENODEV;

@@ -59,6 +59,9 @@ void hg_ctx_program(struct hg_ctx *ctx)
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), 0);
 	hg_write64(hdev, ctx_reg(ctx, HG_CTX_RING_BASE), ctx->dma);
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_RING_SIZE), HG_CTX_RING);
+	/* coherent memory is aligned to its size */
+	hg_write64(hdev, ctx_reg(ctx, HG_CTX_SYNC),
+		   ctx->dma | (PAGE_SHIFT + get_order(HG_CTX_MEM)));
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_ASID), ctx->hf->svm->vm.asid);
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_TIMESLICE), ctx->timeslice);
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), HG_CTX_ENABLE | (ctx->priv ? HG_CTX_PRIV : 0));

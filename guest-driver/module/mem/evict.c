@@ -129,7 +129,7 @@ static unsigned long can_leave(struct hg_vram *vram)
  * hg_vram_stop() - no page may be allocated any more, and all go home
  * @hdev: device
  *
- * Buffers stay: no CPU has a use for them, and a device keeps VRAM over a reset.
+ * Buffers stay: no CPU has a use for them, and most devices keep VRAM over a reset.
  *
  * Return: pages that could not be moved (now).
  */

@@ -269,12 +269,14 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 	/* no memory is no refusal */
 	if (ret == -ENOMEM)
 		return -EBUSY;
-	if (ret || !write || pfn & HMM_PFN_WRITE)
+	if (ret)
 		return ret;
-	/* see hg_svm_map_window() */
 	ret = hg_svm_is_device_private(svm, &range);
-	if (ret <= 0)
-		return ret ?: -EFAULT;
+	if (ret < 0 || !write || pfn & HMM_PFN_WRITE)
+		return min(ret, 0);
+	/* see hg_svm_map_window() */
+	if (!ret)
+		return -EFAULT;
 	vma = vma_lookup(svm->vm.mm, addr);
 	return vma && vma->vm_flags & VM_WRITE ? 0 : -EPERM;
 }

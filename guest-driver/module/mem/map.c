@@ -9,6 +9,7 @@
 #include "base/stats.h"
 #include "mem/map.h"
 #include "mem/migrate.h"
+#include "mem/vram.h"
 #include "mmu/mmu.h"
 
 /*
@@ -140,6 +141,12 @@ static int window_fault(struct hg_svm *svm, struct hmm_range *window, const unsi
 	return ret;
 }
 
+/* A page of VRAM whose content a reset has taken away. */
+static bool is_lost(struct hg_device *hdev, struct page *page)
+{
+	return hdev->reset_loses_vram && hg_is_vram(hdev, page) && hg_vram_lost(hdev, page, 1);
+}
+
 /*
  * Writes the entries.  pt_lock is held and the sequence stands still: without both
  * the pages may be gone already, and if they were a device's, their struct pages too.
@@ -168,7 +175,11 @@ static int write_entries(struct hg_svm *svm, const struct hmm_range *range,
 		if ((want && !want[i]) || !(pfns[i] & HMM_PFN_VALID) ||
 		    pfns[i] & HMM_PFN_ERROR)
 			continue;
-		ret = map_one(svm, cache, range->start + (i << PAGE_SHIFT), pfns[i], atomic);
+		if (is_lost(hdev, hmm_pfn_to_page(pfns[i])))
+			ret = -EFAULT;
+		else
+			ret = map_one(svm, cache, range->start + (i << PAGE_SHIFT), pfns[i],
+				      atomic);
 	}
 	up_read(&hdev->hw_sem);
 	return ret;
@@ -179,7 +190,7 @@ static int write_entries(struct hg_svm *svm, const struct hmm_range *range,
  * @svm: mirror
  * @range: of one page, as hmm_range_fault() left it
  *
- * Return: 1 or 0; -EBUSY: it is another one by now.
+ * Return: 1 or 0; -EBUSY: it is another one by now; -EIO: its content was lost.
  */
 int hg_svm_is_device_private(struct hg_svm *svm, const struct hmm_range *range)
 {
@@ -187,8 +198,11 @@ int hg_svm_is_device_private(struct hg_svm *svm, const struct hmm_range *range)
 
 	/* see write_entries() */
 	mutex_lock(&svm->vm.pt_lock);
-	if (!mmu_interval_read_retry(&svm->notifier, range->notifier_seq))
-		ret = is_device_private_page(hmm_pfn_to_page(range->hmm_pfns[0]));
+	if (!mmu_interval_read_retry(&svm->notifier, range->notifier_seq)) {
+		struct page *page = hmm_pfn_to_page(range->hmm_pfns[0]);
+
+		ret = is_lost(svm->vm.hdev, page) ? -EIO : is_device_private_page(page);
+	}
 	mutex_unlock(&svm->vm.pt_lock);
 	return ret;
 }

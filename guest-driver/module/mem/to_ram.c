@@ -87,6 +87,11 @@ int hg_copy_to_system(struct hg_device *hdev, struct vm_area_struct *vma,
 
 		if (!spage || !(buf->src[i] & MIGRATE_PFN_MIGRATE))
 			continue;
+		if (hg_vram_lost(hdev, spage, buf->src[i] & HG_PFN_COMPOUND ? HG_CHUNK_PAGES : 1)) {
+			if (must - i < (buf->src[i] & HG_PFN_COMPOUND ? HG_CHUNK_PAGES : 1))
+				ret = -EIO;
+			continue;
+		}
 		if (buf->src[i] & HG_PFN_COMPOUND) {
 			huge = buf->fail_huge ? NULL :
 			       folio_alloc(GFP_TRANSHUGE | __GFP_NOWARN, HG_CHUNK_ORDER);

@@ -113,6 +113,7 @@ unsigned long hg_vram_alloc(struct hg_device *hdev, unsigned long n, struct page
 			__set_bit(bit, chunk->map);
 			chunk->used++;
 			pages[got++] = pfn_to_page(base + bit);
+			__clear_bit(bit, chunk->lost);
 		}
 	}
 	vram->used += got;
@@ -145,6 +146,7 @@ struct page *hg_vram_alloc_huge(struct hg_device *hdev)
 	}
 	list_move_tail(&chunk->lru, &vram->lru);
 	bitmap_fill(chunk->map, HG_CHUNK_PAGES);
+	bitmap_zero(chunk->lost, HG_CHUNK_PAGES);
 	chunk->used = HG_CHUNK_PAGES;
 	vram->used += HG_CHUNK_PAGES;
 	spin_unlock_irq(&vram->lock);
@@ -378,6 +380,45 @@ void hg_vram_restart(struct hg_device *hdev)
 	spin_lock_irq(&vram->lock);
 	vram->closed = false;
 	spin_unlock_irq(&vram->lock);
+}
+
+/**
+ * hg_vram_lose() - a reset has taken the content of VRAM away
+ * @hdev: device
+ *
+ * Who is still there has lost it, as with memory that cannot be corrected: a CPU
+ * that touches such a page gets SIGBUS, a job of the GPU's ends.  Buffers are not
+ * promised to keep anything over a reset.
+ */
+void hg_vram_lose(struct hg_device *hdev)
+{
+	struct hg_vram *vram = &hdev->vram;
+	unsigned int i;
+
+	spin_lock_irq(&vram->lock);
+	for (i = 0; i < vram->nr_chunks; i++)
+		bitmap_copy(vram->chunks[i].lost, vram->chunks[i].map, HG_CHUNK_PAGES);
+	spin_unlock_irq(&vram->lock);
+}
+
+/**
+ * hg_vram_lost() - whether a page was in use when VRAM's content was lost
+ * @hdev: device
+ * @page: page of its VRAM
+ * @n: how many from there on, of one chunk: any of them
+ *
+ * A page that is in use stays as it is; it begins anew when it is allocated.
+ *
+ * Return: whether.
+ */
+bool hg_vram_lost(struct hg_device *hdev, struct page *page, unsigned long n)
+{
+	struct hg_vram *vram = &hdev->vram;
+	unsigned long frame = page_to_pfn(page) - vram->base_pfn, first = frame % HG_CHUNK_PAGES;
+
+	if (!hdev->reset_loses_vram)
+		return false;
+	return find_next_bit(vram->chunks[frame / HG_CHUNK_PAGES].lost, first + n, first) < first + n;
 }
 
 /**

@@ -11,6 +11,7 @@
 #include "jobs/jobs.h"
 #include "mem/evict.h"
 #include "mem/fault.h"
+#include "mem/svm.h"
 #include "mem/vram.h"
 #include "mmu/audit.h"
 #include "mmu/mmu.h"
@@ -38,8 +39,9 @@ void hg_hw_program(struct hg_device *hdev)
 
 /*
  * Reset of the function (FLR, AER recovery, sysfs).  Jobs end with an error and
- * contexts are lost; the mirrors stay, and so does VRAM's content.  A device that
- * was given up is in use again afterwards if it answers.
+ * contexts are lost; the mirrors stay.  So does VRAM's content, or the device says
+ * that it does not: then all pages go home first, and what cannot is lost.  A device
+ * that was given up is in use again afterwards if it answers.
  */
 static void hg_reset_prepare(struct pci_dev *pdev)
 {
@@ -47,8 +49,8 @@ static void hg_reset_prepare(struct pci_dev *pdev)
 	int i;
 
 	hg_sched_stop_all(hdev, -EIO);
-	/* a CPU cannot reach the aperture during the reset: nobody may live there */
-	if (hdev->coherent && hg_vram_stop(hdev))
+	/* or a CPU cannot reach the aperture during the reset: nobody may live there */
+	if ((hdev->coherent || hdev->reset_loses_vram) && hg_vram_stop(hdev))
 		dev_err(&pdev->dev, "pages of VRAM stay in use during a reset\n");
 	for (i = 0; i <= HG_VEC_ERROR; i++)
 		disable_irq(pci_irq_vector(pdev, i));
@@ -72,6 +74,30 @@ static void hg_reset_prepare(struct pci_dev *pdev)
 	hg_inc(hdev, resets);
 }
 
+/*
+ * What is still in VRAM is lost: no entry leads there any more, and none will.  (The
+ * TLBs are empty, and who writes entries looks, under pt_lock.)
+ */
+static void hg_forget_vram(struct hg_device *hdev)
+{
+	struct hg_svm *svm;
+	unsigned long asid;
+
+	hg_vram_lose(hdev);
+	xa_for_each(&hdev->svms, asid, svm) {
+		svm = hg_svm_get(hdev, asid);
+		if (!svm)
+			continue;
+		mutex_lock(&svm->vm.pt_lock);
+		down_read(&hdev->hw_sem);
+		hg_mmu_zap(&svm->vm, 0, hg_bo_start() - 1, false, true);
+		hg_mmu_flush(&svm->vm, true);
+		up_read(&hdev->hw_sem);
+		mutex_unlock(&svm->vm.pt_lock);
+		hg_svm_put(svm);
+	}
+}
+
 /**
  * hg_reset_end() - the other end of hg_reset_prepare()
  * @hdev: device; not in a reset: nothing is done
@@ -85,6 +111,8 @@ void hg_reset_end(struct hg_device *hdev, bool alive)
 
 	if (!hdev->in_reset)
 		return;
+	if (alive && hdev->reset_loses_vram)
+		hg_forget_vram(hdev);
 	down_write(&hdev->hw_sem);
 	/* also one that was given up: it may be well now */
 	if (alive && hg_read(hdev, HG_REG_ID) == HG_ID_MAGIC) {

@@ -21,8 +21,10 @@
  * @map: bit set: page in use; a part of hg_vram.map
  * @left: bit set: what was in the page has moved to system memory, and only
  *	references that are about to go keep it; see hg_vram_leave()
+ * @lost: bit set: a reset has taken the page's content away; see hg_vram_lose()
  *
- * All fields under hg_vram.lock.
+ * All fields under hg_vram.lock; @lost is read without it, where the page is locked or
+ * is looked at again.
  */
 struct hg_chunk {
 	struct list_head lru;
@@ -30,6 +32,7 @@ struct hg_chunk {
 	unsigned int pinned;
 	unsigned long *map;
 	DECLARE_BITMAP(left, HG_CHUNK_PAGES);
+	DECLARE_BITMAP(lost, HG_CHUNK_PAGES);
 };
 
 /**
