@@ -20,15 +20,15 @@ COUNTED = (
     ("base/lock.c", "#ifdef HG_COUNT_WORK", "#if 1"),
 )
 
+# the first of them lasts: it copies VRAM to VRAM, while the second looks who else is there
 COPY_OF_ALL = """
-for n in (4, 5):
+for n, space, src, size in ((4, HW.HG_SPACE_VRAM, 0, 4 << 20),
+                            (5, HW.HG_SPACE_SYS, 1 << 40, 1 << 30)):
     c = Ctx(dev, n, 7, priv=True)
     at = dev.alloc(4096 * 32 // PAGE)
-    seg = struct.pack("<4Q", 1 << 40, 2 << 40, 1 << 30,
-                      HW.HG_SPACE_SYS << HW.HG_COPY_SRC_SHIFT
-                      | HW.HG_SPACE_SYS << HW.HG_COPY_DST_SHIFT)
+    seg = struct.pack("<4Q", src, src + size, size,
+                      space << HW.HG_COPY_SRC_SHIFT | space << HW.HG_COPY_DST_SHIFT)
     dev.write(at, seg * 4096)
-    dev.inject("" if n == 5 else "copy delay=1000000000")
     c.push([HW.HG_OP_COPY_LIST, at, 4096, 0, 0, 0, 0, 0])
     c.ring_doorbell()
     dev.step(64)
