@@ -50,7 +50,7 @@ def outlasting() -> Iterator[None]:
     before = sys.stdout, sys.stderr
     # None: it was closed when we were started, and nothing is written to it.
     ours = [None if stream is None else _Outlasting(stream) for stream in before]
-    sys.stdout, sys.stderr = ours  # type: ignore[assignment]
+    sys.stdout, sys.stderr = ours
     try:
         yield
     finally:

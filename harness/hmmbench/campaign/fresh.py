@@ -53,6 +53,9 @@ class Fresh:
     def renew(self) -> None:
         """It always is."""
 
+    def end(self) -> None:
+        self.target.end()
+
     def keep(self, folder: Path) -> None:
         self.target.keep(folder)
 

@@ -180,7 +180,7 @@ class Campaign:
             except BaseException:
                 # An interrupt: the machines end now, not after the examples in them.
                 for target in (*self.targets, *self.spare):
-                    target.renew()
+                    target.end()
                 raise
         self.tally.run_s += time.monotonic() - begun
         self.tally.cpu_s += host.cpu_s() - self._begun_cpu

@@ -187,11 +187,7 @@ class ExactTarget(VmTarget):
         except VmDied as error:
             text = vm.console.text()
             splats = splat.scan(text)
-            if not splats and error.exit_status is not None and not error.panicked:
-                raise
-            if not splats:
-                done.violations.append(Violation("kernel", error.summary, details=error.message))
-            done.tainted = True
+            self._dead(done, error, bool(splats))
         finally:
             self._busy = False
         self._printed = text

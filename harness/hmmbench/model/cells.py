@@ -6,8 +6,8 @@ judges it.  An operation counts once for each (mapping kind, residency) among th
 which these are it says itself (`Operation.meet`, with belief.py).
 
 The oracle is fixed by the operation: contents by `values`, answers of calls by `status` (both in
-oracle/values.py), QUERY by `mapping`; `mirror`, `protocol`, `progress`, `leak` and `kernel` look
-at every one.
+oracle/values.py), QUERY by `mapping`; `mirror`, `protocol`, `progress`, `leak`, `kernel` and
+`device` look at every one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ RESIDENCIES = {
 
 MAPPINGS: dict[int, str] = {**KINDS, HOLE: "hole"}
 
-ORACLES = ("values", "status", "mapping", "mirror", "protocol", "progress", "leak", "kernel")
+#: These look at every operation.
+EVERYWHERE = ("mirror", "protocol", "progress", "leak", "kernel", "device")
+ORACLES = ("values", "status", "mapping", *EVERYWHERE)
 
 _OF_ROW: dict[str, Operation] = {
     row: operation for operation in ops.OPERATIONS.values() for row in operation.rows
@@ -49,7 +51,7 @@ ROWS = tuple(row for rows in GROUPS.values() for row in rows)
 
 def oracles_of(row: str) -> tuple[str, ...]:
     """The oracles that judge the operations of a row."""
-    return (_OF_ROW[row].oracle, "mirror", "protocol", "progress", "leak", "kernel")
+    return (_OF_ROW[row].oracle, *EVERYWHERE)
 
 
 def impossible(row: str, kind: int, residency: int) -> str:

@@ -264,7 +264,7 @@ def test_an_interrupt_ends_every_machine(tmp_path: Path) -> None:
     class Ended(FakeTarget):
         ended = False
 
-        def renew(self) -> None:
+        def end(self) -> None:
             self.ended = True
 
     def note(tally: Tally, text: str) -> None:

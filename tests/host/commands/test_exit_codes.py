@@ -54,13 +54,17 @@ import sys
 from pathlib import Path
 from hmmbench import cli
 from hmmbench.commands import run
+from hmmbench.example.totals import Totals
 from hmmbench.oracle.violation import Violation
+from hmmbench.report.filling import fill
 from hmmbench.report.tally import Finding, Tally
 
 def found(wanted, ui, report, done):
     ui.say("words that nobody reads")
     finding = Finding(Violation("values", "wrong"), Path("r"), Path("."), 3, 1.0)
-    return Tally(findings=[finding] * int(sys.argv[2]))
+    tally = Tally(findings=[finding] * int(sys.argv[2]))
+    fill(report, tally, Totals())
+    return tally
 
 run._run = found
 sys.exit(cli.main(["run", "--out", sys.argv[1]]))

@@ -124,5 +124,5 @@ def test_generated_programs_meet_nothing_impossible() -> None:
 
 def test_every_row_is_judged_and_has_possible_cells() -> None:
     for row in ROWS:
-        assert len(oracles_of(row)) == 6
+        assert len(oracles_of(row)) == 7
         assert any(not impossible(row, k, a) for k in MAPPINGS for a in Residency)

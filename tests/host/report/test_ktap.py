@@ -41,7 +41,9 @@ def written(report: Report, path: Path) -> str:
 
 def test_a_pass(tmp_path: Path) -> None:
     results = parse(written(Report(verdict="pass", seed=3, profile="quick"), tmp_path))
-    assert set(results) == {"values", "mirror", "protocol", "progress", "leak", "kernel"}
+    assert set(results) == {
+        "values", "mirror", "protocol", "progress", "leak", "kernel", "device",
+    }
     assert all(results.values())
 
 

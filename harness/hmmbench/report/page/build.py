@@ -40,6 +40,7 @@ ORACLE_WORDS = {
     "progress": "Something waits for ever, or a process died by itself.",
     "leak": "Something is left in driver or device after every process has gone.",
     "kernel": "The guest kernel complained.",
+    "device": "QEMU crashed.",
 }
 
 
@@ -128,6 +129,8 @@ def _title(report: Report) -> str:
     if report.verdict == "fail":
         n = len(report.violations)
         return "A violation was found" if n == 1 else f"{n} violations were found"
+    if report.verdict == "short":
+        return "No violation, but too little was looked at"
     return "The run did not finish"
 
 

@@ -36,6 +36,9 @@ class TimedTarget:
     def renew(self) -> None:
         pass
 
+    def end(self) -> None:
+        pass
+
     def keep(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
