@@ -550,6 +550,35 @@ def test_what_hangs_before_a_job_that_does_not_end_is_guessed() -> None:
     assert small.executions < 40
 
 
+class TwoReports(FakeTarget):
+    """The kernel complains after a fork, and of something else after any job."""
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        kinds = [o.op for o in program.ops]
+        if Fork.number in kinds:
+            done.violations.append(Violation("kernel", "KASAN: use-after-free in hg_fork"))
+        if GpuAccess.number in kinds:
+            done.violations.append(Violation("kernel", "WARNING: at hg_job"))
+        return done
+
+
+def test_another_report_is_another_story() -> None:
+    word = (int(Acc.ADD), 0, 0, 0, 1, 0)
+    ops = [
+        Op(Mmap.number, len=PAGE, a=PROT_RW), Op(GpuAccess.number, acc=[word]),
+        *(Op(CpuAccess.number, acc=[word]) for _ in range(12)), Op(Fork.number, arg=1),
+    ]  # fmt: skip
+    for n, o in enumerate(ops):
+        o.phase = n
+    target = TwoReports()
+    program = Program(ops, (24, 600, 0, 0))
+    violation = target.execute(program, Environment()).violations[0]
+    small = Shrinker(target, program, Environment(), violation, 60.0).run()
+    assert small.violation.message == violation.message
+    assert [o.op for o in small.program.ops] == [Fork.number]
+
+
 class SeenByTheDevice(FakeTarget):
     """A GPU access after a policy was set; nobody knows which, but perhaps at what page."""
 
