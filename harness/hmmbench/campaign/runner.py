@@ -332,15 +332,41 @@ class Campaign:
             with suppress(VmError):
                 example.target.keep(folder / "machine")
 
-    def _stop(self) -> None:
-        """Wait for all machines; nobody looks at their answers, be they errors."""
-        wait_for([running.answer for running in self._running if running is not None])
+    def _stop(self) -> list[Assignment]:
+        """Wait for all machines; what they ran.  Of one that failed its evidence is kept."""
+        running = [one for one in self._running if one is not None]
+        wait_for([one.answer for one in running])
         self._running = [None] * len(self.targets)
+        answered = []
+        for one in running:
+            error = one.answer.exception()
+            if error is None:
+                answered.append(one)
+            elif isinstance(error, VmError):
+                self._failed(one, error)
+                self.note(self.tally, f"another machine failed meanwhile: {error.message}")
+        return answered
 
     def _finish(self, example: Assignment | None) -> None:
         """Judge an example whose answer is there, and count it."""
         if example is None or self._enough():
             return
+        violations = self._judge(example)
+        if violations:
+            failing = [(example, violations)]
+            # What ran beside it is judged too, before its machine is used for anything else.
+            for other in self._stop():
+                known = {found[0].key for _, found in failing}
+                also = self._judge(other)
+                if also and also[0].key not in known:
+                    failing.append((other, also))
+            self._found(failing)
+            if self.exact is not None:
+                # Their machines have run something else since.
+                self._before = [None] * len(self.targets)
+
+    def _judge(self, example: Assignment) -> list[Violation]:
+        """Of an example whose answer is there, which is counted."""
         execution = example.answer.result()
         self.schedule.learn(example.env.delays, execution.points)
         self.meetings.learn(example.env.schedule, execution.met)
@@ -351,12 +377,7 @@ class Campaign:
         self.tally.undecided += outcome.undecided
         self._record(example.env)
         self.note(self.tally, "")
-        if outcome.failed:
-            self._stop()
-            self._found(example, outcome.violations)
-            if self.exact is not None:
-                # Their machines have run something else since.
-                self._before = [None] * len(self.targets)
+        return outcome.violations
 
     def _record(self, env: Environment) -> None:
         """What the report shows besides the sums."""
@@ -376,16 +397,25 @@ class Campaign:
         """Since the first campaign of this tally began, without what was between campaigns."""
         return self.tally.run_s + time.monotonic() - self._begun
 
-    def _found(self, example: Assignment, violations: list[Violation]) -> None:
+    def _found(self, failing: Sequence[tuple[Assignment, list[Violation]]]) -> None:
+        """These failed at the same time, of different mistakes; all is kept before one is made
+        small, which takes all machines."""
         found = time.monotonic()
         if not self.tally.findings:
             self.tally.found_s = self._elapsed()
             self.tally.found_cpu_s = self.tally.cpu_s + host.cpu_s() - self._begun_cpu
             self.tally.found_examples = self.tally.examples
-        finding = self.findings.write(example, violations, len(self.tally.findings) + 1)
-        self.tally.findings.append(finding)
-        self.note(self.tally, f"violation in example {example.index}: {finding.violation.message}")
-        look = self.findings.shrink(example, finding)
-        self._looks_since = time.monotonic()
-        self.tally.shrunk_s += self._looks_since - found
-        look()
+        written = []
+        for example, violations in failing:
+            finding = self.findings.write(example, violations, len(self.tally.findings) + 1)
+            self.tally.findings.append(finding)
+            written.append((example, finding))
+            self.note(
+                self.tally, f"violation in example {example.index}: {finding.violation.message}"
+            )
+        for example, finding in written:
+            look = self.findings.shrink(example, finding)
+            self._looks_since = time.monotonic()
+            self.tally.shrunk_s += self._looks_since - found
+            look()
+            found = time.monotonic()

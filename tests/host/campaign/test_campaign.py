@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -548,6 +549,36 @@ def test_what_hangs_before_a_job_that_does_not_end_is_guessed() -> None:
     assert small.rate == 1
     assert [o.op for o in small.program.ops] == [GpuSpin.number, WaitGpu.number]
     assert small.executions < 40
+
+
+def test_what_fails_beside_a_finding_is_another(tmp_path: Path) -> None:
+    """All machines have answered when the first answer is judged, and two of them fail."""
+    barrier = threading.Barrier(3)
+
+    class Fails(FakeTarget):
+        def __init__(self, oracle: str) -> None:
+            super().__init__()
+            self.oracle, self.kept = oracle, 0
+
+        def execute(self, program: Program, environment: Environment) -> Execution:
+            done = Execution(program)
+            if not self.programs:
+                barrier.wait(60)
+            self.programs.append(program.encode())
+            if self.oracle:
+                done.violations.append(Violation(self.oracle, "wrong"))
+            return done
+
+        def keep(self, folder: Path) -> None:
+            self.kept = len(self.programs)
+
+    targets = [Fails("mirror"), Fails("kernel"), Fails("")]
+    tally = Campaign(targets, tmp_path, examples=60, shrink_s=0).run()
+    assert {f.violation.oracle for f in tally.findings} == {"mirror", "kernel"}
+    assert tally.examples >= 3
+    # Before the machines were used for making one of them small.
+    assert all(target.kept <= 2 for target in targets)
+    assert all((f.folder / "original.json").is_file() for f in tally.findings)
 
 
 class TwoReports(FakeTarget):
