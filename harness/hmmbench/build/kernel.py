@@ -184,7 +184,9 @@ def _place(
     compiler = ctx.programs.output(["gcc", "--version"], what="gcc --version").splitlines()[0]
     # Not by configuration: a changed option then compiles what it touches, and no more.
     name = f"linux-{label}-{variant}-{cache.digest(str(source), compiler)}"
-    return paths.cache_dir("work") / name, fragments
+    if source.parent == paths.cache_root() / "src":
+        cache.used(source)
+    return cache.used(paths.cache_dir("work") / name), fragments
 
 
 def find(ctx: Context, which: str, debug: bool = False, coverage: bool = False) -> Kernel | None:

@@ -40,6 +40,7 @@ from hmmbench.example.recipe import BUILT
 from hmmbench.example.totals import Totals
 from hmmbench.example.vm_target import VmTarget
 from hmmbench.report.filling import conclude, fill
+from hmmbench.report.folder import make_room
 from hmmbench.report.page import write as write_page
 from hmmbench.report.result import Report, check_writable
 from hmmbench.report.tally import Tally
@@ -163,7 +164,11 @@ def main(
         ),
     ] = False,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where report.html, recipes and evidence go.")
+        Path,
+        typer.Option(
+            metavar="DIR",
+            help="Where report.html, recipes and evidence go; those of the run before: DIR/before.",
+        ),
     ] = Path("hmmbench-out"),
     json_file: options.JsonFile = None,
     junit: Annotated[
@@ -211,6 +216,8 @@ def main(
         options=options.same(request), audit=audit.value,
         schedule=_schedule(schedule, accel or options.Accel.exact), minutes=minutes or 0.0,
     )  # fmt: skip
+    if (before := make_room(out)) is not None:
+        ui.say(f"what an earlier run left in {out} is in {before}")
     if seed == RANDOM:
         ui.say(f"seed {number}")
     begun = time.monotonic()

@@ -288,6 +288,21 @@ def test_what_a_moment_came_to(error: VmError | None, said: str, oracle: str) ->
     assert bool(part.what) == (error is not None or bool(said))
 
 
+def test_an_older_run_is_not_mixed_in(tmp_path: Path, wanted: list[run._Wanted]) -> None:
+    """Its recipes would be taken for this run's."""
+    out = tmp_path / "out"
+    words = ["run", "--out", str(out)]
+    for number in (1, 2):
+        (out / "violation-1").mkdir(parents=True)
+        (out / "violation-1" / "recipe.json").write_text(f"{number}")
+        (out / "of-the-user").write_text("stays")
+        assert cli.main(words) == 0
+        assert not (out / "violation-1").exists()
+        assert (out / "before" / "violation-1" / "recipe.json").read_text() == f"{number}"
+        assert (out / "of-the-user").exists()
+    assert sorted(path.name for path in out.iterdir()) == ["before", "of-the-user", "report.html"]
+
+
 class Shown(Stage):
     """What a stage is told."""
 
