@@ -162,7 +162,7 @@ class ExactTarget(VmTarget):
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = answer.counters
             done.tainted = bool(progress.check(program, result) or leaks.check(result))
-            done.violations += self._checked(vm)
+            done.violations += self._checked(vm, done)
             if environment.delays:
                 done.points = parse_points(answer.points)
             if "count=" in environment.schedule:

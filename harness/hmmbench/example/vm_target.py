@@ -199,7 +199,7 @@ class VmTarget:
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = self._driver_counters(vm)
             done.tainted = bool(progress.check(program, result) or leaks.check(result))
-            done.violations += self._checked(vm)
+            done.violations += self._checked(vm, done)
             if environment.delays:
                 done.points = self._points(vm)
             if environment.rebind and not done.tainted:
@@ -246,12 +246,14 @@ class VmTarget:
             done.violations.append(left)
             done.tainted = True
 
-    def _checked(self, vm: Machine) -> list[Violation]:
+    def _checked(self, vm: Machine, done: Execution) -> list[Violation]:
         """What the device's checks found since the example before."""
         seen = mirror.read(vm.gpu.violations())
         self.totals.audit_checks += max(0, seen.checks - self._audited.checks)
         self.totals.audit_undecided += max(0, seen.undecided - self._audited.undecided)
         self._audited = seen
+        if self._set.audit == "off" or not seen.ready:
+            done.unseen |= {"mirror"}
         wrong = mirror.check(seen)
         if seen.total:
             vm.gpu.clear_violations()

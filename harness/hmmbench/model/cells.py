@@ -19,7 +19,7 @@ from hmmbench.model import ops
 from hmmbench.model.belief import HOLE, MOVABLE, Belief, Residency
 from hmmbench.model.ops.base import Operation
 from hmmbench.model.phrases import KINDS
-from hmmbench.model.space import HUGETLB, Space
+from hmmbench.model.space import ANON, HUGETLB, Space
 
 RESIDENCIES = {
     Residency.ABSENT: "not present",
@@ -65,10 +65,14 @@ def impossible(row: str, kind: int, residency: int) -> str:
     own = operation.impossible(row, kind, residency)
     if own is not None:
         return own
-    if kind not in MOVABLE and residency in (Residency.VRAM, Residency.UNKNOWN):
+    if kind not in MOVABLE and residency == Residency.VRAM:
         return "only private memory migrates to VRAM"
+    if kind not in MOVABLE and kind in HUGETLB and residency == Residency.UNKNOWN:
+        return "nothing moves hugetlb pages"
     if kind in HUGETLB and residency == Residency.SWAPPED:
         return "hugetlb pages are not swapped"
+    if kind not in ANON and residency == Residency.SWAPPED:
+        return "not told from pages that were given back"
     return ""
 
 
@@ -117,7 +121,9 @@ class Coverage(Belief):
                 if not self.cells.get((row, kind, at))
             ],
             "oracles": {
-                oracle: {row: self.rows[row] for row in ROWS if oracle in oracles_of(row)}
+                oracle: {
+                    row: self.judged(oracle, row) for row in ROWS if oracle in oracles_of(row)
+                }
                 for oracle in ORACLES
             },
         }
