@@ -188,6 +188,11 @@ class _Copies(Operation):
         return shorter(o, 8)
 
 
+def target(o: Op) -> tuple[int, int]:
+    """Where a copy or a fill writes: region and offset."""
+    return (o.region, o.off) if o.op == GpuFill.number else (o.arg, o.a)
+
+
 class GpuCopy(_Copies):
     number, name = 8, "gpu_copy"
     weight = 6
