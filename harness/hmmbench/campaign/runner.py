@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A campaign: examples from Hypothesis until one fails or all have passed.
+"""A campaign: examples until one fails or all have passed.
 
-Hypothesis generates (one block of bytes an example, fixed by the seed, no database); what fails
-is confirmed, shrunk by `shrink` and written as a recipe.
+Each is made of a block of bytes, which the seed fixes (generate.py); what fails is confirmed,
+shrunk by `shrink` and written as a recipe.
 
 On exact machines examples run in chains: so many of consecutive numbers in one machine, fresh at
 the first of them.  So what an example depends on is a matter of its number alone, not of which
@@ -20,13 +20,9 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import seed as fix_seed
-from hypothesis import strategies as st
-
 from hmmbench.base import host, interrupt
 from hmmbench.campaign.findings import Assignment, Findings
-from hmmbench.campaign.generate import MAX_STEPS, MIN_STEPS, program, size_of
+from hmmbench.campaign.generate import blocks, program, version
 from hmmbench.campaign.shrink import SMALL
 from hmmbench.campaign.surroundings import INJECTIONS, Surroundings
 from hmmbench.example import schedules
@@ -54,7 +50,7 @@ PACE = 240
 ELUSIVE = 3
 BETTER_S = 30.0
 
-#: Examples of one run of Hypothesis.
+#: Examples that are drawn at once.
 BATCH = 100
 
 #: Examples that run one after another in one exact machine.
@@ -237,8 +233,7 @@ class Campaign:
 
     def _examples(self) -> Iterator[_Example]:
         """One after another, made when they are asked for."""
-        # In batches, because Hypothesis can only be left between two of them: an exception would
-        # make it run the example again.
+        # In batches, because Hypothesis (grammars 1 and 2) can only be left between two of them.
         for number in count():
             left = self.examples - self._started
             if left <= 0:
@@ -260,23 +255,8 @@ class Campaign:
         return self.first + self._started - 1
 
     def _batch(self, number: int) -> list[bytes]:
-        blocks = st.integers(MIN_STEPS, MAX_STEPS).flatmap(
-            lambda n: st.binary(min_size=size_of(n), max_size=size_of(n))
-        )
-        found: list[bytes] = []
-
-        @fix_seed(self.seed << 32 | self.first // BATCH + number)
-        @settings(
-            max_examples=min(BATCH, self.examples - self._started),
-            database=None, deadline=None, phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck), print_blob=False,
-        )  # fmt: skip
-        @given(blocks)
-        def examples(data: bytes) -> None:
-            found.append(data)
-
-        examples()
-        return found
+        count = min(BATCH, self.examples - self._started)
+        return blocks(self.seed, self.first // BATCH + number, count, version(self.grammar))
 
     def _submit(self, number: int, example: _Example) -> None:
         target = self.targets[number]
