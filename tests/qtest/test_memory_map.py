@@ -3,8 +3,9 @@
 
 tests/vm/test_map_change.py shows it with a guest, where it takes luck.  Here the CPU reads its
 local APIC at the end of a block of slow instructions, again and again, and the device's BARs are
-switched off and on from outside: nearly each switch comes in the midst of a block, behind whose end
-the CPU's TLB is flushed.  In a QEMU without the patch that read goes elsewhere, or QEMU ends itself.
+switched off and on from outside: nearly each switch comes in the midst of a block, behind whose
+end the CPU's TLB is flushed.  In a QEMU without the patch that read goes elsewhere, or QEMU ends
+itself.
 """
 
 from __future__ import annotations
