@@ -67,8 +67,8 @@ def main(
         command = [sys.executable, "-m", "pytest", *map(str, order), *(pytest_args or [])]
 
         def pytest(*more: str) -> int:
-            # In our session, as it is the terminal's; but it ends with us.
-            words = bound(signal.SIGTERM, [*command, *more])
+            # In our session, as it is the terminal's; but it ends with us, and tidies up.
+            words = bound(signal.SIGINT, [*command, *more])
             return _exit(subprocess.call(words, cwd=root, env=environment))
 
         if chosen:
