@@ -22,6 +22,7 @@ from hmmbench import __version__
 from hmmbench.base import outside
 from hmmbench.base.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, HmmbenchError
 from hmmbench.base.interrupt import interruptible
+from hmmbench.base.output import outlasting
 
 COMMANDS = (
     "run", "test", "build", "boot", "replay", "mutants", "selftests", "conformance", "workload",
@@ -36,7 +37,7 @@ HELP = """Property-test HMM mirroring and migration on an emulated GPU, in real 
 Start with:  ./hmmbench run      then:  ./hmmbench test
 
 Exit codes: 0 sound, 1 a violation was found, 2 wrong use, 3 the environment failed,
-4 hmmbench itself failed.
+4 hmmbench itself failed, 5 less was looked at than a pass needs.
 """
 
 
@@ -88,6 +89,11 @@ def _before_command(args: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    with outlasting():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     before, wanted = _before_command(args)
     if before:
@@ -107,10 +113,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except typer.Exit as leave:
         return leave.exit_code
-    except BrokenPipeError:
-        # The reader of our output went away (a pager, head): nothing is wrong.
-        sys.stderr.close()
-        return EXIT_OK
     except Exception as error:
         # typer's own usage errors, whose base class moved between its releases.
         show = getattr(error, "show", None)

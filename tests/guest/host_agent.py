@@ -24,11 +24,14 @@ class HostAgent:
         # Stands for the kernel's log, which is this machine's and no business of a test.
         self.kernel_log = folder / "kmsg"
         os.mkfifo(self.kernel_log)
+        #: and for its debugfs: the drivers' folders
+        self.dri = folder / "dri"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [str(binary), str(self.path)],
                 stderr=log,
-                env={**os.environ, "HMMBENCH_KMSG": str(self.kernel_log)},
+                env={**os.environ, "HMMBENCH_KMSG": str(self.kernel_log),
+                     "HMMBENCH_DRI": str(self.dri)},
             )
         self._channels: list[Channel] = []
 

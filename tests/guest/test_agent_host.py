@@ -21,6 +21,7 @@ from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess, WaitGpu
 from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap
 from hmmbench.model.ops.moving import Migrate
 from hmmbench.model.ops.processes import Exit, Fork, Kill, Nop, Sleep, Spawn
+from hmmbench.oracle import leaks
 from hmmbench.vm.agent import Agent, AgentError
 
 RW = p.PROT_RW
@@ -515,6 +516,19 @@ def test_no_gpu_is_an_error_of_the_operation(agent: Agent) -> None:
 def test_query_data_and_counters_are_empty_without_driver(agent: Agent) -> None:
     result = run(agent, [Op(Nop.number)], flags=p.PF_COUNTERS, settle_ms=50)
     assert (result.counters_before, result.counters_after, result.live_nonzero) == ("", "", False)
+
+
+def test_counters_that_are_gone_are_no_zeros(agent: Agent, host_agent: HostAgent) -> None:
+    """Who waits for leaks to go away sees none where nothing can be read."""
+    folder = host_agent.dri / "0"
+    folder.mkdir(parents=True)
+    for name in ("evict", "counters"):
+        (folder / name).write_text("live_pages 0\n")
+    assert leaks.check(run(agent, [Op(Nop.number)], settle_ms=50)) is None
+    (folder / "counters").unlink()
+    found = leaks.check(run(agent, [Op(Nop.number)], settle_ms=50))
+    assert found is not None
+    assert "cannot be read" in found.message
 
 
 # ---- examples ----

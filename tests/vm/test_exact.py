@@ -300,7 +300,7 @@ def test_a_hang_is_found_made_small_and_repeats_at_once(
     """Virtual time: minutes of waiting cost the host none."""
     with broken(HANGS) as (target, found):
         tally = Campaign(
-            target, tmp_path, seed=1, examples=200, exact=found, cpus=4, audit="access",
+            target, tmp_path, seed=1, grammar=2, examples=200, exact=found, cpus=4, audit="access",
             shrink_s=60,
         ).run()  # fmt: skip
         finding = tally.finding
@@ -334,7 +334,7 @@ def test_a_narrow_race_is_found_without_delay_points(tmp_path: Path) -> None:
     """
     with broken(RACES) as (target, found):
         tally = Campaign(
-            target, tmp_path, seed=92, examples=300, exact=found, cpus=4, audit="access",
+            target, tmp_path, seed=92, grammar=2, examples=300, exact=found, cpus=4, audit="access",
             shrink_s=0,
         ).run()  # fmt: skip
     assert tally.finding is not None

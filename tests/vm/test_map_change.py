@@ -2,7 +2,8 @@
 """A change of the memory map, as an unplug makes it, does not cost the other CPU an access.
 
 QEMU as it is ends itself here, two times of three, or its guest stands still for want of an
-interrupt: see tcg-memory-map.patch in harness/hmmbench/build/qemu/.
+interrupt: see tcg-memory-map.patch in harness/hmmbench/build/qemu/.  Each time it fails in
+tests/qtest/test_memory_map.py.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def test_a_check_becomes_a_finding(
         ensure(BuildRequest(kernel_build=artifacts.kernel_build_dir, driver_patches=(PATCH,)))
     )
     with Opener(broken) as opener, VmTarget(opener) as target:
-        tally = Campaign(target, tmp_path, seed=1, examples=10, injections=()).run()
+        tally = Campaign(target, tmp_path, seed=1, grammar=2, examples=10, injections=()).run()
     finding = tally.finding
     assert finding is not None
     assert finding.violation.oracle == "protocol"

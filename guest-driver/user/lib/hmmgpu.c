@@ -125,17 +125,20 @@ int hmmgpu_open(struct hmmgpu **out, const char *node)
 	return 0;
 }
 
-void hmmgpu_close(struct hmmgpu *gpu)
+int hmmgpu_close(struct hmmgpu *gpu)
 {
+	int ret;
+
 	if (!gpu)
-		return;
+		return 0;
 	if (gpu->events_free)
 		gpu->events_free(gpu->events);
 	if (gpu->buffers_free)
 		gpu->buffers_free(gpu->buffers);
 	pthread_mutex_destroy(&gpu->lock);
-	close(gpu->fd);
+	ret = close(gpu->fd) ? -errno : 0;
 	free(gpu);
+	return ret;
 }
 
 int hmmgpu_fd(const struct hmmgpu *gpu)
@@ -181,16 +184,17 @@ int hmmgpu_ctx_create(struct hmmgpu *gpu, uint32_t timeslice_us, struct hmmgpu_c
 	return 0;
 }
 
-void hmmgpu_ctx_destroy(struct hmmgpu_ctx *ctx)
+int hmmgpu_ctx_destroy(struct hmmgpu_ctx *ctx)
 {
 	struct drm_hmm_gpu_ctx_destroy d;
+	int ret = 0;
 
 	if (!ctx)
-		return;
+		return 0;
 	/* In a child of fork() the context is the parent's: only the memory here is ours. */
 	if (ctx->gpu->owner == getpid()) {
 		d = (struct drm_hmm_gpu_ctx_destroy){ .ctx_id = ctx->id };
-		hg_call(ctx->gpu->fd, DRM_IOCTL_HMM_GPU_CTX_DESTROY, &d);
+		ret = hg_call(ctx->gpu->fd, DRM_IOCTL_HMM_GPU_CTX_DESTROY, &d);
 	}
 	/* The context is gone from the hardware, so nothing uses its memory any more. */
 	hg_print_remove_ctx(ctx);
@@ -205,6 +209,7 @@ void hmmgpu_ctx_destroy(struct hmmgpu_ctx *ctx)
 	}
 	pthread_mutex_destroy(&ctx->lock);
 	free(ctx);
+	return ret;
 }
 
 /* Stacks of at least `size` bytes a thread slot. */

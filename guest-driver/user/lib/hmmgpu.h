@@ -72,7 +72,7 @@ struct hmmgpu_event;	/* a point in a queue of jobs, and its time */
 int hmmgpu_open(struct hmmgpu **gpu, const char *node);
 
 /* hmmgpu_close - close the device, after its contexts and events were destroyed; NULL is allowed */
-void hmmgpu_close(struct hmmgpu *gpu);
+int hmmgpu_close(struct hmmgpu *gpu);
 
 /* The file descriptor, for poll(2), fdinfo and calls that the library has not. */
 int hmmgpu_fd(const struct hmmgpu *gpu);
@@ -142,8 +142,11 @@ int hmmgpu_set_policy(struct hmmgpu *gpu, uint32_t policy);
  */
 int hmmgpu_ctx_create(struct hmmgpu *gpu, uint32_t timeslice_us, struct hmmgpu_ctx **ctx);
 
-/* Ends what still runs with -ECANCELED, then frees the context; NULL is allowed. */
-void hmmgpu_ctx_destroy(struct hmmgpu_ctx *ctx);
+/*
+ * Ends what still runs with -ECANCELED, then frees the context; NULL is allowed.  An error is the
+ * driver's, which may still have the context; its memory here is gone all the same.
+ */
+int hmmgpu_ctx_destroy(struct hmmgpu_ctx *ctx);
 
 /*
  * hmmgpu_ctx_sync - wait until all jobs that were submitted before this call are done

@@ -8,6 +8,7 @@ Exit codes are part of the command's interface:
     2  the command was used wrongly, or packages are missing and may not be installed
     3  the environment failed: download, build, disk, a VM that does not start
     4  hmmbench itself failed: a defect of the bench, which says nothing about the driver
+  5  nothing was violated, but less was looked at than a pass needs
   130  interrupted
 """
 
@@ -20,6 +21,7 @@ EXIT_VIOLATION = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
 EXIT_INTERNAL = 4
+EXIT_SHORT = 5
 EXIT_INTERRUPTED = 130
 
 

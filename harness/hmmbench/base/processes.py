@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Child processes that never outlive us.
+"""Child processes that never outlive us, however we end.
 
 Each leads a session of its own: a Ctrl-C of the terminal is for the bench, which ends what it has
 started in order, and a child is ended with what it started itself.
@@ -65,9 +65,16 @@ class Children:
         with self._lock:
             if self.over:
                 raise Cancelled("the work was stopped")
-            try:
-                child = subprocess.Popen(
-                    words,
+            program = _found(words[0], cwd, env)
+            if program is None:
+                raise EnvironmentFailure(
+                    f"the program {words[0]} is missing",
+                    "./hmmbench doctor names the package to install.",
+                )
+
+            def popen() -> subprocess.Popen[bytes]:
+                return subprocess.Popen(
+                    bound(signal.SIGTERM, [program, *words[1:]]),
                     cwd=cwd,
                     env=dict(env) if env is not None else None,
                     stdin=stdin,
@@ -75,11 +82,8 @@ class Children:
                     stderr=stderr,
                     start_new_session=True,
                 )
-            except FileNotFoundError as error:
-                raise EnvironmentFailure(
-                    f"the program {words[0]} is missing",
-                    "./hmmbench doctor names the package to install.",
-                ) from error
+
+            child = _starter_thread().submit(popen).result()
             self._running.add(child)
         try:
             yield child
@@ -113,27 +117,41 @@ class Children:
             child.wait()
 
 
+def _found(name: str, cwd: Path | None, env: Mapping[str, str] | None) -> str | None:
+    """As the system would look for it from there."""
+    if "/" in name:
+        at = (cwd or Path()) / name
+        return str(at.absolute()) if os.access(at, os.X_OK) else None
+    return shutil.which(name, path=None if env is None else env.get("PATH"))
+
+
 def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, number)
 
 
-# -- machines
+# -- however this process ends
 
-# Runs in the child before QEMU. The parent may have died before prctl: then nobody would be
+# Runs in the child before the program. The parent may have died before prctl: then nobody would be
 # left to send the signal, hence the check afterwards. 1 is PR_SET_PDEATHSIG.
-# SCHED_BATCH: a virtual CPU that is woken must not push aside the one that woke it, which often
-# holds the lock that the other wants next and then spins for (a twentieth of the time on 2 CPUs).
+# SCHED_BATCH, for QEMU: a virtual CPU that is woken must not push aside the one that woke it, which
+# often holds the lock that the other wants next and then spins for (a twentieth of the time on 2
+# CPUs).
 _SHIM = """
 import ctypes, os, sys
-ctypes.CDLL(None).prctl(1, 9)
+ctypes.CDLL(None).prctl(1, int(sys.argv[2]))
 os.getppid() == int(sys.argv[1]) or os._exit(125)
 try:
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    sys.argv[2] == "9" and os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 except OSError:
     pass  # some sandboxes refuse; it is slower then
-os.execv(sys.argv[2], sys.argv[2:])
+os.execv(sys.argv[3], sys.argv[3:])
 """
+
+
+def bound(number: signal.Signals, argv: Sequence[str]) -> list[str]:
+    """A command that gets this signal when the thread that starts it ends (_starter_thread)."""
+    return [sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()), str(int(number)), *argv]
 
 _starter: concurrent.futures.ThreadPoolExecutor | None = None
 _starter_lock = threading.Lock()
@@ -160,7 +178,7 @@ def start_bound(argv: Sequence[str], fds: Sequence[int], log: Path) -> subproces
     program = shutil.which(argv[0])
     if program is None:
         raise EnvironmentFailure(f"{argv[0]} is no program that can be run")
-    command = [sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()), program, *argv[1:]]
+    command = bound(signal.SIGKILL, [program, *argv[1:]])
 
     def popen() -> subprocess.Popen[bytes]:
         with log.open("wb") as out:

@@ -142,6 +142,7 @@ def ensure(request: BuildRequest | None = None, ui: Ui | None = None) -> Artifac
         ctx.jobs = request.jobs
     before = dict(ctx.ui.seconds)
     cache.remove_leftovers()
+    cache.prune_trees()
     with interruptible(), ThreadPoolExecutor(2, "build") as pool:
         try:
             qemu_future = pool.submit(qemu_build.build, ctx, request.qemu_source, request.full)

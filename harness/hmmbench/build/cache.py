@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +32,10 @@ KEEP = 24
 
 #: But none that was used within this time (seconds): a campaign boots its machine again and again.
 IN_USE = 48 * 3600
+
+#: Trees of work/ and src/, and Python environments, go when they were not used for so long
+#: (seconds).  They are made again, in minutes.
+UNUSED = 45 * 24 * 3600
 
 #: No build step takes this long (seconds).
 LEFTOVER_AGE = 6 * 3600
@@ -99,9 +104,54 @@ def find(kind: str, key: str) -> Path | None:
     path = artefact(kind, key)
     if not path.is_dir():
         return None
+    if not _whole(path):
+        _remove(path)
+        return None
     with contextlib.suppress(OSError):
         os.utime(path)  # so that pruning knows it is in use
     return path
+
+
+#: In each artefact: what its files were when it was whole.
+CHECK = ".check.json"
+
+
+def _note(path: Path) -> None:
+    files = {}
+    for file in path.rglob("*"):
+        if file.is_file() and not file.is_symlink() and file.name != CHECK:
+            at = file.stat()
+            files[str(file.relative_to(path))] = [at.st_size, at.st_mtime_ns, file_digest(file)]
+    stamp_write(path / CHECK, files)
+
+
+def _whole(path: Path) -> bool:
+    """Whether it still holds what it held; contents are read only where a time has changed, so
+    that a start costs nothing."""
+    known = stamp_read(path / CHECK)
+    if not known:
+        # From before there were checks, or the check itself was lost.
+        with contextlib.suppress(OSError):
+            _note(path)
+        return True
+    try:
+        for name, (size, time_ns, sha) in known.items():
+            at = (path / name).stat()
+            if at.st_size != size:
+                return False
+            if at.st_mtime_ns != time_ns and file_digest(path / name) != sha:
+                return False
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _remove(path: Path) -> None:
+    """Out of sight at once: another process may look for it."""
+    gone = path.with_name(f".{path.name}-{os.getpid()}")
+    with contextlib.suppress(OSError):
+        path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def publish(kind: str, key: str, fill: Callable[[Path], None]) -> Path:
@@ -112,6 +162,7 @@ def publish(kind: str, key: str, fill: Callable[[Path], None]) -> Path:
         staging = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=parent))
         try:
             fill(staging)
+            _note(staging)
             staging.chmod(0o755)
             try:
                 staging.rename(final)
@@ -136,7 +187,34 @@ def prune(kind: str, keep: int = KEEP) -> None:
         )
         for old in entries[keep:]:
             if old.stat().st_mtime < young:
-                shutil.rmtree(old, ignore_errors=True)
+                _remove(old)
+
+
+def used(path: Path) -> Path:
+    """A tree of work/ or src/, or an environment, that is in use: pruning leaves it."""
+    mark = paths.cache_dir("used") / f"{path.parent.name}-{path.name}"
+    with contextlib.suppress(OSError):
+        mark.touch()
+    return path
+
+
+def prune_trees() -> None:
+    """Remove work trees, sources and Python environments that nobody has used for long.  One that
+    is seen for the first time counts as used now."""
+    root = paths.cache_root()
+    if Path(sys.prefix).parent == root:
+        used(Path(sys.prefix))
+    old = time.time() - UNUSED
+    for tree in [*root.glob("work/[!.]*"), *root.glob("src/[!.]*"), *root.glob("venv-*")]:
+        mark = root / "used" / f"{tree.parent.name}-{tree.name}"
+        with contextlib.suppress(OSError):
+            if not tree.is_dir():
+                continue
+            if not mark.exists():
+                used(tree)
+            elif mark.stat().st_mtime < old:
+                shutil.rmtree(tree, ignore_errors=True)
+                mark.unlink()
 
 
 def remove_leftovers() -> None:

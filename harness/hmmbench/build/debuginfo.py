@@ -83,7 +83,8 @@ def _own(kernel: Kernel) -> Path | None:
 
 
 def _work(kernel: Kernel) -> Path:
-    return paths.cache_dir("work") / f"linux-debuginfo-{cache.digest(str(kernel.build_dir))}"
+    name = f"linux-debuginfo-{cache.digest(str(kernel.build_dir))}"
+    return cache.used(paths.cache_dir("work") / name)
 
 
 def _made(kernel: Kernel) -> Path | None:

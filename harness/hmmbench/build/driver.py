@@ -41,6 +41,7 @@ def build(
     work = paths.cache_dir("work", f"driver-{cache.digest(kernel.key, str(source), patched)}")
     if debuginfo:
         work = paths.cache_dir("work", f"{work.name}-debuginfo")
+    cache.used(work)
     with ctx.lock(work.name, "the driver"):
         log = ctx.log(f"{kind}-build")
         with ctx.ui.stage(f"driver for {kernel.release}: compiling", log):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hmmbench.base import paths
 from hmmbench.base.errors import EnvironmentFailure
+from hmmbench.build import cache
 from hmmbench.build.programs import Programs, disk_full, guard_disk
 
 #: Half of the kernel's bytes are drivers and architectures that the guest never compiles. Their
@@ -37,6 +38,7 @@ def into_cache(name: str, fill: Callable[[Path], None]) -> Path:
     """A source tree under src/, made by `fill` in a temporary folder and then renamed."""
     parent = paths.cache_dir("src")
     final = parent / name
+    cache.used(final)
     if final.is_dir():
         return final
     with guard_disk(final):

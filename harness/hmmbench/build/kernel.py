@@ -182,7 +182,9 @@ def _place(ctx: Context, source: Path, label: str, variant: Variant) -> tuple[Pa
     # Not by configuration: a changed option then compiles what it touches, and no more.
     words = "-".join(variant) or "base"
     name = f"linux-{label}-{words}-{cache.digest(str(source), compiler)}"
-    return paths.cache_dir("work") / name, fragments
+    if source.parent == paths.cache_root() / "src":
+        cache.used(source)
+    return cache.used(paths.cache_dir("work") / name), fragments
 
 
 def find(ctx: Context, which: str, variant: Variant = ()) -> Kernel | None:

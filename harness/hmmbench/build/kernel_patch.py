@@ -59,7 +59,7 @@ def build(ctx: Context, base: Kernel, patches: Sequence[Path]) -> Kernel:
                 f"the source of the kernel in {base.build_dir} is not known",
                 "--kernel-patch needs a kernel that is built from a source tree.",
             )
-        work = paths.cache_dir("work") / f"{base.build_dir.name}-patched"
+        work = cache.used(paths.cache_dir("work") / f"{base.build_dir.name}-patched")
         with ctx.lock(work.name, f"a patched {base.release}"):
             # another process may have made it meanwhile
             image = cache.find("kernel", key) or _make(

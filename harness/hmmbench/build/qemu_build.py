@@ -100,7 +100,7 @@ def build(ctx: Context, source: Path | None, full: bool = False) -> Qemu:
     found = cache.find("qemu", key)
     # A user's tree may have changed: ninja has to look.
     if found is None or source is not None:
-        work = paths.cache_dir("work", f"qemu-{work_key}")
+        work = cache.used(paths.cache_dir("work", f"qemu-{work_key}"))
         with ctx.lock(work.name, "QEMU"):
             found = cache.find("qemu", key)
             if found is None or source is not None:
@@ -330,7 +330,8 @@ def _tools(ctx: Context, log: Path) -> Path:
 
     QEMU's build folder names it, so it must not move.
     """
-    home = paths.cache_dir("work") / f"qemu-python-{cache.digest(*TOOLS, sys.version)}"
+    name = f"qemu-python-{cache.digest(*TOOLS, sys.version)}"
+    home = cache.used(paths.cache_dir("work") / name)
     with ctx.lock(home.name, "meson's environment"):
         if not (home / ".complete").exists():
             shutil.rmtree(home, ignore_errors=True)

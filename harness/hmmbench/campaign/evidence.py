@@ -58,7 +58,7 @@ def portrait(
     for _ in range(looks):
         target.watch()
         execution = target.execute(asked, environment)
-        same = [v for v in judge(execution).violations if v.oracle == violation.oracle]
+        same = [v for v in judge(execution).violations if v.key == violation.key]
         if same:
             result = execution.result
             pages = _entries(asked, result, len(program.ops))
@@ -149,13 +149,13 @@ def exact_portrait(
     fresh = Fresh(target, chain)
     if not isinstance(target, ExactTarget):
         execution = fresh.execute(program, environment)
-        found = next((v for v in judge(execution).violations if v.oracle == violation.oracle), None)
+        found = next((v for v in judge(execution).violations if v.key == violation.key), None)
         return None if found is None else Portrait(program, execution.result, found, environment)
     fresh.prepare()
     watch = _Watch(target, program, violation)
     try:
         execution = target.execute(program, environment)
-        same = [v for v in judge(execution).violations if v.oracle == violation.oracle]
+        same = [v for v in judge(execution).violations if v.key == violation.key]
         if not same:
             return None
         details = [d for v in same for d in v.details.splitlines()]

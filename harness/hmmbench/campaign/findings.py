@@ -190,7 +190,7 @@ class Findings:
         chain = tuple(Link(plain(link.program), link.environment) for link in example.chain)
         fresh = Fresh(target, chain)
         outcome = run(fresh, p, example.env)
-        if not any(v.oracle == first.oracle for v in outcome.violations):
+        if not any(v.key == first.key for v in outcome.violations):
             return found, ()
         # What ran before it had a part in what was decided by chance: told one by one it may do
         # without.
@@ -204,7 +204,7 @@ class Findings:
         deadline = min(deadline, time.monotonic() + CHAIN_S)
         half = time.monotonic() + (deadline - time.monotonic()) / 2
         chain = shorter_chain(
-            target, chain, p, example.env, first.oracle, lambda: time.monotonic() > half
+            target, chain, p, example.env, first.key, lambda: time.monotonic() > half
         )
         found = small(chain, first)
         return found, found.chain

@@ -53,6 +53,9 @@ class Fresh:
     def renew(self) -> None:
         """It always is."""
 
+    def end(self) -> None:
+        self.target.end()
+
     def keep(self, folder: Path) -> None:
         self.target.keep(folder)
 
@@ -90,7 +93,7 @@ def held(
 
 def shorter_chain(
     target: Target, chain: Sequence[Link], program: Program, environment: Environment,
-    oracle: str, late: Callable[[], bool],
+    key: tuple[str, str], late: Callable[[], bool],
 ) -> tuple[Link, ...]:  # fmt: skip
     """The examples of the chain that the failure needs; it fails with all of them."""
     kept = tuple(chain)
@@ -99,7 +102,7 @@ def shorter_chain(
         for start in range(0, len(kept), size):
             fewer = kept[:start] + kept[start + size :]
             outcome = run(Fresh(target, fewer), program, environment)
-            if any(v.oracle == oracle for v in outcome.violations):
+            if any(v.key == key for v in outcome.violations):
                 kept = fewer
                 break
             if late():

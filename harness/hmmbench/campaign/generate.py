@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Programs out of bytes.
 
-Hypothesis draws one block of bytes an example: four a step, a kind and a 24-bit seed that
-fixes everything else about the step.  (One draw an operation or more would cost more time than
-the VM needs to run it.)  A step proposes operations
-from what memory looks like at that point, `admit` has the last word.
+One block of bytes is drawn an example: four a step, a kind and a 24-bit seed that fixes everything
+else about the step.  (One draw an operation or more would cost more time than the VM needs to run
+it.)  A step proposes operations from what memory looks like at that point, `admit` has the last
+word.
 
 What bytes mean is the grammar's, and that has versions: an operation that came later than
 another changes what is drawn, so it is drawn from its version on (`Operation.since`).  Bytes and
-the version give the program.
+the version give the program; seed and version give the bytes (`blocks`).
+
+1  the first
+2  mlock, MADV_WILLNEED
+3  the page merger; blocks are random throughout.  Hypothesis, which drew those of before, likes
+   what is simple: one in sixteen was all zero bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from random import Random
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as fix_seed
+from hypothesis import strategies as st
 
 from hmmbench.base.errors import UsageError
 from hmmbench.guest.program import MapKind, Op, Program
@@ -46,7 +56,11 @@ SCENES = (
     Step("lazyfree", 3, scenes.lazyfree),
     Step("revoke", 3, scenes.revoke),
     Step("end", 1, scenes.end),
+    Step("merge", 1, scenes.merge, since=3),
 )
+
+#: From this version of the grammar on the blocks are ours, and not Hypothesis's.
+OWN_BLOCKS = 3
 
 #: The steps of grammar 1 in its order, in which kind bytes count them.  Kind 0 is the simplest.
 #: What came later stands behind them by itself.
@@ -60,7 +74,8 @@ FIRST = (
 def newest() -> int:
     """The version of the grammar that has all operations and scenes."""
     versions = [step.since for step in _steps().values()]
-    return max(*versions, *(n for o in ops.OPERATIONS.values() for n in o.changed))
+    changed = [n for o in ops.OPERATIONS.values() for n in o.changed]
+    return max(OWN_BLOCKS, *versions, *changed)
 
 
 @cache
@@ -93,6 +108,33 @@ def version(asked: int | None) -> int:
 def size_of(steps: int) -> int:
     """Bytes that `program` reads for so many steps."""
     return steps * BYTES_A_STEP
+
+
+def blocks(seed: int, number: int, count: int, grammar: int) -> list[bytes]:
+    """The `number`-th batch of blocks of a seed, for `count` programs."""
+    if grammar < OWN_BLOCKS:
+        return _hypothesis(seed << 32 | number, count)
+    rng = Random(f"{seed} {number}")
+    return [rng.randbytes(size_of(rng.randint(MIN_STEPS, MAX_STEPS))) for _ in range(count)]
+
+
+def _hypothesis(seed: int, count: int) -> list[bytes]:
+    drawn = st.integers(MIN_STEPS, MAX_STEPS).flatmap(
+        lambda n: st.binary(min_size=size_of(n), max_size=size_of(n))
+    )
+    found: list[bytes] = []
+
+    @fix_seed(seed)
+    @settings(
+        max_examples=count, database=None, deadline=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck), print_blob=False,
+    )  # fmt: skip
+    @given(drawn)
+    def examples(data: bytes) -> None:
+        found.append(data)
+
+    examples()
+    return found
 
 
 def program(data: bytes, seed: int = 0, grammar: int | None = None) -> Program:

@@ -22,6 +22,7 @@ from typing import Any
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build import Artifacts
 from hmmbench.build.kernel import GCOV_FILES
+from hmmbench.vm.errors import VmError
 from hmmbench.vm.machine import Machine
 
 GUEST = "/sys/kernel/debug/gcov"
@@ -126,13 +127,18 @@ class Collector:
         return cls(found)
 
     def take(self, vm: Machine) -> None:
-        """Add the counts of a machine.  Raises VmError if it does not answer."""
-        listing = vm.agent.check(f"find {GUEST} -name '*.gcda'")
-        data = {}
-        for path in listing.split():
-            name = self._source(path)
-            if name is not None:
-                data[name] = vm.agent.read_file(path)
+        """Add the counts of a machine; one that does not answer is in `failed`."""
+        try:
+            listing = vm.agent.check(f"find {GUEST} -name '*.gcda'")
+            data = {}
+            for path in listing.split():
+                name = self._source(path)
+                if name is not None:
+                    data[name] = vm.agent.read_file(path)
+        except VmError as error:
+            with self._lock:
+                self.failed.append(f"a machine told nothing of its lines: {error.message}")
+            return
         self.add(data)
 
     def _source(self, path: str) -> str | None:

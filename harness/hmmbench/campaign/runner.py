@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A campaign: examples from Hypothesis until one fails or all have passed.
+"""A campaign: examples until one fails or all have passed.
 
-Hypothesis generates (one block of bytes an example, fixed by the seed, no database); what fails
-is confirmed, shrunk by `shrink` and written as a recipe.
+Each is made of a block of bytes, which the seed fixes (generate.py); what fails is confirmed,
+shrunk by `shrink` and written as a recipe.
 
 On exact machines examples run in chains: so many of consecutive numbers in one machine, fresh at
 the first of them.  So what an example depends on is a matter of its number alone, not of which
@@ -20,13 +20,9 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import seed as fix_seed
-from hypothesis import strategies as st
-
 from hmmbench.base import host, interrupt
 from hmmbench.campaign.findings import Assignment, Findings
-from hmmbench.campaign.generate import MAX_STEPS, MIN_STEPS, program, size_of
+from hmmbench.campaign.generate import blocks, program, version
 from hmmbench.campaign.shrink import SMALL
 from hmmbench.campaign.surroundings import INJECTIONS, Surroundings
 from hmmbench.example import schedules
@@ -54,7 +50,7 @@ PACE = 240
 ELUSIVE = 3
 BETTER_S = 30.0
 
-#: Examples of one run of Hypothesis.
+#: Examples that are drawn at once.
 BATCH = 100
 
 #: Examples that run one after another in one exact machine.
@@ -180,7 +176,7 @@ class Campaign:
             except BaseException:
                 # An interrupt: the machines end now, not after the examples in them.
                 for target in (*self.targets, *self.spare):
-                    target.renew()
+                    target.end()
                 raise
         self.tally.run_s += time.monotonic() - begun
         self.tally.cpu_s += host.cpu_s() - self._begun_cpu
@@ -237,8 +233,7 @@ class Campaign:
 
     def _examples(self) -> Iterator[_Example]:
         """One after another, made when they are asked for."""
-        # In batches, because Hypothesis can only be left between two of them: an exception would
-        # make it run the example again.
+        # In batches, because Hypothesis (grammars 1 and 2) can only be left between two of them.
         for number in count():
             left = self.examples - self._started
             if left <= 0:
@@ -260,23 +255,8 @@ class Campaign:
         return self.first + self._started - 1
 
     def _batch(self, number: int) -> list[bytes]:
-        blocks = st.integers(MIN_STEPS, MAX_STEPS).flatmap(
-            lambda n: st.binary(min_size=size_of(n), max_size=size_of(n))
-        )
-        found: list[bytes] = []
-
-        @fix_seed(self.seed << 32 | self.first // BATCH + number)
-        @settings(
-            max_examples=min(BATCH, self.examples - self._started),
-            database=None, deadline=None, phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck), print_blob=False,
-        )  # fmt: skip
-        @given(blocks)
-        def examples(data: bytes) -> None:
-            found.append(data)
-
-        examples()
-        return found
+        count = min(BATCH, self.examples - self._started)
+        return blocks(self.seed, self.first // BATCH + number, count, version(self.grammar))
 
     def _submit(self, number: int, example: _Example) -> None:
         target = self.targets[number]
@@ -332,15 +312,41 @@ class Campaign:
             with suppress(VmError):
                 example.target.keep(folder / "machine")
 
-    def _stop(self) -> None:
-        """Wait for all machines; nobody looks at their answers, be they errors."""
-        wait_for([running.answer for running in self._running if running is not None])
+    def _stop(self) -> list[Assignment]:
+        """Wait for all machines; what they ran.  Of one that failed its evidence is kept."""
+        running = [one for one in self._running if one is not None]
+        wait_for([one.answer for one in running])
         self._running = [None] * len(self.targets)
+        answered = []
+        for one in running:
+            error = one.answer.exception()
+            if error is None:
+                answered.append(one)
+            elif isinstance(error, VmError):
+                self._failed(one, error)
+                self.note(self.tally, f"another machine failed meanwhile: {error.message}")
+        return answered
 
     def _finish(self, example: Assignment | None) -> None:
         """Judge an example whose answer is there, and count it."""
         if example is None or self._enough():
             return
+        violations = self._judge(example)
+        if violations:
+            failing = [(example, violations)]
+            # What ran beside it is judged too, before its machine is used for anything else.
+            for other in self._stop():
+                known = {found[0].key for _, found in failing}
+                also = self._judge(other)
+                if also and also[0].key not in known:
+                    failing.append((other, also))
+            self._found(failing)
+            if self.exact is not None:
+                # Their machines have run something else since.
+                self._before = [None] * len(self.targets)
+
+    def _judge(self, example: Assignment) -> list[Violation]:
+        """Of an example whose answer is there, which is counted."""
         execution = example.answer.result()
         self.schedule.learn(example.env.delays, execution.points)
         self.meetings.learn(example.env.schedule, execution.met)
@@ -351,12 +357,7 @@ class Campaign:
         self.tally.undecided += outcome.undecided
         self._record(example.env)
         self.note(self.tally, "")
-        if outcome.failed:
-            self._stop()
-            self._found(example, outcome.violations)
-            if self.exact is not None:
-                # Their machines have run something else since.
-                self._before = [None] * len(self.targets)
+        return outcome.violations
 
     def _record(self, env: Environment) -> None:
         """What the report shows besides the sums."""
@@ -376,16 +377,25 @@ class Campaign:
         """Since the first campaign of this tally began, without what was between campaigns."""
         return self.tally.run_s + time.monotonic() - self._begun
 
-    def _found(self, example: Assignment, violations: list[Violation]) -> None:
+    def _found(self, failing: Sequence[tuple[Assignment, list[Violation]]]) -> None:
+        """These failed at the same time, of different mistakes; all is kept before one is made
+        small, which takes all machines."""
         found = time.monotonic()
         if not self.tally.findings:
             self.tally.found_s = self._elapsed()
             self.tally.found_cpu_s = self.tally.cpu_s + host.cpu_s() - self._begun_cpu
             self.tally.found_examples = self.tally.examples
-        finding = self.findings.write(example, violations, len(self.tally.findings) + 1)
-        self.tally.findings.append(finding)
-        self.note(self.tally, f"violation in example {example.index}: {finding.violation.message}")
-        look = self.findings.shrink(example, finding)
-        self._looks_since = time.monotonic()
-        self.tally.shrunk_s += self._looks_since - found
-        look()
+        written = []
+        for example, violations in failing:
+            finding = self.findings.write(example, violations, len(self.tally.findings) + 1)
+            self.tally.findings.append(finding)
+            written.append((example, finding))
+            self.note(
+                self.tally, f"violation in example {example.index}: {finding.violation.message}"
+            )
+        for example, finding in written:
+            look = self.findings.shrink(example, finding)
+            self._looks_since = time.monotonic()
+            self.tally.shrunk_s += self._looks_since - found
+            look()
+            found = time.monotonic()

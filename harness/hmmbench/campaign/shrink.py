@@ -287,8 +287,8 @@ class Shrinker:
         return run(self.target, program, environment)
 
     def _same(self, outcome: Verdict) -> Violation | None:
-        """A violation of the same oracle, else none (another bug is another story)."""
-        return next((v for v in outcome.violations if v.oracle == self.violation.oracle), None)
+        """The same mistake (Violation.key), else none: another one is another story."""
+        return next((v for v in outcome.violations if v.key == self.violation.key), None)
 
     def _rate(self, program: Program, environment: Environment, times: int) -> float:
         begun = time.monotonic()

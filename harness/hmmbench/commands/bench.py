@@ -104,11 +104,13 @@ def main(
     finally:
         # Also after an interrupt: what was found up to then is worth having.
         write_result(json_file, "bench", report, on)
-    console = Console()
-    if subject is not None:
-        show(report, console)
-    if bench.Part.simt in parts:
-        show_simt(report, console)
+        console = Console()
+        if subject is not None:
+            show(report, console)
+        if bench.Part.simt in parts:
+            show_simt(report, console)
+        if missing := report.get("missing"):
+            console.print(f"not measured to its end: {', '.join(missing)}")
     if older is not None and before is not None:
         show_compared(older, figures.figures(report), before, console)
 
@@ -224,28 +226,31 @@ def _unshared(shared: figures.Shared, other: str, console: Console) -> None:
 def show_simt(report: dict[str, Any], console: Console) -> None:
     """One table: the lanes beside qemu-riscv64; or a line that says what is missing."""
     table = Table(
-        title=f"SIMT engine ({report['simt_vectors']}), millions a second of one thread's CPU time"
+        title=f"SIMT engine ({report.get('simt_vectors', '-')}), "
+        "millions a second of one thread's CPU time"
     )
     for title in ("kernel", "of", "hmm_gpu", "qemu-riscv64", "ratio", "two SMs", "by CPU time"):
         table.add_column(title, justify="left" if title in ("kernel", "of") else "right")
     compared = False
     for kernel in simt_bench.KERNELS:
         key = f"simt_{kernel.name}"
-        theirs = report.get(f"{key}_qemu_per_s")
+        ours, theirs = report.get(f"{key}_per_s"), report.get(f"{key}_qemu_per_s")
         compared |= theirs is not None
         table.add_row(
-            kernel.name, kernel.unit, _number(report[f"{key}_per_s"] / 1e6),
+            kernel.name, kernel.unit, _number(None if ours is None else ours / 1e6),
             _number(None if theirs is None else theirs / 1e6),
             _number(report.get(f"{key}_ratio")), _number(report.get(f"{key}_two_sms")),
             _number(report.get(f"{key}_two_sms_cpu")),
         )  # fmt: skip
     console.print(table)
-    if not compared:
+    if not compared and "simt" not in report.get("missing", ()):
         console.print(simt_bench.MISSING)
 
 
 def show(report: dict[str, Any], console: Console) -> None:
     """Two tables: the drivers, and the bench."""
+    if "host_load" not in report:
+        return  # nothing was begun
     table = Table(title=f"{report['kernel']}, {report['accel']}, µs a page or event")
     for title in ("measurement", "", "hmm_gpu", "test_hmm", "ratio", "p50", "p99"):
         table.add_column(title, justify="left" if title in ("measurement", "") else "right")
@@ -261,7 +266,9 @@ def show(report: dict[str, Any], console: Console) -> None:
     own.add_column("value", justify="right")
     for key, words, unit in _OWN:
         own.add_row(words, f"{_number(report.get(key))} {unit}")
-    own.add_row("CPU time that other guests of the host took", f"{report['host_stolen']:.0%}")
+    stolen = report.get("host_stolen")
+    if stolen is not None:
+        own.add_row("CPU time that other guests of the host took", f"{stolen:.0%}")
     console.print(own)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +20,7 @@ from hmmbench.base.errors import (
     EXIT_INTERNAL,
     EXIT_INTERRUPTED,
     EXIT_OK,
+    EXIT_SHORT,
     EXIT_VIOLATION,
     HmmbenchError,
     UsageError,
@@ -37,6 +39,8 @@ from hmmbench.example.delays import SCHEDULES
 from hmmbench.example.recipe import BUILT
 from hmmbench.example.totals import Totals
 from hmmbench.example.vm_target import VmTarget
+from hmmbench.report.filling import conclude, fill
+from hmmbench.report.folder import make_room
 from hmmbench.report.page import write as write_page
 from hmmbench.report.result import Report, check_writable
 from hmmbench.report.tally import Tally
@@ -68,6 +72,8 @@ THREADS_EACH = 10
 #: Their numbers begin here, so that they are other programs.
 THREADS_FIRST = 1_000_000
 
+
+_CODES = {"pass": EXIT_OK, "fail": EXIT_VIOLATION, "short": EXIT_SHORT}
 
 #: The seed that is drawn, from so many bits.
 RANDOM, SEED_BITS = "random", 32
@@ -159,7 +165,11 @@ def main(
         ),
     ] = False,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where report.html, recipes and evidence go.")
+        Path,
+        typer.Option(
+            metavar="DIR",
+            help="Where report.html, recipes and evidence go; those of the run before: DIR/before.",
+        ),
     ] = Path("hmmbench-out"),
     json_file: options.JsonFile = None,
     junit: Annotated[
@@ -207,6 +217,8 @@ def main(
         options=options.same(request), audit=audit.value,
         schedule=_schedule(schedule, accel or options.Accel.exact), minutes=minutes or 0.0,
     )  # fmt: skip
+    if (before := make_room(out)) is not None:
+        ui.say(f"what an earlier run left in {out} is in {before}")
     if seed == RANDOM:
         ui.say(f"seed {number}")
     begun = time.monotonic()
@@ -218,9 +230,9 @@ def main(
     code = EXIT_ENVIRONMENT
     done: list[tuple[Tally, Counter[str]]] = []
     try:
-        tally = _run(wanted, ui, report, done)
-        report.verdict = "fail" if tally.findings else "pass"
-        code = EXIT_VIOLATION if tally.findings else EXIT_OK
+        _run(wanted, ui, report, done)
+        conclude(report)
+        code = _CODES[report.verdict]
     except UsageError:
         raise
     except HmmbenchError as error:
@@ -350,7 +362,7 @@ def _run(
                     for target in targets:
                         target.close()
                     counts += fleet.totals(targets)
-                    _fill(report, tally, counts)
+                    fill(report, tally, counts)
                     report.interleavings = (
                         campaign.schedule.coverage() or campaign.meetings.coverage()
                         or report.interleavings
@@ -360,7 +372,7 @@ def _run(
             _look_again(
                 artifacts, spec, wanted, tally, ui, depends.parts(report.depends, BUILT)
             )
-            _fill(report, tally, counts)
+            fill(report, tally, counts)
     if report.audit != "off" and report.gpu_accesses and not report.audit_checks:
         ui.say(
             "NO MIRROR AUDIT: the device compared nothing. An IOMMU that translates, "
@@ -373,21 +385,32 @@ def _run(
             try:
                 program = hmm_tests.build(Context(ui), artifacts.kernel_source_dir)
                 parts.append(driver_life.kernels_own(spec, program, leaving))
+                without = []
             except UsageError as error:
                 # A user's kernel without its source.
-                parts.append(driver_life.Part("hmm-tests", error.message))
-        for part in parts:
-            if part.what:
-                ui.say(f"not sound, beside the examples: {part.name}: {part.what}")
-        report.line_coverage_ran = [
-            f"{tally.examples} examples",
-            *(f"{part.name}: {part.what or 'done'}" for part in parts),
-        ]
+                without = [f"hmm-tests: {error.message}"]
+        take_moments(report, parts)
+        report.line_coverage_ran += without
+        report.line_coverage_ran += counted.failed
         report.line_coverage = counted.to_json()
         report.line_coverage_total = {
             name: found.to_json() for name, found in counted.groups().items()
         }
     return tally
+
+
+def take_moments(report: Report, parts: Sequence[driver_life.Part]) -> None:
+    """What the driver's other moments came to is part of the verdict."""
+    for part in parts:
+        found = part.violation()
+        if found is not None:
+            report.violations.append(found)
+        elif part.what:
+            report.shortfalls.append(f"not judged: {part.name}: {part.what}")
+    report.line_coverage_ran = [
+        f"{report.examples} examples",
+        *(f"{part.name}: {part.what or 'done'}" for part in parts),
+    ]
 
 
 def _look_again(
@@ -470,17 +493,3 @@ def _page(ui: Ui, report: Report, tally: Tally, counts: Counter[str], path: Path
     except Exception as error:
         ui.say(f"no report page: it could not be made: {error!r}. This is a mistake in hmmbench.")
 
-
-def _fill(report: Report, tally: Tally, totals: Totals) -> None:
-    report.examples = tally.examples
-    report.operations = tally.operations
-    report.gpu_accesses = tally.gpu_accesses
-    report.undecided = tally.undecided
-    report.violations = [f.to_json() for f in tally.findings]
-    report.coverage = tally.coverage.to_json()
-    report.gpu_faults, report.replays = totals.faults, totals.replays
-    report.pages_to_device, report.pages_to_system = totals.to_device, totals.to_system
-    report.machines = totals.machines
-    report.audit_checks, report.audit_undecided = totals.audit_checks, totals.audit_undecided
-    if tally.run_s:
-        report.ops_per_s = round(tally.operations / tally.run_s, 1)

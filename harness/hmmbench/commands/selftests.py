@@ -42,9 +42,9 @@ def main(
     """Run the kernel's own HMM tests (hmm-tests.c, unmodified) on this driver and device.
 
     KTAP on standard output, then a table beside the same run on the kernel's test_hmm. A test
-    that crashed, hung or was not reported has failed; one that was skipped is no pass. Exit
-    status 1 if a test failed on this driver, the kernel printed a splat, or the device saw a
-    stale translation.
+    that crashed, hung or was not reported has failed; one that was skipped, or failed as expected,
+    is no pass. Exit status 1 if a test failed on this driver, the kernel printed a splat, or the
+    device saw a stale translation.
 
     Example:  ./hmmbench selftests --kernel latest --json selftests.json
     """
@@ -75,7 +75,9 @@ def main(
     return EXIT_VIOLATION if ours.bad else EXIT_OK
 
 
-_WORDS = (("pass", "passed"), ("fail", "failed"), ("skip", "skipped"))
+_WORDS = (
+    ("pass", "passed"), ("fail", "failed"), ("skip", "skipped"), ("xfail", "failed as expected"),
+)  # fmt: skip
 
 
 def table(ours: Run, theirs: Run | None, kernel: str, accel: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ import typer
 
 from hmmbench.base import host, paths
 from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
+from hmmbench.base.processes import bound
 from hmmbench.base.ui import Ui
 from hmmbench.build import BuildRequest, ensure
 
@@ -65,7 +67,9 @@ def main(
         command = [sys.executable, "-m", "pytest", *map(str, order), *(pytest_args or [])]
 
         def pytest(*more: str) -> int:
-            return _exit(subprocess.call([*command, *more], cwd=root, env=environment))
+            # In our session, as it is the terminal's; but it ends with us, and tidies up.
+            words = bound(signal.SIGINT, [*command, *more])
+            return _exit(subprocess.call(words, cwd=root, env=environment))
 
         if chosen:
             return pytest()

@@ -43,7 +43,7 @@ COUNTED = {
         "examples", "operations", "gpu_accesses", "audit_checks", "undecided", "violations",
     ),
     "mutants": (),
-    "selftests": ("passed", "failed", "skipped", "audit_checks"),
+    "selftests": ("passed", "failed", "skipped", "expected_failures", "audit_checks"),
     "exact": ("executions", "equal", "parted"),
 }  # fmt: skip
 

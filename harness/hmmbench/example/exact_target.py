@@ -162,7 +162,7 @@ class ExactTarget(VmTarget):
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = answer.counters
             done.tainted = bool(progress.check(program, result) or leaks.check(result))
-            done.violations += self._checked(vm)
+            done.violations += self._checked(vm, done)
             if environment.delays:
                 done.points = parse_points(answer.points)
             if "count=" in environment.schedule:
@@ -187,11 +187,7 @@ class ExactTarget(VmTarget):
         except VmDied as error:
             text = vm.console.text()
             splats = splat.scan(text)
-            if not splats and error.exit_status is not None and not error.panicked:
-                raise
-            if not splats:
-                done.violations.append(Violation("kernel", error.summary, details=error.message))
-            done.tainted = True
+            self._dead(done, error, bool(splats))
         finally:
             self._busy = False
         self._printed = text

@@ -45,6 +45,8 @@ def judge(execution: Execution, coverage: Coverage | None = None) -> Verdict:
     """Everything the oracles have to say of an execution; `coverage` learns what it did."""
     result = execution.result
     outcome = Verdict()
+    if coverage is not None:
+        coverage.unseen = execution.unseen
     if result is not None:
         outcome = _judge_result(execution.program, result, coverage)
     outcome.violations[:0] = execution.violations

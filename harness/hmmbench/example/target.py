@@ -36,6 +36,8 @@ class Execution:
     tainted: bool = False
     points: list[Point] = field(default_factory=list)
     met: frozenset[tuple[int, int]] = frozenset()
+    #: oracles that did not look
+    unseen: frozenset[str] = frozenset()
 
 
 class Target(Protocol):
@@ -49,6 +51,10 @@ class Target(Protocol):
 
     def renew(self) -> None:
         """Continue in a fresh copy of the machine."""
+
+    def end(self) -> None:
+        """Nothing more is wanted of this target, whatever it does in another thread: `execute`
+        ends soon, by an error perhaps, and no machine is started after it."""
 
     def keep(self, folder: Path) -> None:
         """Save the evidence of the latest execution."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from hmmbench.base.errors import HmmbenchError
+from hmmbench.base.errors import Cancelled, HmmbenchError
 from hmmbench.example.delays import Point
 from hmmbench.example.delays import parse as parse_points
 from hmmbench.example.event import TimedEvent
@@ -21,7 +22,7 @@ from hmmbench.example.totals import Totals
 from hmmbench.example.tracer import Tracer, page_events
 from hmmbench.guest import splat
 from hmmbench.guest.program import BUSY_TIMES, Program, Result
-from hmmbench.oracle import leaks, mirror, misuse, progress, unload
+from hmmbench.oracle import device, leaks, mirror, misuse, progress, unload
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
@@ -68,6 +69,7 @@ class VmTarget:
         self._leaving = leaving
         self._explain = explain
         self._vm: Machine | None = None
+        self._over = threading.Event()
         self._set = Environment()
         self._last_tainted = False
         self._busy = False
@@ -99,14 +101,27 @@ class VmTarget:
 
     @property
     def vm(self) -> Machine:
-        """The machine in use, started if there is none."""
+        """The machine in use, started if there is none.  Raises Cancelled after end()."""
         if self._last_tainted:
             self.close()
+        self._go_on()
         if self._vm is None:
-            self._vm = self._opener()
+            vm = self._vm = self._opener()
+            # end() may have come meanwhile, and found no machine.
+            self._go_on()
             self.totals.machines += 1
-            self._base = self._counters(self._vm)
+            self._base = self._counters(vm)
         return self._vm
+
+    def _go_on(self) -> None:
+        if self._over.is_set():
+            self.close()
+            raise Cancelled("the work was stopped")
+
+    def end(self) -> None:
+        """End the machine now, and start no other; from any thread."""
+        self._over.set()
+        self.close()
 
     @property
     def left(self) -> Machine | None:
@@ -146,9 +161,10 @@ class VmTarget:
         self._set = wanted
 
     def execute(self, program: Program, environment: Environment) -> Execution:
-        """Raises VmError if the machine cannot be had.  Its own death is a violation.
+        """Raises VmError if the machine cannot be had.  Its own death is a violation, and a crash
+        of QEMU.
 
-        QEMU's is not: it says nothing about the driver.  The example is run again in a fresh
+        Of a QEMU that was ended otherwise nothing is known.  The example is run again in a fresh
         machine, up to LOST_MACHINES times in the life of this target.
         """
         while True:
@@ -160,7 +176,7 @@ class VmTarget:
     def _qemu_ended(self, error: VmDied) -> None:
         """Keep what is left of the machine, that a fresh one may follow.  Raises the error if none
         may."""
-        if self._vm is None:
+        if self._vm is None or self._over.is_set():
             # Not lost: another thread has closed it, and wants no other (an interrupt).
             raise error
         self.totals.lost += 1
@@ -183,7 +199,7 @@ class VmTarget:
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = self._driver_counters(vm)
             done.tainted = bool(progress.check(program, result) or leaks.check(result))
-            done.violations += self._checked(vm)
+            done.violations += self._checked(vm, done)
             if environment.delays:
                 done.points = self._points(vm)
             if environment.rebind and not done.tainted:
@@ -196,11 +212,7 @@ class VmTarget:
         except VmDied as error:
             # How much of the console was taken before does not matter: it is over.
             splats = splat.scan(vm.console.text())
-            if not splats and error.exit_status is not None and not error.panicked:
-                raise
-            if not splats:
-                done.violations.append(Violation("kernel", error.summary, details=error.message))
-            done.tainted = True
+            self._dead(done, error, bool(splats))
         finally:
             self._busy = False
         for s in splats:
@@ -208,6 +220,19 @@ class VmTarget:
             done.tainted = True
         self._last_tainted = done.tainted
         return done
+
+    @staticmethod
+    def _dead(done: Execution, error: VmDied, said: bool) -> None:
+        """What the end of a machine says; `said`: its kernel has reported something.  Raises the
+        error if that is nothing."""
+        crash = device.check(error)
+        if crash is not None:
+            done.violations.append(crash)
+        elif not said and error.exit_status is not None and not error.panicked:
+            raise error
+        elif not said:
+            done.violations.append(Violation("kernel", error.summary, details=error.message))
+        done.tainted = True
 
     def _rebind(self, vm: Machine, done: Execution, settle_s: float) -> None:
         # Driver and device count from zero afterwards.
@@ -221,12 +246,14 @@ class VmTarget:
             done.violations.append(left)
             done.tainted = True
 
-    def _checked(self, vm: Machine) -> list[Violation]:
+    def _checked(self, vm: Machine, done: Execution) -> list[Violation]:
         """What the device's checks found since the example before."""
         seen = mirror.read(vm.gpu.violations())
         self.totals.audit_checks += max(0, seen.checks - self._audited.checks)
         self.totals.audit_undecided += max(0, seen.undecided - self._audited.undecided)
         self._audited = seen
+        if self._set.audit == "off" or not seen.ready:
+            done.unseen |= {"mirror"}
         wrong = mirror.check(seen)
         if seen.total:
             vm.gpu.clear_violations()

@@ -219,6 +219,9 @@ class Kernels:
 
         Raises JobFailed with a report that names the source line.
         """
+        for what, size in (("grid", grid), ("block", block)):
+            if size < 1:
+                raise UsageError(f"{name}: a {what} of {size} runs no thread")
         self._gpu.limit_vram()
         begun = time.monotonic()
         number = self._gpu.process.launch(
@@ -316,6 +319,11 @@ class Gpu:
         if memory not in MEMORY:
             raise UsageError(f"there is no memory {memory!r}: {', '.join(MEMORY)}")
         full = (shape,) if isinstance(shape, int) else tuple(shape)
+        if np.dtype(dtype).hasobject:
+            raise UsageError(
+                f"an array of {np.dtype(dtype)} holds references to this Python's objects",
+                "Give it a dtype that is memory: dtype=np.float32, say.",
+            )
         kind = numbers()[f"HS_MEM_{memory.upper()}"]
         size = math.prod(full) * np.dtype(dtype).itemsize
         if size == 0:

@@ -240,6 +240,8 @@ class Result:
     stuck: int = 0
     counters_before: str = ""
     counters_after: str = ""
+    #: the driver had counters, and they cannot be read any more
+    live_unread: bool = False
 
     def encode(self) -> bytes:
         """The wire form (for executors written in Python)."""
@@ -249,7 +251,7 @@ class Result:
         parts = [
             _RESULT.pack(
                 PROTOCOL_VERSION, len(self.ops), naccs, len(data), len(before), len(after),
-                self.timeout, int(self.live_nonzero), self.elapsed_ns, self.died,
+                self.timeout, self.live_nonzero | self.live_unread << 1, self.elapsed_ns, self.died,
                 self.died_signal, self.stuck, 0,
             )
         ]  # fmt: skip
@@ -303,5 +305,6 @@ class Result:
             at += n
         text = data[p_data + dlen :].decode("utf-8", "replace")
         return Result(
-            ops, h[6], bool(h[7]), h[8], h[9], h[10], h[11], text[:blen], text[blen:]
+            ops, h[6], bool(h[7] & 1), h[8], h[9], h[10], h[11], text[:blen], text[blen:],
+            bool(h[7] & 2),
         )

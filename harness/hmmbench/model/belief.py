@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Where the bench believes pages to be, and which cells an operation meets there.
 
-A cell is operation x mapping kind x residency of a page.  Residency is what is believed of the
-page just before the operation: each operation says what it does to it, and a QUERY's answer
-corrects it.  Where two threads meet or the driver may have decided either way it is "not known".
-Nothing is judged by it.
+A cell is operation x mapping kind x residency of a page just before the operation.  Residency is
+what somebody has seen: a CPU that accessed the page, a driver that says it moved all pages it was
+told to, a QUERY's answer.  What an advice or a policy may have brought about is "not known" until
+one of them has.  Nothing is judged by it.
 """
 
 from __future__ import annotations
@@ -63,11 +63,33 @@ class Belief:
         self.all_pages: dict[int, dict[int, int]] = {}
         # processes whose faults migrate
         self.migrate: set[int] = set()
+        # (process, page) -> it had contents, and the kernel was told to page it out
+        self.advised: set[tuple[int, int]] = set()
+        #: oracles that did not look at this example, by the target's word
+        self.unseen: frozenset[str] = frozenset()
+        # (oracle, row) -> operations that it did not see
+        self._blind: Counter[tuple[str, str]] = Counter()
+        self._before: Counter[str] = Counter()
+        self._not_now: frozenset[str] = frozenset()
 
     def start(self) -> None:
         """A new example: fresh processes."""
+        self._settle()
+        self._not_now = self.unseen
         self.all_pages = {}
         self.migrate = set()
+        self.advised = set()
+
+    def _settle(self) -> None:
+        for oracle in self._not_now:
+            for row, n in (self.rows - self._before).items():
+                self._blind[oracle, row] += n
+        self._before = self.rows.copy()
+
+    def judged(self, oracle: str, row: str) -> int:
+        """Operations of a row that an oracle looked at."""
+        self._settle()
+        return self.rows[row] - self._blind[oracle, row]
 
     def count(self, cells: set[Cell]) -> None:
         """One operation met these."""
@@ -101,6 +123,7 @@ class Belief:
         """The pages [start, end) are gone."""
         for gp in [gp for gp in self.pages if start <= gp < end]:
             del self.pages[gp]
+            self.advised.discard((self.proc.number, gp))
 
     def put(self, pages: Iterable[int], where: int) -> None:
         self.pages.update(dict.fromkeys(pages, where))
@@ -111,7 +134,8 @@ class Belief:
         for v in self.proc.overlapping(start, end):
             span = range(max(v.start, start), min(v.end, end))
             if migrate and v.kind in MOVABLE:
-                self.put(span, UNKNOWN if unsure or v.kind not in ANON else VRAM)
+                # Whether the driver has moved it is its own affair.
+                self.put(span, UNKNOWN)
             elif not unsure:
                 self.put([gp for gp in span if self.pages.get(gp, ABSENT) in UNSETTLED], SYSTEM)
 

@@ -6,8 +6,8 @@ judges it.  An operation counts once for each (mapping kind, residency) among th
 which these are it says itself (`Operation.meet`, with belief.py).
 
 The oracle is fixed by the operation: contents by `values`, answers of calls by `status` (both in
-oracle/values.py), QUERY by `mapping`; `mirror`, `protocol`, `progress`, `leak` and `kernel` look
-at every one.
+oracle/values.py), QUERY by `mapping`; `mirror`, `protocol`, `progress`, `leak`, `kernel` and
+`device` look at every one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hmmbench.model.belief import HOLE, MOVABLE, Belief, Residency
 from hmmbench.model.ops.base import Operation
 from hmmbench.model.oracles import BY_OPERATION, OF_ALL
 from hmmbench.model.phrases import KINDS
-from hmmbench.model.space import HUGETLB, Space
+from hmmbench.model.space import ANON, HUGETLB, Space
 
 RESIDENCIES = {
     Residency.ABSENT: "not present",
@@ -65,10 +65,14 @@ def impossible(row: str, kind: int, residency: int) -> str:
     own = operation.impossible(row, kind, residency)
     if own is not None:
         return own
-    if kind not in MOVABLE and residency in (Residency.VRAM, Residency.UNKNOWN):
+    if kind not in MOVABLE and residency == Residency.VRAM:
         return "only private memory migrates to VRAM"
+    if kind not in MOVABLE and kind in HUGETLB and residency == Residency.UNKNOWN:
+        return "nothing moves hugetlb pages"
     if kind in HUGETLB and residency == Residency.SWAPPED:
         return "hugetlb pages are not swapped"
+    if kind not in ANON and residency == Residency.SWAPPED:
+        return "not told from pages that were given back"
     return ""
 
 
@@ -117,7 +121,9 @@ class Coverage(Belief):
                 if not self.cells.get((row, kind, at))
             ],
             "oracles": {
-                oracle: {row: self.rows[row] for row in ROWS if oracle in oracles_of(row)}
+                oracle: {
+                    row: self.judged(oracle, row) for row in ROWS if oracle in oracles_of(row)
+                }
                 for oracle in ORACLES
             },
         }

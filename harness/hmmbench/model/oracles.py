@@ -43,6 +43,7 @@ ORACLES = (
     Oracle("progress", "Something waits for ever, or a process died by itself."),
     Oracle("leak", "Something is left in driver or device after every process has gone."),
     Oracle("kernel", "The guest kernel complained."),
+    Oracle("device", "QEMU crashed."),
 )
 
 WORDS = {oracle.name: oracle.words for oracle in ORACLES}

@@ -358,6 +358,35 @@ def lazyfree(g: Draw, proc: Process) -> list[Op]:
     return out[-1:]
 
 
+def merge(g: Draw, proc: Process) -> list[Op]:
+    """Pages of equal contents are merged by the kernel, then somebody writes one of them."""
+    rng = g.rng
+    private = writable(proc)
+    if not private:
+        return g.draw("madvise", proc)
+    vma = rng.choice(private)
+    start, end = vma.start, min(vma.end, vma.start + rng.choice((2, 4)))
+    # As they were given, and the same word of each once more.
+    word, same = rng.choice(WORDS), (g.value + 1) << 32
+    g.value += 1
+    if rng.random() < 0.7:
+        g.first([_advise(g, proc, start, end, "dontneed")])
+    region = start >> REGION_SHIFT
+    g.first([g.accesses("cpu_access", proc, [
+        (int(Acc.WRITE), region, 0, offset(gp) + 8 * word, same, 0) for gp in range(start, end)
+    ])])  # fmt: skip
+    g.first([_advise(g, proc, start, end, "mergeable")])
+    g.first([g.op("ksm", proc, a=1)])
+    who = rng.choice(("cpu_access", "gpu_access"))
+    kind = rng.choice((Acc.READ, Acc.WRITE, Acc.ADD))
+    g.after = [
+        g.touch(proc, vma, start, end, Acc.READ), g.ranged("query", proc, start, end),
+    ]  # fmt: skip
+    return [g.accesses(who, proc, [
+        g.access(vma, gp, 0, word, kind) for gp in (start, end - 1)[: rng.choice((1, 2))]
+    ])]  # fmt: skip
+
+
 def _take(g: Draw, proc: Process) -> list[Op]:
     """The GPU gets pages exclusively, while another thread gives them up and writes new ones, or
     moves them to VRAM."""

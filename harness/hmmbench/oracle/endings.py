@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 
 from hmmbench.guest.program import ERR_FAULT, PAGE, Acc, Op, OpResult
-from hmmbench.model.ops.jobs import GpuAccess, GpuCopy, GpuFill
+from hmmbench.model.ops.jobs import GpuAccess, GpuCopy, GpuFill, target
 from hmmbench.model.page import ANY, AnyValue, Page, Val
 from hmmbench.model.race import READS
 from hmmbench.model.space import Process, Space, gp_of, place
@@ -32,7 +32,7 @@ def copy_range(proc: Process, o: Op, failed: bool) -> None:
     """The effect of GPU_COPY or GPU_FILL on the pages, page by page; `failed`: of a job that
     ended with a fault somewhere."""
     fill = o.op == GpuFill.number
-    to_region, to_off = (o.region, o.off) if fill else (o.arg, o.a)
+    to_region, to_off = target(o)
     done = 0
     while done < o.len:
         off, src_off = to_off + done, o.off + done

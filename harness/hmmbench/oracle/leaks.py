@@ -21,6 +21,8 @@ def live(counters: str) -> dict[str, int]:
 
 def check(result: Result) -> Violation | None:
     """`live_nonzero` is the agent's word that waiting did not help."""
+    if result.live_unread:
+        return Violation("leak", "all processes are gone, and the driver's counters cannot be read")
     if not result.live_nonzero:
         return None
     left = live(result.counters_after)

@@ -14,7 +14,7 @@ from hmmbench.guest.program import (
     OpResult,
 )
 from hmmbench.model import ops
-from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuFill
+from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuFill, target
 from hmmbench.model.page import ANY, AnyValue, Page, World, show
 from hmmbench.model.race import READS
 from hmmbench.model.space import ANON, REGION_PAGES, REGION_SHIFT, Space, Vma, gp_of, place
@@ -194,7 +194,7 @@ class Meeting:
         fill = o.op == GpuFill.number
         job_end(i, o, r, set())
         proc = self.space.procs[o.proc]
-        to_region, to_off = (o.region, o.off) if fill else (o.arg, o.a)
+        to_region, to_off = target(o)
         actor = o.proc << 4 | o.actor
         for k in range(o.len // 8):
             off = to_off + 8 * k

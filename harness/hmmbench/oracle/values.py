@@ -24,7 +24,7 @@ from hmmbench.guest.program import (
 )
 from hmmbench.model import admit, ops
 from hmmbench.model.cells import Coverage
-from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
+from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill, target
 from hmmbench.model.ops.moving import Policy, Query
 from hmmbench.model.race import READS
 from hmmbench.model.space import REGION_SHIFT, Space, Vma
@@ -163,7 +163,7 @@ class Checker:
         """GPU_COPY or GPU_FILL, alone."""
         proc = self.space.procs[o.proc]
         fill = o.op == GpuFill.number
-        to_region, to_off = (o.region, o.off) if fill else (o.arg, o.a)
+        to_region, to_off = target(o)
         bad = bad_pages(self.space, o.proc, to_region, to_off, o.len, 2)
         if not fill:
             bad |= bad_pages(self.space, o.proc, o.region, o.off, o.len, 1)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hmmbench.guest.program import MAX_REGIONS, PAGE, REGION_BASE, REGION_SIZE
@@ -23,6 +24,36 @@ class Violation:
     op: int = -1
     details: str = ""
     page: int = -1
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Which mistake it is, as far as can be told, whatever program shows it: the oracle, and
+        what it complains of without numbers and places of the program."""
+        return self.oracle, _KINDS.get(self.oracle, _check)(self.message)
+
+
+def _check(message: str) -> str:
+    """The device's checks name themselves; of others there is one kind."""
+    name, colon, _ = message.partition(":")
+    return name if colon else ""
+
+
+def _values(message: str) -> str:
+    return "ending" if " ended with " in message else "contents"
+
+
+def _progress(message: str) -> str:
+    return "died" if message.startswith("process ") else "no end"
+
+
+def _leak(message: str) -> str:
+    return "unbound" if message.startswith("the driver was unbound") else "left"
+
+
+#: The kernel's titles name kind and function, and nothing that changes (guest/splat.py).
+_KINDS: dict[str, Callable[[str], str]] = {
+    "values": _values, "progress": _progress, "leak": _leak, "kernel": str, "device": str,
+}  # fmt: skip
 
 
 def page_at(address: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from hmmbench.base.errors import UsageError
@@ -43,6 +44,8 @@ class Report:
     #: machines at the same time, and how many were started in all
     jobs: int = 1
     machines: int = 0
+    #: whose QEMU was ended from outside, or ended itself without a crash
+    machines_lost: int = 0
     #: ordered pairs of delay points: how many there are, were tried, were met (schedule pairs)
     interleavings: dict[str, int] = field(default_factory=dict)
     audit_checks: int = 0
@@ -50,6 +53,8 @@ class Report:
     ops_per_s: float = 0.0
     wall_s: float = 0.0
     violations: list[dict[str, Any]] = field(default_factory=list)
+    #: what a pass needs and did not happen (verdict `short`): name and what was seen
+    shortfalls: list[str] = field(default_factory=list)
     error: str = ""
     coverage: dict[str, Any] = field(default_factory=dict)
     #: `run --coverage`: source -> lines, hit, percent, missed (first and last line of stretches)
@@ -74,7 +79,7 @@ class Report:
         suite = ElementTree.Element(
             "testsuite", name="hmmbench", tests="1", skipped="0",
             failures="1" if self.verdict == "fail" else "0",
-            errors="1" if self.verdict == "error" else "0", time=f"{self.wall_s:.3f}",
+            errors="1" if self.verdict in ("error", "short") else "0", time=f"{self.wall_s:.3f}",
         )  # fmt: skip
         properties = ElementTree.SubElement(suite, "properties")
         for name, value in asdict(self).items():
@@ -88,8 +93,8 @@ class Report:
             failure = ElementTree.SubElement(
                 case, "failure", type=str(v["oracle"]), message=_clean(_message(v))
             )
-            failure.text = _clean(f"recipe: {v['recipe']}\n{v.get('details', '')}")
-        if self.verdict == "error":
+            failure.text = _clean(f"recipe: {v['recipe'] or '-'}\n{v.get('details', '')}")
+        if self.verdict in ("error", "short"):
             ElementTree.SubElement(case, "error", message=_clean(self.error))
         root = ElementTree.Element("testsuites")
         root.append(suite)
@@ -116,7 +121,7 @@ class Report:
             mine = [v for v in self.violations if v["oracle"] == oracle]
             for v in mine:
                 lines.append("# " + _one_line(_message(v)))
-                lines.append("# " + _one_line(f"recipe: {v['recipe']}"))
+                lines.append("# " + _one_line(f"recipe: {v['recipe'] or '-'}"))
             # "#" would begin a directive.
             name = _one_line(oracle).replace("#", "?")
             lines.append(f"{'not ok' if mine else 'ok'} {number} {name}")
@@ -138,7 +143,13 @@ class Report:
         table.add_row(
             "migrated", f"{self.pages_to_device} pages to the device, {self.pages_to_system} back"
         )
-        table.add_row("audit", f"{self.audit}: {self.audit_checks} translations compared")
+        table.add_row("audit", f"{self.audit}: {self.audit_checks} translations compared, "
+                               f"{self.audit_undecided} undecided")  # fmt: skip
+        table.add_row("undecided", f"{self.undecided} words that several had to do with at once")
+        if self.machines_lost:
+            table.add_row("machines", f"[yellow]{self.machines_lost} lost[/] of {self.machines}")
+        for short in self.shortfalls:
+            table.add_row("shortfall", f"[yellow]{escape(short)}[/]")
         if self.interleavings:
             table.add_row(
                 "interleavings", "{pairs_met} of {pairs} ordered pairs of points met, "
@@ -156,6 +167,8 @@ class Report:
         for v in self.violations:
             console.print(f"\n[bold red]{v['oracle']}[/]: ", end="")
             console.print(str(v["message"]), markup=False, highlight=False, soft_wrap=True)
+            if not v["recipe"]:
+                continue
             console.print(
                 f"  {v['operations']} operations: ./hmmbench replay {v['recipe']}",
                 markup=False, highlight=False, soft_wrap=True,

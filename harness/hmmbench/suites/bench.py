@@ -24,7 +24,7 @@ from hmmbench import __version__
 from hmmbench.base import host, paths
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.base.ui import Ui
-from hmmbench.build import Artifacts, BuildRequest, ensure
+from hmmbench.build import Artifacts, BuildRequest, cache, ensure
 from hmmbench.campaign import fleet
 from hmmbench.campaign.runner import Campaign
 from hmmbench.example.vm_target import VmTarget
@@ -240,7 +240,7 @@ def rebuild(request: BuildRequest, ui: Ui) -> dict[str, float]:
     A copy of the sources is changed, not the user's. It lies in the cache, so that the build
     folder that belongs to it is the same the next time.
     """
-    copy = paths.cache_dir("work", "bench-driver-source")
+    copy = cache.used(paths.cache_dir("work", "bench-driver-source"))
     shutil.copytree(
         paths.driver_sources(), copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.o*")
     )

@@ -15,12 +15,15 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hmmbench.base import paths
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.guest import splat
+from hmmbench.oracle import device
 from hmmbench.suites import selftests
-from hmmbench.vm.errors import VmError
+from hmmbench.vm.agent import AgentError
+from hmmbench.vm.errors import VmDied, VmError
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
@@ -50,12 +53,28 @@ true
 """
 
 
+#: The oracle of what a part's own checks find.
+OWN = "life"
+
+
 @dataclass(frozen=True)
 class Part:
-    """`what`: empty, or what went wrong."""
+    """`what`: empty, or what went wrong, and the oracle that says so; none: it was not judged, as
+    its machine was lost, or it could not be built."""
 
     name: str
     what: str = ""
+    oracle: str = ""
+    details: str = ""
+
+    def violation(self) -> dict[str, Any] | None:
+        """For a report: without a recipe, since no program of operations shows it."""
+        if not self.oracle:
+            return None
+        return {
+            "oracle": self.oracle, "message": f"{self.name}: {self.what}",
+            "details": self.details, "recipe": "", "operations": 0, "rate": 1.0,
+        }  # fmt: skip
 
 
 def parts(opener: Opener, leaving: Callable[[Machine], None]) -> list[Part]:
@@ -78,7 +97,9 @@ def kernels_own(
     """The kernel's hmm-tests: device-exclusive and device-coherent memory, several GPUs."""
     found = selftests.run(spec, selftests.OURS, program, leaving=leaving)
     failed = [outcome.name for outcome in found.outcomes if outcome.status == "fail"]
-    return Part("hmm-tests", found.trouble or ", ".join(failed))
+    if found.trouble:
+        return Part("hmm-tests", found.trouble, OWN)
+    return Part("hmm-tests", ", ".join(failed), OWN if failed else "")
 
 
 def _ignore(_: object) -> None:
@@ -145,6 +166,7 @@ def _run(
     leaving: Callable[[Machine], None], files: dict[str, bytes],
 ) -> Part:  # fmt: skip
     vm = opener()
+    part = Part(name)
     try:
         for path, content in files.items():
             vm.agent.write_file(path, content, 0o755)
@@ -152,13 +174,23 @@ def _run(
         # gcov keeps the counts of a module that is gone.
         vm.agent.check("rmmod hmm_gpu")
         vm.catch_up()
-        splats = splat.scan(vm.console.text())
-        what = splats[0].title if splats else ""
+    except AgentError as error:
+        part = Part(name, error.message, OWN)
+    except VmDied as error:
+        crash = device.check(error)
+        if crash is not None:
+            part = Part(name, crash.message, crash.oracle, crash.details)
+        else:
+            gone = error.exit_status is None or error.panicked
+            part = Part(name, error.message, "kernel" if gone else "")
     except VmError as error:
-        what = error.message
+        part = Part(name, error.message)
+    # Whatever else there is: a program that failed is often what came of it.
+    if splats := splat.scan(vm.console.text()):
+        part = Part(name, splats[0].title, "kernel", splats[0].text)
     with contextlib.suppress(VmError):
         leaving(vm)
-    return Part(name, what)
+    return part
 
 
 def _mode(name: str, rule: str) -> Callable[[Machine], None]:

@@ -3,7 +3,8 @@
 
 A suite that dies half-way prints no failure for the tests it never reached. So what the plan
 promised and no line reported is a failure here, and a result without a plan is an error. A
-skip is a skip, whatever "ok" stands before it. Times are not read: KTAP has none.
+skip is a skip, whatever "ok" stands before it, and what was expected to fail has not passed.
+Times are not read: KTAP has none.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class KtapError(ValueError):
 
 @dataclass(frozen=True)
 class Test:
-    """One test's result: status is "pass", "fail" or "skip"; reason says why, or is empty."""
+    """One test's result: status is "pass", "fail", "skip" or "xfail"; reason: why, or empty."""
 
     number: int
     name: str
@@ -84,6 +85,8 @@ def _result(good: bool, number: int, rest: str) -> Test:
     if kind == "SKIP" and good:
         # The low-level form, "ok 1 # SKIP name", has the name behind the directive.
         return Test(number, name or reason, "skip", reason)
+    if kind == "XFAIL" and good:
+        return Test(number, name or reason, "xfail", reason)
     if kind in ("XPASS", "TIMEOUT", "ERROR") or not good:
         return Test(number, name or reason, "fail", reason or kind.lower())
     return Test(number, name or reason, "pass", reason)

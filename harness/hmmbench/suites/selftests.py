@@ -230,6 +230,7 @@ def _summary(found: Run) -> dict[str, Any]:
         "passed": found.count("pass"),
         "failed": found.count("fail"),
         "skipped": found.count("skip"),
+        "expected_failures": found.count("xfail"),
         "seconds": found.seconds,
         "trouble": found.trouble,
     }

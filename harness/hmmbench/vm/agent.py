@@ -118,10 +118,7 @@ class Agent:
 
     def start(self, command: str, timeout: float = 10.0) -> int:
         """Start a shell command and leave it running; its process group."""
-        body = self._ask(protocol().HB_MSG_START, struct.pack("<I", 0) + command.encode(), timeout)
-        if len(body) != 4:
-            raise ProtocolError("the agent's answer to START is no process id")
-        return int(struct.unpack("<I", body)[0])
+        return self._number("START", struct.pack("<I", 0) + command.encode(), timeout)
 
     def kill(self, pid: int, number: int = signal.SIGKILL, timeout: float = 30.0) -> None:
         """Signal what start() began; with SIGKILL it is gone and reaped on return."""
@@ -129,10 +126,7 @@ class Agent:
 
     def open(self, command: str, timeout: float = 10.0) -> int:
         """As start(), for pipe(); kill() is due also when the program has ended by itself."""
-        body = self._ask(protocol().HB_MSG_OPEN, struct.pack("<I", 0) + command.encode(), timeout)
-        if len(body) != 4:
-            raise ProtocolError("the agent's answer to OPEN is no process id")
-        return int(struct.unpack("<I", body)[0])
+        return self._number("OPEN", struct.pack("<I", 0) + command.encode(), timeout)
 
     def pipe(self, pid: int, data: bytes, timeout: float = 30.0) -> bytes:
         """Write `data` to what open() began; the frame that it answers, without its length.
@@ -149,9 +143,13 @@ class Agent:
         0 if it has printed nothing since the last call, or since the agent's start.
         Machine.catch_up() waits for the mark.
         """
-        body = self._ask(protocol().HB_MSG_PRINTED, b"", timeout)
+        return self._number("PRINTED", b"", timeout)
+
+    def _number(self, what: str, payload: bytes, timeout: float) -> int:
+        """The answer to a request that a number answers: a process's, or a mark's."""
+        body = self._ask(int(getattr(protocol(), f"HB_MSG_{what}")), payload, timeout)
         if len(body) != 4:
-            raise ProtocolError("the agent's answer to PRINTED is no number")
+            raise ProtocolError(f"the agent's answer to {what} is no number")
         return int(struct.unpack("<I", body)[0])
 
     def bench(self, request: dict[str, Any], timeout: float = 120.0) -> dict[str, Any]:

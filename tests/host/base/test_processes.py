@@ -61,6 +61,32 @@ def test_none_is_started_after_the_end() -> None:
         pass
 
 
+#: Starts a child, says which, and waits.
+PARENT = """
+import time
+from hmmbench.base.processes import Children
+with Children().start(["sleep", "60"]) as child:
+    print(child.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_who_is_killed_leaves_no_child() -> None:
+    """Nobody is there then to end it."""
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = Path(f"/proc/{int(parent.stdout.readline())}")
+        assert child.exists()
+        # Before its exec it is no sleep yet, and not bound.
+        while "sleep" not in (child / "cmdline").read_text():
+            time.sleep(0.01)
+        parent.kill()
+    end = time.monotonic() + 30
+    while child.exists() and "State:\tZ" not in (child / "status").read_text():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def test_no_such_program() -> None:
     with pytest.raises(EnvironmentFailure, match="no-such-program is missing"):
         Children().start(["no-such-program"]).__enter__()

@@ -81,6 +81,54 @@ def test_publish_twice_keeps_the_first() -> None:
     assert (again / "1").exists()
 
 
+def _filled(folder: Path) -> None:
+    (folder / "below").mkdir()
+    (folder / "below" / "file").write_text("sound")
+
+
+@pytest.mark.parametrize("damage", ["shorter", "other", "gone"])
+def test_what_is_damaged_is_made_again(damage: str) -> None:
+    """By a full disk, say, or somebody's hand; what was only touched is whole."""
+    made = cache.publish("thing", "key", _filled)
+    file = made / "below" / "file"
+    os.utime(file, (1, 1))
+    assert cache.find("thing", "key") == made
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_text("soun" if damage == "shorter" else "sounD")
+    assert cache.find("thing", "key") is None
+    assert cache.publish("thing", "key", _filled) == made
+    assert cache.find("thing", "key") == made
+    assert file.read_text() == "sound"
+
+
+def test_an_artefact_without_a_check_gets_one() -> None:
+    """Those of older versions."""
+    made = cache.publish("thing", "key", _filled)
+    (made / cache.CHECK).unlink()
+    assert cache.find("thing", "key") == made
+    assert (made / cache.CHECK).is_file()
+
+
+def test_trees_that_nobody_uses_are_pruned(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = [own_cache / name for name in ("work/a", "work/b", "src/a", "venv-1", "venv-2")]
+    for tree in trees:
+        (tree / "inside").mkdir(parents=True)
+        # Archives give their folders the times they had.
+        os.utime(tree, (1, 1))
+    monkeypatch.setattr("sys.prefix", str(own_cache / "venv-2"))
+    cache.prune_trees()
+    assert all(tree.is_dir() for tree in trees), "seen for the first time"
+    for mark in (own_cache / "used").iterdir():
+        os.utime(mark, (1, 1))
+    cache.used(own_cache / "work/b")
+    cache.prune_trees()
+    assert [tree.is_dir() for tree in trees] == [False, True, False, False, True]
+
+
 def test_old_artefacts_are_pruned() -> None:
     for number in range(cache.KEEP + 3):
         made = cache.publish("thing", f"{number:02}", lambda folder: None)

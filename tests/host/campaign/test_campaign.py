@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ class Late(FakeTarget):
 
 def test_a_sound_machine_passes_every_example(tmp_path: Path) -> None:
     target = FakeTarget()
-    tally = Campaign(target, tmp_path / "out", seed=3, examples=120).run()
+    tally = Campaign(target, tmp_path / "out", seed=3, grammar=2, examples=120).run()
     assert tally.findings == []
     assert tally.examples == 120
     assert len(target.programs) == 120
@@ -68,7 +69,7 @@ def test_the_seed_fixes_everything(tmp_path: Path) -> None:
     runs = []
     for seed in (5, 5, 6):
         target = FakeTarget()
-        Campaign(target, tmp_path, seed=seed, examples=30, delays=["a", "b"]).run()
+        Campaign(target, tmp_path, seed=seed, grammar=2, examples=30, delays=["a", "b"]).run()
         runs.append((target.programs, target.environments))
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
@@ -79,7 +80,7 @@ def test_the_seed_fixes_everything(tmp_path: Path) -> None:
     "bug", ["stale_tlb", "ro_writable", "lost_update", "silent_fault", "stale_after_migrate"]
 )
 def test_failures_become_small_recipes_that_repeat(tmp_path: Path, bug: str) -> None:
-    tally = Campaign(FakeTarget(bug), tmp_path, seed=1, examples=300, shrink_s=40).run()
+    tally = Campaign(FakeTarget(bug), tmp_path, seed=1, grammar=2, examples=300, shrink_s=40).run()
     (finding,) = tally.findings
     recipe = Recipe.read(finding.recipe)
     assert len(recipe.program.ops) <= 10
@@ -92,7 +93,7 @@ def test_failures_become_small_recipes_that_repeat(tmp_path: Path, bug: str) -> 
 
 def test_a_mistake_that_shows_one_example_late(tmp_path: Path) -> None:
     """What an example left behind is found when the next begins: the recipe is the first one."""
-    tally = Campaign(Late(), tmp_path, seed=2, examples=300, shrink_s=20).run()
+    tally = Campaign(Late(), tmp_path, seed=2, grammar=2, examples=300, shrink_s=20).run()
     (finding,) = tally.findings
     recipe = Recipe.read(finding.recipe)
     assert recipe.environment.inject
@@ -120,14 +121,14 @@ class Remainder(FakeTarget):
 def test_what_shows_at_the_unbinding_is_of_the_example_before(tmp_path: Path) -> None:
     for seed in range(60):
         target = FakeTarget()
-        Campaign(target, tmp_path, seed=seed, examples=8).run()
+        Campaign(target, tmp_path, seed=seed, grammar=2, examples=8).run()
         closes = [
             any(o.op == CloseGpu.number for o in Program.decode(p).ops) for p in target.programs
         ]
         if closes[6] and not closes[7]:
             break
     assert target.environments[7].rebind
-    tally = Campaign(Remainder(), tmp_path, seed=seed, examples=9, shrink_s=4).run()
+    tally = Campaign(Remainder(), tmp_path, seed=seed, grammar=2, examples=9, shrink_s=4).run()
     (finding,) = tally.findings
     recipe = Recipe.read(finding.recipe)
     assert recipe.environment.rebind
@@ -145,9 +146,9 @@ def test_several_machines_share_the_examples(tmp_path: Path) -> None:
             return super().execute(program, environment)
 
     alone = FakeTarget()
-    Campaign(alone, tmp_path, seed=7, examples=60, delays=["a"]).run()
+    Campaign(alone, tmp_path, seed=7, grammar=2, examples=60, delays=["a"]).run()
     several = [FakeTarget(), Slow(), FakeTarget()]
-    tally = Campaign(several, tmp_path, seed=7, examples=60, delays=["a"]).run()
+    tally = Campaign(several, tmp_path, seed=7, grammar=2, examples=60, delays=["a"]).run()
     assert tally.examples == 60
     assert all(len(target.programs) > 5 for target in several)
     ran = Counter(zip([p for t in several for p in t.programs],
@@ -159,7 +160,7 @@ def test_several_machines_share_the_examples(tmp_path: Path) -> None:
 def test_a_failure_on_one_of_several_machines(tmp_path: Path, broken: int) -> None:
     """It is made small on the machine that failed."""
     targets = [FakeTarget("stale_tlb" if n == broken else "") for n in range(3)]
-    tally = Campaign(targets, tmp_path, seed=1, examples=100, shrink_s=40).run()
+    tally = Campaign(targets, tmp_path, seed=1, grammar=2, examples=100, shrink_s=40).run()
     # Which examples that machine gets is a matter of time, and some fail there but now and then:
     # after a failure that is not seen again another is looked for.
     finding = tally.finding
@@ -173,14 +174,14 @@ def test_a_failure_on_one_of_several_machines(tmp_path: Path, broken: int) -> No
     # What it is called in the campaign: the example with that number, made anew.
     original = Recipe.read(finding.folder / "original.json")
     sound = FakeTarget()
-    Campaign(sound, tmp_path / "again", seed=1, examples=100).run()
+    Campaign(sound, tmp_path / "again", seed=1, grammar=2, examples=100).run()
     assert original.program.ops == Program.decode(sound.programs[original.example]).ops
 
 
 def test_the_example_before_is_that_of_the_same_machine(tmp_path: Path) -> None:
     """See test_a_mistake_that_shows_one_example_late; the other machine has no such mistake."""
     targets = [FakeTarget(), Late()]
-    tally = Campaign(targets, tmp_path, seed=2, examples=300, shrink_s=20).run()
+    tally = Campaign(targets, tmp_path, seed=2, grammar=2, examples=300, shrink_s=20).run()
     (finding,) = tally.findings
     assert Recipe.read(finding.recipe).environment.inject
     assert finding.rate > 0.5
@@ -201,7 +202,7 @@ def test_a_tainted_machine_is_judged_before_it_is_used_again(tmp_path: Path) -> 
             self.kept = len(self.programs)
 
     targets = [Tainted(), FakeTarget(), FakeTarget()]
-    (finding,) = Campaign(targets, tmp_path, examples=60, shrink_s=0).run().findings
+    (finding,) = Campaign(targets, tmp_path, grammar=2, examples=60, shrink_s=0).run().findings
     assert finding.violation.oracle == "kernel"
     assert targets[0].kept == 9  # type: ignore[attr-defined]
 
@@ -242,7 +243,7 @@ class Twofold(FakeTarget):
 
 def test_instead_of_a_large_recipe_a_small_one_is_looked_for(tmp_path: Path) -> None:
     """Both are kept, the small one is named; and it is not looked for without end."""
-    tally = Campaign(Twofold(), tmp_path, seed=4, examples=300, shrink_s=5).run()
+    tally = Campaign(Twofold(), tmp_path, seed=4, grammar=2, examples=300, shrink_s=5).run()
     assert tally.findings[0].violation.message == "large"
     assert tally.findings[0].operations > 10
     assert tally.finding is tally.findings[-1]
@@ -255,7 +256,7 @@ def test_instead_of_a_large_recipe_a_small_one_is_looked_for(tmp_path: Path) -> 
             done.violations = [v for v in done.violations if v.message == "large"]
             return done
 
-    tally = Campaign(Large(), tmp_path / "b", seed=4, examples=300, shrink_s=2).run()
+    tally = Campaign(Large(), tmp_path / "b", seed=4, grammar=2, examples=300, shrink_s=2).run()
     assert 1 <= len(tally.findings) <= 3
     assert tally.examples < 100
 
@@ -264,7 +265,7 @@ def test_an_interrupt_ends_every_machine(tmp_path: Path) -> None:
     class Ended(FakeTarget):
         ended = False
 
-        def renew(self) -> None:
+        def end(self) -> None:
             self.ended = True
 
     def note(tally: Tally, text: str) -> None:
@@ -273,7 +274,7 @@ def test_an_interrupt_ends_every_machine(tmp_path: Path) -> None:
 
     targets = [Ended(), Ended()]
     with pytest.raises(KeyboardInterrupt):
-        Campaign(targets, tmp_path, examples=300, note=note).run()
+        Campaign(targets, tmp_path, grammar=2, examples=300, note=note).run()
     assert all(target.ended for target in targets)
 
 
@@ -283,7 +284,7 @@ def test_an_error_of_the_machine_is_not_a_violation(tmp_path: Path) -> None:
             raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        Campaign(Broken(), tmp_path, examples=50).run()
+        Campaign(Broken(), tmp_path, grammar=2, examples=50).run()
 
 
 class Shows(FakeTarget):
@@ -304,8 +305,8 @@ def test_the_curve_of_speed_is_that_of_all_portions(
     with fake.own_time():
         for first in (0, 1000):
             Campaign(
-                Shows(), tmp_path, seed=3, examples=10**6 if limit_s else 40, first=first,
-                tally=tally, limit_s=limit_s,
+                Shows(), tmp_path, seed=3, grammar=2, examples=10**6 if limit_s else 40,
+                first=first, tally=tally, limit_s=limit_s,
             ).run()  # fmt: skip
     assert tally.examples >= 80
     times = [seconds for seconds, _, _ in tally.pace]
@@ -548,6 +549,65 @@ def test_what_hangs_before_a_job_that_does_not_end_is_guessed() -> None:
     assert small.rate == 1
     assert [o.op for o in small.program.ops] == [GpuSpin.number, WaitGpu.number]
     assert small.executions < 40
+
+
+def test_what_fails_beside_a_finding_is_another(tmp_path: Path) -> None:
+    """All machines have answered when the first answer is judged, and two of them fail."""
+    barrier = threading.Barrier(3)
+
+    class Fails(FakeTarget):
+        def __init__(self, oracle: str) -> None:
+            super().__init__()
+            self.oracle, self.kept = oracle, 0
+
+        def execute(self, program: Program, environment: Environment) -> Execution:
+            done = Execution(program)
+            if not self.programs:
+                barrier.wait(60)
+            self.programs.append(program.encode())
+            if self.oracle:
+                done.violations.append(Violation(self.oracle, "wrong"))
+            return done
+
+        def keep(self, folder: Path) -> None:
+            self.kept = len(self.programs)
+
+    targets = [Fails("mirror"), Fails("kernel"), Fails("")]
+    tally = Campaign(targets, tmp_path, grammar=2, examples=60, shrink_s=0).run()
+    assert {f.violation.oracle for f in tally.findings} == {"mirror", "kernel"}
+    assert tally.examples >= 3
+    # Before the machines were used for making one of them small.
+    assert all(target.kept <= 2 for target in targets)
+    assert all((f.folder / "original.json").is_file() for f in tally.findings)
+
+
+class TwoReports(FakeTarget):
+    """The kernel complains after a fork, and of something else after any job."""
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        kinds = [o.op for o in program.ops]
+        if Fork.number in kinds:
+            done.violations.append(Violation("kernel", "KASAN: use-after-free in hg_fork"))
+        if GpuAccess.number in kinds:
+            done.violations.append(Violation("kernel", "WARNING: at hg_job"))
+        return done
+
+
+def test_another_report_is_another_story() -> None:
+    word = (int(Acc.ADD), 0, 0, 0, 1, 0)
+    ops = [
+        Op(Mmap.number, len=PAGE, a=PROT_RW), Op(GpuAccess.number, acc=[word]),
+        *(Op(CpuAccess.number, acc=[word]) for _ in range(12)), Op(Fork.number, arg=1),
+    ]  # fmt: skip
+    for n, o in enumerate(ops):
+        o.phase = n
+    target = TwoReports()
+    program = Program(ops, (24, 600, 0, 0))
+    violation = target.execute(program, Environment()).violations[0]
+    small = Shrinker(target, program, Environment(), violation, 60.0).run()
+    assert small.violation.message == violation.message
+    assert [o.op for o in small.program.ops] == [Fork.number]
 
 
 class SeenByTheDevice(FakeTarget):

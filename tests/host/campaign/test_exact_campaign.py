@@ -107,7 +107,7 @@ def campaign(
     shrink_s: float = 20.0, seed: int = 7, spare: Sequence[FakeTarget] = (),
 ) -> Tally:  # fmt: skip
     return Campaign(
-        targets, out, seed=seed, examples=examples, first=first, exact=POINTS, cpus=4,
+        targets, out, seed=seed, grammar=2, examples=examples, first=first, exact=POINTS, cpus=4,
         audit="access", shrink_s=shrink_s, delays=["a"], spare=spare,
     ).run()  # fmt: skip
 
@@ -365,7 +365,7 @@ def test_a_look_that_fails_costs_no_finding(
     monkeypatch.setattr(findings, "exact_portrait" if exact else "portrait", fails)
     target = ExactFake("ro_writable") if exact else FakeTarget("ro_writable")
     tally = Campaign(
-        target, tmp_path, seed=7, examples=100, shrink_s=20, cpus=4 if exact else 0,
+        target, tmp_path, seed=7, grammar=2, examples=100, shrink_s=20, cpus=4 if exact else 0,
         exact=POINTS if exact else None, note=lambda tally, text: said.append(text),
     ).run()  # fmt: skip
     finding = tally.finding
@@ -418,8 +418,8 @@ def test_recipes_have_places_by_name(tmp_path: Path) -> None:
     """As it ran, as it was made small, and in the chain that it needs."""
     table = SymbolTable([Symbol(f"f{at:x}", at, 0x10) for at in POINTS.all])
     tally = Campaign(
-        Late(), tmp_path, seed=7, examples=200, exact=replace(POINTS, table=table), cpus=4,
-        audit="access", shrink_s=20.0, delays=["a"],
+        Late(), tmp_path, seed=7, grammar=2, examples=200, exact=replace(POINTS, table=table),
+        cpus=4, audit="access", shrink_s=20.0, delays=["a"],
     ).run()  # fmt: skip
     finding = tally.findings[0]
     recipe = Recipe.read(finding.recipe)
@@ -808,7 +808,8 @@ def test_delay_points_are_used_beside_the_schedule(tmp_path: Path) -> None:
     exact, threads = Exact(), Exact()
     campaign([exact], tmp_path, examples=120)
     Campaign(
-        threads, tmp_path, seed=7, examples=120, delays=["a"], audit="access", shrink_s=20
+        threads, tmp_path, seed=7, grammar=2, examples=120, delays=["a"], audit="access",
+        shrink_s=20,
     ).run()
     assert exact.programs == threads.programs
     assert all(one.schedule for one in exact.environments)

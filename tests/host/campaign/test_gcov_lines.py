@@ -6,11 +6,14 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.campaign import line_coverage
+from hmmbench.vm.errors import VmError
+from hmmbench.vm.machine import Machine
 
 SOURCE = """\
 static inline int twice(int x)
@@ -121,6 +124,19 @@ def test_counts_of_another_build_are_an_error(built: Path) -> None:
     counted = line_coverage.Collector({name: built / "guest-driver/module/mem/f.gcno"})
     with pytest.raises((EnvironmentFailure, ValueError)):
         counted.add({name: b"no counts at all"})
+
+
+def test_a_machine_that_cannot_be_asked_is_told_of() -> None:
+    class Gone:
+        agent = property(lambda self: self)
+
+        def check(self, command: str) -> str:
+            raise VmError("it is gone")
+
+    counted = line_coverage.Collector({})
+    counted.take(cast(Machine, Gone()))
+    assert counted.machines == 0
+    assert ["it is gone" in why for why in counted.failed] == [True]
 
 
 def test_the_guests_paths_find_their_source() -> None:

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +46,42 @@ def test_how_a_run_ends(
         assert repr(problem) in report["error"]
     elif isinstance(problem, HmmbenchError) and not isinstance(problem, UsageError):
         assert report["error"] == problem.message
+
+
+#: `run` with no machine, that finds as much as it is told.
+FINDS = """
+import sys
+from pathlib import Path
+from hmmbench import cli
+from hmmbench.commands import run
+from hmmbench.example.totals import Totals
+from hmmbench.oracle.violation import Violation
+from hmmbench.report.filling import fill
+from hmmbench.report.tally import Finding, Tally
+
+def found(wanted, ui, report, done):
+    ui.say("words that nobody reads")
+    finding = Finding(Violation("values", "wrong"), Path("r"), Path("."), 3, 1.0)
+    tally = Tally(findings=[finding] * int(sys.argv[2]))
+    fill(report, tally, Totals())
+    return tally
+
+run._run = found
+sys.exit(cli.main(["run", "--out", sys.argv[1]]))
+"""
+
+
+def test_how_a_run_ends_whoever_reads(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        runs = [
+            subprocess.Popen(
+                [sys.executable, "-c", FINDS, str(tmp_path), str(found)],
+                stdout=writer, stderr=writer,
+            )
+            for found in (0, 1)
+        ]  # fmt: skip
+    finally:
+        os.close(writer)
+    assert [run.wait(timeout=60) for run in runs] == [0, 1]

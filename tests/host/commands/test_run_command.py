@@ -24,9 +24,13 @@ from hmmbench.commands import run
 from hmmbench.commands.options import Accel
 from hmmbench.example.totals import Totals
 from hmmbench.oracle.violation import Violation
+from hmmbench.report.filling import conclude, fill
 from hmmbench.report.result import Report
 from hmmbench.report.tally import Finding, Tally
-from hmmbench.suites import doctor
+from hmmbench.suites import doctor, driver_life
+from hmmbench.suites.driver_life import Part
+from hmmbench.vm.agent import AgentError
+from hmmbench.vm.errors import VmDied, VmError
 
 #: What hmm-exact says where its hooks are, and where they are not.
 NEEDS = "hmm-exact: needs -accel tcg,thread=single"
@@ -177,7 +181,7 @@ def test_a_page_that_cannot_be_made_costs_nothing_else(
     def finds(wanted: run._Wanted, ui: Ui, report: Report, done: list[Any]) -> Tally:
         finding = Finding(Violation("values", "wrong"), tmp_path / "r.json", tmp_path, 3, 1.0)
         tally = Tally(findings=[finding])
-        run._fill(report, tally, Totals())
+        fill(report, tally, Totals())
         done.append((tally, {}))
         return tally
 
@@ -197,6 +201,106 @@ def test_a_page_that_cannot_be_made_costs_nothing_else(
     assert (said["verdict"], said["html"], len(said["violations"])) == ("fail", "", 1)
     assert "wrong" in (tmp_path / "junit").read_text()
     assert "not ok" in (tmp_path / "ktap").read_text()
+
+
+def shown(report: Report) -> str:
+    said = io.StringIO()
+    report.show(Console(file=said, width=200))
+    return said.getvalue()
+
+
+def test_lost_machines_are_in_the_report() -> None:
+    report = Report()
+    fill(report, Tally(), Totals(machines=7, lost=2))
+    assert (report.machines, report.machines_lost) == (7, 2)
+    assert "2 lost of 7" in shown(report)
+    assert "lost" not in shown(Report())
+
+
+@pytest.mark.parametrize(("undecided", "verdict"), [(60, "pass"), (61, "short")])
+def test_a_pass_has_judged_what_it_ran(undecided: int, verdict: str) -> None:
+    report = Report()
+    fill(report, Tally(operations=2000, undecided=undecided), Totals())
+    conclude(report)
+    assert report.verdict == verdict
+    assert run._CODES[verdict] == (0 if verdict == "pass" else 5)
+    assert f"{undecided} words" in shown(report)
+    assert ("could not be judged" in shown(report)) == (verdict == "short")
+    assert report.error == "; ".join(report.shortfalls)
+
+
+@pytest.mark.parametrize(
+    ("part", "verdict"),
+    [
+        (Part("reset"), "pass"),
+        (Part("reset", "BUG: lists", "kernel", "the whole"), "fail"),
+        (Part("reset", "QEMU was ended by signal 9"), "short"),
+    ],
+)
+def test_the_drivers_other_moments_are_judged(part: Part, verdict: str, tmp_path: Path) -> None:
+    report = Report()
+    run.take_moments(report, [Part("unbind"), part])
+    conclude(report)
+    assert report.verdict == verdict
+    report.write_junit(tmp_path / "junit")
+    report.write_ktap(tmp_path / "ktap")
+    for text in (shown(report), *((tmp_path / n).read_text() for n in ("junit", "ktap"))):
+        assert part.what in text
+
+
+class Life:
+    """A machine for a part of the driver's life, whose kernel has said something."""
+
+    def __init__(self, error: VmError | None, said: str) -> None:
+        self.error, self.said = error, said
+
+    agent = console = property(lambda self: self)
+
+    def check(self, command: str) -> str:
+        if self.error is not None:
+            raise self.error
+        return ""
+
+    def text(self) -> str:
+        return self.said
+
+    def catch_up(self) -> None:
+        """Nothing is under way."""
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "oracle"),
+    [
+        (None, "", ""),
+        (None, "[    1.0] BUG: KASAN: use-after-free in hg_reset+0x1/0x2", "kernel"),
+        (AgentError("it says no"), "", "life"),
+        (AgentError("it says no"), "[    1.0] BUG: KASAN: use-after-free in hg_reset+0x1/0x2",
+         "kernel"),
+        (VmDied("QEMU crashed", exit_status=-11), "", "device"),
+        (VmDied("QEMU was killed", exit_status=-9), "", ""),
+        (VmDied("it panicked", panicked=True), "", "kernel"),
+    ],
+)  # fmt: skip
+def test_what_a_moment_came_to(error: VmError | None, said: str, oracle: str) -> None:
+    opener: Any = lambda: Life(error, said)  # noqa: E731
+    part = driver_life._run("reset", lambda vm: None, opener, lambda vm: None, {})
+    assert part.oracle == oracle
+    assert bool(part.what) == (error is not None or bool(said))
+
+
+def test_an_older_run_is_not_mixed_in(tmp_path: Path, wanted: list[run._Wanted]) -> None:
+    """Its recipes would be taken for this run's."""
+    out = tmp_path / "out"
+    words = ["run", "--out", str(out)]
+    for number in (1, 2):
+        (out / "violation-1").mkdir(parents=True)
+        (out / "violation-1" / "recipe.json").write_text(f"{number}")
+        (out / "of-the-user").write_text("stays")
+        assert cli.main(words) == 0
+        assert not (out / "violation-1").exists()
+        assert (out / "before" / "violation-1" / "recipe.json").read_text() == f"{number}"
+        assert (out / "of-the-user").exists()
+    assert sorted(path.name for path in out.iterdir()) == ["before", "of-the-user", "report.html"]
 
 
 class Shown(Stage):

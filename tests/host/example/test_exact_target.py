@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 
+from hmmbench.base.errors import Cancelled
 from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
-from hmmbench.example.vm_target import LOST_MACHINES
+from hmmbench.example.vm_target import LOST_MACHINES, VmTarget
 from hmmbench.guest.program import Op, Program
 from hmmbench.model.ops.processes import Nop
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
@@ -113,6 +114,64 @@ def test_what_dies_each_time_is_an_error() -> None:
     with pytest.raises(VmDied):
         target.execute(numbered(3), Environment())
     assert [box.ran for box in target.boxes] == [[1, 3]] * (LOST_MACHINES + 1)
+
+
+@pytest.mark.parametrize("kind", [ExactTarget, VmTarget])
+@pytest.mark.parametrize(
+    ("status", "crash"), [(-11, "SIGSEGV"), (-6, "SIGABRT"), (-9, ""), (1, "")]
+)
+def test_a_crash_of_qemu_is_a_finding(kind: type[VmTarget], status: int, crash: str) -> None:
+    """What ends it from outside is none: the example is run again, and the loss is counted."""
+
+    class Broken(Box):
+        console = agent = property(lambda self: self)
+
+        def text(self) -> str:
+            return ""
+
+        def read_file(self, path: str) -> bytes:
+            return b""
+
+        def violations(self) -> str:
+            return '{"ready": true, "checks": 0, "undecided": 0, "total": 0, "violations": []}'
+
+        def program(self, *words: object) -> bytes:
+            raise VmDied("QEMU ended", exit_status=status)
+
+        go = program  # type: ignore[assignment]
+
+    target = kind(lambda: cast(Machine, Broken()))
+    if not crash:
+        with pytest.raises(VmDied):
+            target.execute(numbered(1), Environment())
+        assert target.totals.lost == LOST_MACHINES + 1
+        return
+    done = target.execute(numbered(1), Environment())
+    assert [(v.oracle, v.message) for v in done.violations] == [
+        ("device", f"QEMU crashed ({crash})")
+    ]
+    assert done.tainted
+    assert target.totals.lost == 0
+
+
+def test_what_was_ended_opens_no_machine() -> None:
+    """A worker may just be opening one, or be about to, when the campaign is interrupted."""
+    closed: list[int] = []
+
+    class Shut(Box):
+        def close(self) -> None:
+            closed.append(1)
+
+    def opened() -> Machine:
+        # The interrupt comes meanwhile.
+        target.end()
+        return cast(Machine, Shut())
+
+    target = VmTarget(opened)
+    for number in range(2):
+        with pytest.raises(Cancelled):
+            target.execute(numbered(1), Environment())
+        assert closed == [1], f"attempt {number}"
 
 
 def test_an_interrupt_asks_for_no_other_machine() -> None:

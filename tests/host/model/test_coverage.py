@@ -9,6 +9,8 @@ import struct
 import fake
 
 from hmmbench.campaign.generate import program, size_of
+from hmmbench.example.judge import judge
+from hmmbench.example.target import Execution
 from hmmbench.guest.program import (
     PAGE,
     Q_CPU_DEVICE,
@@ -38,6 +40,7 @@ from hmmbench.model.ops.moving import Evict, Migrate, Policy, Query
 from hmmbench.model.oracles import OF_ALL
 from hmmbench.model.space import Space
 from hmmbench.oracle.values import Checker
+from hmmbench.report.page.heat import heat
 
 READ = (int(Acc.READ), 1, 0, 0, 0, 0)
 
@@ -71,8 +74,12 @@ def residencies(coverage: Coverage, row: str) -> dict[str, int]:
     return {Residency(at).name: n for (r, _, at), n in coverage.cells.items() if r == row}
 
 
-def test_residency_follows_the_operations() -> None:
+def test_residency_is_what_was_seen() -> None:
+    """Neither a policy nor an advice moves a page for sure; a QUERY says whether it did."""
     policy = Op(Policy.number, arg=1)
+    query = Op(Query.number, region=1, len=PAGE)
+    vram = (query, OpResult(data=struct.pack("<I", Q_CPU_DEVICE)))
+    away = (query, OpResult(data=bytes(4)))
     pageout = Op(Madvise.number, region=1, len=PAGE, a=Advice.PAGEOUT)
     dontneed = Op(Madvise.number, region=1, len=PAGE, a=Advice.DONTNEED)
     evict = Op(Evict.number)
@@ -80,9 +87,29 @@ def test_residency_follows_the_operations() -> None:
         mmap(), cpu(), cpu(), policy, gpu(), cpu(), pageout, cpu(), gpu(), evict, cpu(), dontneed,
         cpu(),
     )
-    assert residencies(c, "CPU read") == {"ABSENT": 2, "SYSTEM": 2, "VRAM": 1, "SWAPPED": 1}
+    assert residencies(c, "CPU read") == {"ABSENT": 2, "SYSTEM": 1, "UNKNOWN": 3}
     assert residencies(c, "GPU read") == {"SYSTEM": 2}
+    assert residencies(c, "evict") == {}
+    c = walk(
+        mmap(), cpu(), policy, gpu(), vram, cpu(), pageout, away, cpu(), gpu(), vram, evict, cpu(),
+        dontneed, away, cpu(),
+    )
+    assert residencies(c, "CPU read") == {"ABSENT": 2, "SYSTEM": 1, "VRAM": 1, "SWAPPED": 1}
     assert residencies(c, "evict") == {"VRAM": 1}
+
+
+def test_an_oracle_is_credited_where_it_looked() -> None:
+    """The mirror audit may be off, or the driver not program it."""
+    program = Program([mmap(), cpu()])
+    answer = Result([OpResult(), OpResult(acc=[(0, 1, 0)])])
+    coverage = Coverage()
+    for unseen in (frozenset({"mirror"}), frozenset(), frozenset({"mirror"})):
+        judge(Execution(program, answer, unseen=unseen), coverage)
+    oracles = coverage.to_json()["oracles"]
+    assert (oracles["mirror"]["CPU read"], oracles["values"]["CPU read"]) == (1, 3)
+    assert oracles["mirror"]["mmap"] == 1
+    cells = {c.title for row in heat(coverage).rows for c in row.oracles}
+    assert any("CPU read" in t and "mirror oracle: 1 operations judged" in t for t in cells)
 
 
 def test_a_query_corrects_the_belief() -> None:

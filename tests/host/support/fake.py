@@ -503,6 +503,9 @@ class FakeTarget:
     def renew(self) -> None:
         pass
 
+    def end(self) -> None:
+        pass
+
     def watch(self) -> None:
         pass
 

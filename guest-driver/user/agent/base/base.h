@@ -20,6 +20,8 @@ int write_text(const char *path, const char *text);
 
 /* The driver's debugfs directory, or NULL while there is none. */
 const char *debugfs_dir(void);
+/* Whether it was there at any time since this agent began. */
+bool debugfs_known(void);
 #define COUNTERS_SIZE	65536	/* enough for any of the driver's texts */
 /* A file in it, as text with a 0 byte; its length, or -errno. */
 ssize_t debugfs_read(const char *file, char *buf, size_t size);

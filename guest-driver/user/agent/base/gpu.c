@@ -26,15 +26,20 @@ static struct {
 	} pending[HB_MAX_OPS];
 } gpu = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static void forget(void)
+/* The first error. */
+static int forget(void)
 {
+	int ret = 0, err;
+
 	for (unsigned i = 0; i < ARRAY_SIZE(gpu.ctx); i++) {
-		hmmgpu_ctx_destroy(gpu.ctx[i]);
+		err = hmmgpu_ctx_destroy(gpu.ctx[i]);
+		ret = ret ? ret : err;
 		gpu.ctx[i] = NULL;
 	}
-	hmmgpu_close(gpu.dev);
+	err = hmmgpu_close(gpu.dev);
 	gpu.dev = NULL;
 	gpu.npending = 0;
+	return ret ? ret : err;
 }
 
 void gpu_after_fork(void)
@@ -46,11 +51,13 @@ void gpu_after_fork(void)
 
 int gpu_close(void)
 {
+	int ret;
+
 	pthread_mutex_lock(&gpu.lock);
 	under_way(process_number(), -(int)gpu.npending);
-	forget();
+	ret = forget();
 	pthread_mutex_unlock(&gpu.lock);
-	return 0;
+	return ret;
 }
 
 int gpu_get(struct hmmgpu **dev, unsigned number, struct hmmgpu_ctx **ctx)

@@ -101,6 +101,9 @@ struct hb_access {		/* 32 bytes */
  * the two counter texts.  An op that did not run (its process is gone or the
  * program timed out) has HB_RES_SKIPPED.
  */
+#define HB_LIVE_LEFT		1	/* some did not */
+#define HB_LIVE_UNREAD		2	/* there were counters, and they cannot be read any more */
+
 struct hb_result {		/* 64 bytes */
 	uint32_t version;
 	uint32_t nops;
@@ -109,7 +112,7 @@ struct hb_result {		/* 64 bytes */
 	uint32_t counters_before_len;
 	uint32_t counters_after_len;
 	uint32_t timeout;	/* the program did not end in time: HB_TIMEOUT_*, 0 if it did */
-	uint32_t live_nonzero;	/* 1: live counters did not return to zero in settle_ms */
+	uint32_t live_nonzero;	/* HB_LIVE_*: whether live counters returned to zero in settle_ms */
 	uint64_t elapsed_ns;
 	uint32_t died;		/* bit p: process p died from a signal that the program did not ask for */
 	uint32_t died_signal;	/* of the first of them; 0x100 | code: the engine's own failure in that process */

@@ -322,10 +322,19 @@ static void settle(struct hb_result *r, char *text)
 	long nap_ns = 200000;
 
 	patience_begin(&patience, sh->prog.settle_ms);
-	while (debugfs_read("counters", text, COUNTERS_SIZE) > 0 && counters_live(text)) {
-		r->live_nonzero = patience_look(&patience) != PATIENCE_WAIT;
-		if (r->live_nonzero)
+	while (true) {
+		if (debugfs_read("counters", text, COUNTERS_SIZE) <= 0) {
+			/* A driver may have none; but not lose them. */
+			if (debugfs_known())
+				r->live_nonzero = HB_LIVE_UNREAD;
 			return;
+		}
+		if (!counters_live(text))
+			return;
+		if (patience_look(&patience) != PATIENCE_WAIT) {
+			r->live_nonzero = HB_LIVE_LEFT;
+			return;
+		}
 		nanosleep(&(struct timespec){ .tv_nsec = nap_ns }, NULL);
 		if (nap_ns < 10000000)
 			nap_ns *= 2;

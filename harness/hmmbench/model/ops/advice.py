@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 
 from hmmbench.guest.program import PAGE, MapKind, Op, OpResult
-from hmmbench.model.belief import SWAPPED, SYSTEM, UNKNOWN, Belief, touched
+from hmmbench.model.belief import SYSTEM, UNKNOWN, Belief, touched
 from hmmbench.model.drawing import Draw
 from hmmbench.model.ops.base import (
     OK,
@@ -155,7 +155,10 @@ class Madvise(Operation):
                 if v.kind not in HUGETLB:
                     lo, hi = max(v.start, start), min(v.end, end)
                     there = [gp for gp, at in b.pages.items() if at == SYSTEM and lo <= gp < hi]
-                    b.put(there, SWAPPED)
+                    # The kernel may leave each of them where it is.
+                    b.put(there, UNKNOWN)
+                    if v.kind in ANON:
+                        b.advised.update((o.proc, gp) for gp in there)
 
     def impossible(self, row: str, kind: int, at: int) -> str | None:
         if kind in HUGETLB and row in {f"madvise {a.name.lower()}" for a in _NOT_HUGETLB}:

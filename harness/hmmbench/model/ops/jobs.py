@@ -28,7 +28,7 @@ from hmmbench.model.belief import (
 from hmmbench.model.drawing import KINDS, WORDS, Draw, offset, usable
 from hmmbench.model.ops.base import OK, RANGE, Field, Operation, shorter
 from hmmbench.model.phrases import accesses, span
-from hmmbench.model.space import ANON, REGION_SHIFT, Process, Space, gp_of
+from hmmbench.model.space import REGION_SHIFT, Process, Space, gp_of
 
 #: What of a row an access counts for.
 _CLASSES = ("read", "write", "atomic")
@@ -67,7 +67,8 @@ class _Accesses(Operation):
             if not gpu:
                 new[gp] = SYSTEM
             elif migrate and vma.kind in MOVABLE:
-                new[gp] = UNKNOWN if racing or vma.kind not in ANON else VRAM
+                # Whether the driver has moved it is its own affair.
+                new[gp] = UNKNOWN
             elif before in UNSETTLED:
                 new[gp] = SYSTEM
         if r.status == 0:
@@ -185,6 +186,11 @@ class _Copies(Operation):
 
     def simpler(self, o: Op) -> Iterator[Op]:
         return shorter(o, 8)
+
+
+def target(o: Op) -> tuple[int, int]:
+    """Where a copy or a fill writes: region and offset."""
+    return (o.region, o.off) if o.op == GpuFill.number else (o.arg, o.a)
 
 
 class GpuCopy(_Copies):

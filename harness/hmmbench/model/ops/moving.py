@@ -216,7 +216,8 @@ class Query(Operation):
         return shorter(o, PAGE)
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
-        """It says where each page is; one that was swapped may still be."""
+        """It says where each page is; one with contents that was advised to go, and is not there
+        for who may read it, is swapped."""
         super().meet(b, o, r, racing)
         if racing or r.status != 0 or len(r.data) % 4:
             return
@@ -226,6 +227,8 @@ class Query(Operation):
                 b.pages[gp] = VRAM
             elif q & Q_CPU_READ:
                 b.pages[gp] = SYSTEM
+            elif (o.proc, gp) in b.advised and b.pages.get(gp) == UNKNOWN and _readable(b, gp):
+                b.pages[gp] = SWAPPED
             elif gp in b.pages and b.pages[gp] != SWAPPED:
                 del b.pages[gp]
 
@@ -239,6 +242,11 @@ class Query(Operation):
         if g.rng.random() < 0.3:
             end = min(end + 4, (start | (REGION_PAGES - 1)) + 1)
         return [g.ranged("query", proc, start, end)]
+
+
+def _readable(b: Belief, gp: int) -> bool:
+    vma = b.proc.find(gp)
+    return vma is not None and bool(vma.prot & 1)
 
 
 OPERATIONS = (Migrate(), Policy(), Evict(), Query())

@@ -117,6 +117,8 @@ def _title(report: Report) -> str:
     if report.verdict == "fail":
         n = len(report.violations)
         return "A violation was found" if n == 1 else f"{n} violations were found"
+    if report.verdict == "short":
+        return "No violation, but too little was looked at"
     return "The run did not finish"
 
 

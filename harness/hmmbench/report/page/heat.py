@@ -114,7 +114,7 @@ def _judged(coverage: Coverage, row: str, oracle: str, top: int) -> Cell:
     where = f"{row} \N{MIDDLE DOT} {oracle} oracle"
     if oracle not in oracles_of(row):
         return Cell("never", "", f"{where}: not its subject")
-    n = coverage.rows.get(row, 0)
+    n = coverage.judged(oracle, row)
     if n:
         return Cell(_step(n, top), short(n), f"{where}: {n} operations judged")
     return Cell("empty", "", f"{where}: nothing judged")

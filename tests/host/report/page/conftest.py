@@ -36,6 +36,9 @@ class TimedTarget:
     def renew(self) -> None:
         pass
 
+    def end(self) -> None:
+        pass
+
     def keep(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -49,7 +52,7 @@ class TimedTarget:
 def campaign(bug: str, out: Path, examples: int = 60) -> tuple[Report, Tally]:
     with fake.own_time():
         tally = Campaign(
-            TimedTarget(bug), out, seed=1, examples=examples, delays=["a"], shrink_s=15
+            TimedTarget(bug), out, seed=1, grammar=2, examples=examples, delays=["a"], shrink_s=15
         ).run()
     report = Report(
         verdict="fail" if tally.findings else "pass", seed=1, profile="quick", kernel="6.12.0",

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A campaign's report from what it did."""
+
+from __future__ import annotations
+
+from hmmbench.example.totals import Totals
+from hmmbench.report.result import Report
+from hmmbench.report.tally import Tally
+
+#: Words that may stay without a judgement (several changes of one view at a time, too many
+#: orders): so many, and this part of the operations. The sound driver's are 0.3 %.
+UNDECIDED, UNDECIDED_PART = 20, 0.02
+
+
+def fill(report: Report, tally: Tally, totals: Totals) -> None:
+    report.examples = tally.examples
+    report.operations = tally.operations
+    report.gpu_accesses = tally.gpu_accesses
+    report.undecided = tally.undecided
+    report.violations = [f.to_json() for f in tally.findings]
+    report.coverage = tally.coverage.to_json()
+    report.gpu_faults, report.replays = totals.faults, totals.replays
+    report.pages_to_device, report.pages_to_system = totals.to_device, totals.to_system
+    report.machines, report.machines_lost = totals.machines, totals.lost
+    report.audit_checks, report.audit_undecided = totals.audit_checks, totals.audit_undecided
+    if tally.run_s:
+        report.ops_per_s = round(tally.operations / tally.run_s, 1)
+
+
+def conclude(report: Report) -> None:
+    """The verdict of a run that came to its end."""
+    if report.undecided > UNDECIDED + UNDECIDED_PART * report.operations:
+        report.shortfalls.append(
+            f"undecided: {report.undecided} words of {report.operations} operations could not be"
+            " judged"
+        )
+    if report.violations:
+        report.verdict = "fail"
+    elif report.shortfalls:
+        report.verdict = "short"
+        report.error = "; ".join(report.shortfalls)
+    else:
+        report.verdict = "pass"
