@@ -333,10 +333,15 @@ class Campaign:
             return
         violations = self._judge(example)
         if violations:
+            if not self.tally.findings:
+                self.tally.found_s = self._elapsed()
+                self.tally.found_cpu_s = self.tally.cpu_s + host.cpu_s() - self._begun_cpu
+                self.tally.found_examples = self.tally.examples
             failing = [(example, violations)]
             # What ran beside it is judged too, before its machine is used for anything else.
             for other in self._stop():
                 known = {found[0].key for _, found in failing}
+                known |= {finding.violation.key for finding in self.tally.findings}
                 also = self._judge(other)
                 if also and also[0].key not in known:
                     failing.append((other, also))
@@ -381,10 +386,6 @@ class Campaign:
         """These failed at the same time, of different mistakes; all is kept before one is made
         small, which takes all machines."""
         found = time.monotonic()
-        if not self.tally.findings:
-            self.tally.found_s = self._elapsed()
-            self.tally.found_cpu_s = self.tally.cpu_s + host.cpu_s() - self._begun_cpu
-            self.tally.found_examples = self.tally.examples
         written = []
         for example, violations in failing:
             finding = self.findings.write(example, violations, len(self.tally.findings) + 1)
