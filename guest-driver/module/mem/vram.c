@@ -77,6 +77,19 @@ static void start_page(struct hg_vram *vram, struct page *page, unsigned int ord
 	folio_clear_swapbacked(page_folio(page));
 }
 
+/* The next free page of a chunk from *bit on is in use now. */
+static bool take_free(struct hg_vram *vram, struct hg_chunk *chunk, unsigned long *bit)
+{
+	lockdep_assert_held(&vram->lock);
+	*bit = find_next_zero_bit(chunk->map, HG_CHUNK_PAGES, *bit);
+	if (*bit == HG_CHUNK_PAGES)
+		return false;
+	__set_bit(*bit, chunk->map);
+	__clear_bit(*bit, chunk->lost);
+	chunk->used++;
+	return true;
+}
+
 /**
  * hg_vram_alloc() - allocate pages, as many as there are
  * @hdev: device
@@ -106,15 +119,8 @@ unsigned long hg_vram_alloc(struct hg_device *hdev, unsigned long n, struct page
 			break;
 		list_move_tail(&chunk->lru, &vram->lru);
 		base = vram->base_pfn + (chunk - vram->chunks) * HG_CHUNK_PAGES;
-		while (got < n) {
-			bit = find_next_zero_bit(chunk->map, HG_CHUNK_PAGES, bit);
-			if (bit == HG_CHUNK_PAGES)
-				break;
-			__set_bit(bit, chunk->map);
-			chunk->used++;
+		while (got < n && take_free(vram, chunk, &bit))
 			pages[got++] = pfn_to_page(base + bit);
-			__clear_bit(bit, chunk->lost);
-		}
 	}
 	vram->used += got;
 	spin_unlock_irq(&vram->lock);
@@ -192,12 +198,7 @@ bool hg_vram_pin(struct hg_device *hdev, unsigned long n, u32 *frames)
 			break;
 		list_move_tail(&chunk->lru, &vram->lru);
 		base = (chunk - vram->chunks) * HG_CHUNK_PAGES;
-		while (got < n) {
-			bit = find_next_zero_bit(chunk->map, HG_CHUNK_PAGES, bit);
-			if (bit == HG_CHUNK_PAGES)
-				break;
-			__set_bit(bit, chunk->map);
-			chunk->used++;
+		while (got < n && take_free(vram, chunk, &bit)) {
 			chunk->pinned++;
 			frames[got++] = base + bit;
 		}
