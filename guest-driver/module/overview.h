@@ -133,8 +133,8 @@
  *                              one that is found there
  * hg_file.ctxs (xa_lock)       spinlock: the table of contexts, and hg_ctx.ref
  * hg_device.inval_lock         spinlock: invalidation registers, inval_seq
- * hg_fault_unit.lock           spinlock, hard interrupts: the replayable ring, and
- *                              which of its entries are answered
+ * hg_fault_unit.lock           spinlock, hard interrupts: the replayable ring, which
+ *                              of its entries are answered, the cancel registers
  * hg_fault_service.lock        spinlock, hard interrupts: queues of faults
  * hg_vram.lock                 spinlock, any context (a page is freed where its last
  *                              CPU entry goes): all of struct hg_vram and its chunks;

@@ -246,12 +246,17 @@ bool hg_fault_is_over(struct hg_device *hdev, const struct hg_fault *f)
  */
 void hg_fault_cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 cmd)
 {
+	struct hg_fault_unit *fu = &hdev->fault;
+
 	down_read(&hdev->hw_sem);
+	/* three registers, one command: address spaces are served side by side */
+	spin_lock_irq(&fu->lock);
 	if (READ_ONCE(hdev->hw_live)) {
 		hg_write64(hdev, HG_REG_CANCEL_ADDR, addr);
 		hg_write(hdev, HG_REG_CANCEL_ASID, asid);
 		hg_write(hdev, HG_REG_CANCEL_CMD, cmd);
 	}
+	spin_unlock_irq(&fu->lock);
 	up_read(&hdev->hw_sem);
 	hg_inc(hdev, cancels);
 	trace_hmm_gpu_cancel(asid, addr, cmd);

@@ -16,6 +16,5 @@ int hg_fault_drain(struct hg_device *hdev,
 void hg_fault_drain_nonreplay(struct hg_device *hdev);
 void hg_fault_cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 cmd);
 void hg_fault_replay(struct hg_device *hdev, u64 last);
-void hg_fault_replay_owed(struct hg_device *hdev);
 
 #endif

@@ -36,14 +36,15 @@ struct hg_file *hg_file_create(struct hg_device *hdev)
 		goto err_free;
 	hf->svm = hg_svm_create(hdev);
 	ret = PTR_ERR_OR_ZERO(hf->svm);
-	if (!ret) {
-		/* before the first context: nothing faults there yet */
-		ret = hg_fault_attach(hdev, hf->svm->vm.asid);
-		if (ret)
-			hg_svm_destroy(hf->svm);
-	}
 	if (ret) {
 		hg_user_close(hdev, hf->user);
+		goto err_free;
+	}
+	hf->svm->user = hf->user;
+	/* before the first context: nothing faults there yet */
+	ret = hg_fault_attach(hdev, hf->svm->vm.asid);
+	if (ret) {
+		hg_svm_destroy(hf->svm);
 		goto err_free;
 	}
 out:
@@ -62,12 +63,9 @@ err_free:
  */
 void hg_file_destroy(struct hg_file *hf)
 {
-	struct hg_device *hdev = hf->svm->vm.hdev;
-
 	hg_delay(release_begin);
 	hg_ctx_destroy_all(hf);
 	hg_svm_destroy(hf->svm);
-	hg_user_close(hdev, hf->user);
 	xa_destroy(&hf->ctxs);
 	kfree(hf);
 }

@@ -559,8 +559,6 @@ int hg_wait_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 	}
 	if (ret)
 		goto out;
-	/* its syncobj, if it has one, says the same */
-	flush_work(&ctx->hdev->out_work);
 
 	spin_lock_irq(&ctx->lock);
 	if (ctx->done - job >= HG_HISTORY) {
@@ -577,6 +575,11 @@ int hg_wait_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 		args->instrs = res->instrs;
 	}
 	spin_unlock_irq(&ctx->lock);
+	/*
+	 * Its syncobj, if it has one, says the same.  (Behind the lock: the work is
+	 * queued under it, after the job is said to be done.)
+	 */
+	flush_work(&ctx->hdev->out_work);
 out:
 	hg_ctx_put(ctx);
 	return ret;

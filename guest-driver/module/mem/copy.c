@@ -11,6 +11,7 @@
 #include "base/stats.h"
 #include "hw/ce.h"
 #include "mem/copy.h"
+#include "mem/vram.h"
 
 #define TO_VRAM		((HG_SPACE_SYS << HG_COPY_SRC_SHIFT) | (HG_SPACE_VRAM << HG_COPY_DST_SHIFT))
 #define FROM_VRAM	((HG_SPACE_VRAM << HG_COPY_SRC_SHIFT) | (HG_SPACE_SYS << HG_COPY_DST_SHIFT))
@@ -119,9 +120,13 @@ static void copy_batch(struct hg_device *hdev, struct hg_copy_op *ops, unsigned 
 		}
 	}
 	hg_ce_put(hdev, slot);
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
 		if (ops[i].sys && !ops[i].failed)
 			dma_unmap_page(dev, ops[i].dma, op_size(&ops[i]), dir);
+		/* the copy may have waited for the end of a reset: it is of what was left */
+		ops[i].failed |= hg_vram_frames_lost(hdev, ops[i].vram >> PAGE_SHIFT,
+						     op_size(&ops[i]) >> PAGE_SHIFT);
+	}
 }
 
 /**

@@ -164,6 +164,9 @@ static int write_entries(struct hg_svm *svm, const struct hmm_range *range,
 	for (i = 0; want && i < n; i++) {
 		if (!wants_cow(want[i], pfns[i]))
 			continue;
+		/* nobody can bring it anywhere */
+		if (is_lost(hdev, hmm_pfn_to_page(pfns[i])))
+			return -EFAULT;
 		if (!is_device_private_page(hmm_pfn_to_page(pfns[i])))
 			return -EFAULT;
 		cow = true;
@@ -198,7 +201,8 @@ int hg_svm_is_device_private(struct hg_svm *svm, const struct hmm_range *range)
 
 	/* see write_entries() */
 	mutex_lock(&svm->vm.pt_lock);
-	if (!mmu_interval_read_retry(&svm->notifier, range->notifier_seq)) {
+	/* a dead mirror's notifier may be gone, and its sequence stands still then */
+	if (!svm->vm.dead && !mmu_interval_read_retry(&svm->notifier, range->notifier_seq)) {
 		struct page *page = hmm_pfn_to_page(range->hmm_pfns[0]);
 
 		ret = is_lost(svm->vm.hdev, page) ? -EIO : is_device_private_page(page);

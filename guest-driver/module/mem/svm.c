@@ -23,6 +23,7 @@
 #include "base/delay.h"
 #include "base/hmm_gpu_trace.h"
 #include "base/stats.h"
+#include "base/user.h"
 #include "hw/fault_unit.h"
 #include "mem/svm.h"
 #include "mmu/audit.h"
@@ -186,6 +187,8 @@ static void svm_free(struct hg_svm *svm)
 	hg_live_add(hdev, asids, -1);
 	hg_live_add(hdev, svms, -1);
 	drm_mm_takedown(&svm->bo_va);
+	if (svm->user)
+		hg_user_close(hdev, svm->user);
 	kvfree(svm);
 }
 

@@ -27,6 +27,8 @@
  * @fail_huge: the next allocation of 2 MiB for a migration fails, once
  * @faults: pages asked for by faults; its fault service alone writes it
  * @fault_error, @fault_addr: why the last page was refused, and which; likewise
+ * @user: whose file it counts as until the last reference goes: a close while fault
+ *	service has the mirror gives no number back
  * @bo_va: which addresses above the process's are a buffer's; hg_device.bo_lock
  */
 struct hg_svm {
@@ -39,6 +41,7 @@ struct hg_svm {
 	unsigned long faults;
 	int fault_error;
 	u64 fault_addr;
+	struct hg_user *user;
 	struct drm_mm bo_va;
 };
 

@@ -414,12 +414,18 @@ void hg_vram_lose(struct hg_device *hdev)
  */
 bool hg_vram_lost(struct hg_device *hdev, struct page *page, unsigned long n)
 {
-	struct hg_vram *vram = &hdev->vram;
-	unsigned long frame = page_to_pfn(page) - vram->base_pfn, first = frame % HG_CHUNK_PAGES;
+	return hg_vram_frames_lost(hdev, page_to_pfn(page) - hdev->vram.base_pfn, n);
+}
+
+/* The same by the number of the first page in VRAM. */
+bool hg_vram_frames_lost(struct hg_device *hdev, unsigned long frame, unsigned long n)
+{
+	unsigned long first = frame % HG_CHUNK_PAGES;
+	struct hg_chunk *chunk = &hdev->vram.chunks[frame / HG_CHUNK_PAGES];
 
 	if (!hdev->reset_loses_vram)
 		return false;
-	return find_next_bit(vram->chunks[frame / HG_CHUNK_PAGES].lost, first + n, first) < first + n;
+	return find_next_bit(chunk->lost, first + n, first) < first + n;
 }
 
 /**

@@ -322,6 +322,9 @@ static void hg_remove(struct pci_dev *pdev)
 
 	hg_reset_end(hdev, false);
 	WRITE_ONCE(hdev->stopping, true);
+	/* a context that was made meanwhile is in the table, and no other comes */
+	down_write(&hdev->hw_sem);
+	up_write(&hdev->hw_sem);
 	hg_dmirror_remove(hdev);
 	if (!pci_device_is_present(pdev))
 		hg_wedge(hdev, "removed");

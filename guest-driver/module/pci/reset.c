@@ -48,6 +48,9 @@ static void hg_reset_prepare(struct pci_dev *pdev)
 	struct hg_device *hdev = pci_get_drvdata(pdev);
 	int i;
 
+	/* an error's recovery and somebody's reset at once: the first to end ends both */
+	if (hdev->in_reset)
+		return;
 	hg_sched_stop_all(hdev, -EIO);
 	/* or a CPU cannot reach the aperture during the reset: nobody may live there */
 	if ((hdev->coherent || hdev->reset_loses_vram) && hg_vram_stop(hdev))
@@ -116,6 +119,8 @@ void hg_reset_end(struct hg_device *hdev, bool alive)
 	down_write(&hdev->hw_sem);
 	/* also one that was given up: it may be well now */
 	if (alive && hg_read(hdev, HG_REG_ID) == HG_ID_MAGIC) {
+		/* if the reset was none: what its TLBs hold may be somebody else's by now */
+		hg_write(hdev, HG_REG_CTRL, HG_CTRL_RESET);
 		pci_set_master(hdev->pdev);
 		hg_hw_program(hdev);
 		hg_audit_hw_program(hdev);

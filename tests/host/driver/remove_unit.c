@@ -57,6 +57,11 @@ int drm_open(), drm_release(), drm_poll(), drm_read(), noop_llseek(), drm_show_f
 #define XA_FLAGS_ALLOC		0
 
 #define synchronize_srcu(s)	do { if ((s)->readers) would_hang(); } while (0)
+#define __init
+#define __exit
+#define module_init(f)
+#define module_exit(f)
+int pci_register_driver();
 #include "pci/drv.c"
 
 static struct hg_device one, other;

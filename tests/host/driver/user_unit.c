@@ -25,7 +25,7 @@ struct hg_svm *hg_svm_create(struct hg_device *h)
 	return svm;
 }
 
-void hg_svm_destroy(struct hg_svm *svm) { }
+void hg_svm_destroy(struct hg_svm *svm) { hg_user_close(svm->vm.hdev, svm->user); }
 bool hg_hw_lock(struct hg_device *h) { down_read(&h->hw_sem); return true; }
 bool hg_vram_pin(struct hg_device *h, unsigned long n, u32 *frames) { return true; }
 struct hg_ce_slot *hg_ce_get(struct hg_device *h) { static struct hg_ce_slot slot; return &slot; }
