@@ -39,7 +39,9 @@ def test_an_exact_recipe_for_what_threads_found(
     data = json.loads(result.read_text())
     assert data["accel"] == "exact"
     assert 0 < data["examples"] <= 60
-    (found,) = data["violations"]
+    # Another machine may have had another mistake in hand: that is one more, and looked for too.
+    found, *_ = data["violations"]
+    assert len({one["recipe"] for one in data["violations"]}) == len(data["violations"]) <= 2
     assert found["shown_by"] == ["threads", "exact"]
     assert found["looked_for"] > 0
     assert found["rate"] == 1
