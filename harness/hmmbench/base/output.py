@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+#: A pipe without a reader; a terminal that was closed.
+READER_GONE = (errno.EPIPE, errno.EIO, errno.ENXIO)
+
 
 class _Outlasting:
-    """A stream whose reader may go away (a pager, head): what is written then is dropped."""
+    """A stream whose reader may go away (a pager, a terminal): what is written then is dropped."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -23,17 +27,19 @@ class _Outlasting:
     def write(self, text: str) -> int:
         try:
             return int(self._stream.write(text))
-        except BrokenPipeError:
-            self._drop()
+        except OSError as error:
+            self._gone(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
-        except BrokenPipeError:
-            self._drop()
+        except OSError as error:
+            self._gone(error)
 
-    def _drop(self) -> None:
+    def _gone(self, error: OSError) -> None:
+        if error.errno not in READER_GONE:
+            raise error
         # What the stream still holds goes there too: Python flushes it once more at its end.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:

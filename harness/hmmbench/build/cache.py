@@ -202,8 +202,9 @@ def prune_trees() -> None:
     """Remove work trees, sources and Python environments that nobody has used for long.  One that
     is seen for the first time counts as used now."""
     root = paths.cache_root()
-    if Path(sys.prefix).parent == root:
-        used(Path(sys.prefix))
+    # (by which way ever the cache is reached)
+    if Path(sys.prefix).resolve().parent == root.resolve():
+        used(Path(sys.prefix).resolve())
     old = time.time() - UNUSED
     for tree in [*root.glob("work/[!.]*"), *root.glob("src/[!.]*"), *root.glob("venv-*")]:
         mark = root / "used" / f"{tree.parent.name}-{tree.name}"

@@ -101,6 +101,7 @@ def build(ctx: Context, source: Path | None, full: bool = False) -> Qemu:
     # A user's tree may have changed: ninja has to look.
     if found is None or source is not None:
         work = cache.used(paths.cache_dir("work", f"qemu-{work_key}"))
+        _tools_home()  # ninja runs meson again when files come or go
         with ctx.lock(work.name, "QEMU"):
             found = cache.find("qemu", key)
             if found is None or source is not None:
@@ -325,13 +326,17 @@ def _configure(ctx: Context, tree: Path, build_dir: Path) -> None:
             raise
 
 
+def _tools_home() -> Path:
+    name = f"qemu-python-{cache.digest(*TOOLS, sys.version)}"
+    return cache.used(paths.cache_dir("work") / name)
+
+
 def _tools(ctx: Context, log: Path) -> Path:
     """A Python environment with meson, apart from the bench's own, which changes more often.
 
     QEMU's build folder names it, so it must not move.
     """
-    name = f"qemu-python-{cache.digest(*TOOLS, sys.version)}"
-    home = cache.used(paths.cache_dir("work") / name)
+    home = _tools_home()
     with ctx.lock(home.name, "meson's environment"):
         if not (home / ".complete").exists():
             shutil.rmtree(home, ignore_errors=True)

@@ -24,6 +24,7 @@ from hmmbench.campaign.runner import UNBOUNDED, Campaign
 from hmmbench.example.schedules import Points
 from hmmbench.example.vm_target import VmTarget
 from hmmbench.mutation.mutants import Mutant
+from hmmbench.oracle.violation import Violation
 from hmmbench.report.tally import EXACT, THREADS, Tally
 from hmmbench.suites import selftests
 from hmmbench.vm.errors import VmDied
@@ -277,10 +278,15 @@ def _fill(
     row.status = silent
     finding = tally.finding
     if finding is not None:
-        row.status = KILLED
+        row.status = status_of(finding.violation)
         row.oracle, row.message = finding.violation.oracle, finding.violation.message
         row.shrink_s, row.rate = round(tally.shrunk_s, 3), round(finding.rate, 3)
         row.operations, row.recipe = finding.operations, str(finding.recipe)
+
+
+def status_of(violation: Violation) -> str:
+    """What a finding makes of a mutant: that QEMU dies is the device's fault, and no kill."""
+    return ERROR if violation.oracle == "device" else KILLED
 
 
 @contextmanager

@@ -6,6 +6,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from hmmbench.base.errors import UsageError
+
 #: What a run writes there.
 OURS = ("report.html", "violation-*", "machine-lost-*", "machine-failed-*")
 
@@ -15,13 +17,33 @@ BEFORE = "before"
 
 def make_room(out: Path) -> Path | None:
     """Put away what an earlier run has left, so that no recipe or picture of it is taken for this
-    run's; where it is now."""
+    run's; where it is now.
+
+    Raises UsageError if what is in the way is none of ours, or cannot be moved.
+    """
     found = [path for pattern in OURS for path in sorted(out.glob(pattern))]
     if not found:
         return None
     before = out / BEFORE
-    shutil.rmtree(before, ignore_errors=True)
-    before.mkdir()
-    for path in found:
-        path.rename(before / path.name)
+    if others := [path.name for path in _in(before) if not any(map(path.match, OURS))]:
+        raise UsageError(
+            f"--out {out}: an earlier run's results would go to {before}, and {others[0]} there is"
+            " none of them",
+            "Give another folder, or move that away.",
+        )
+    try:
+        if before.exists():
+            shutil.rmtree(before)
+        before.mkdir()
+        for path in found:
+            path.rename(before / path.name)
+    except OSError as error:
+        raise UsageError(
+            f"--out {out}: an earlier run's results cannot be put away: {error}",
+            "Give another folder.",
+        ) from error
     return before
+
+
+def _in(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []

@@ -12,6 +12,7 @@ from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.base.ui import Ui
 from hmmbench.mutation import mutants, trial
 from hmmbench.mutation.trial import ALIVE, ERROR, KILLED, NOT_RUN, Result, Row
+from hmmbench.oracle.violation import Violation
 from hmmbench.suites.selftests import OURS, Run, SelftestOutcome
 from hmmbench.vm.errors import VmDied
 
@@ -76,3 +77,8 @@ def test_rows_and_sums() -> None:
     assert data["verdict"] == "pass"
     assert (data["summary"]["hmm_tests_killed"], data["summary"]["hmm_tests_alive"]) == (1, 1)
     assert data["summary"]["recipes_of_10_or_less"] == 1
+
+
+def test_a_death_of_qemu_is_no_kill() -> None:
+    assert trial.status_of(Violation("device", "QEMU crashed: SIGSEGV")) == ERROR
+    assert trial.status_of(Violation("mirror", "stale")) == KILLED
