@@ -157,8 +157,8 @@ BROKEN = {
         "late"),
     "nobody knows the pages": (
         "mem/vram.c",
-        "\t\t\t__set_bit(bit, chunk->map);\n\t\t\tchunk->used++;\n\t\t\tchunk->pinned",
-        "\t\t\tbit++;\n\t\t\tchunk->used++;\n\t\t\tchunk->pinned", "calls"),
+        "\t\t\tframes[got++] = base + bit;\n",
+        "\t\t\tframes[got++] = base + bit;\n\t\t\t__clear_bit(bit++, chunk->map);\n", "calls"),
     "two buffers, one table": (
         "drm/bo.c", "ALIGN(((u64)bo->n + 1) << PAGE_SHIFT, HG_HUGE_SIZE)",
         "(u64)bo->n << PAGE_SHIFT", "calls"),
