@@ -57,6 +57,20 @@ static inline unsigned int hg_select_vram(struct hg_device *hdev)
 }
 
 /*
+ * Whether an entry that setup has unmapped, and whose page it has locked, may go to
+ * VRAM.  Pages that KSM merged may not: the core (up to 7.3 at least) knows them there
+ * only in part.  Unmerging passes over them, so that mremap() takes them to where the
+ * reverse map does not find them and a migration's entries stay for ever; and a CPU
+ * fault whose range has such a page twice never moves it.
+ */
+static bool may_go_to_vram(unsigned long src)
+{
+	struct page *page = migrate_pfn_to_page(src);
+
+	return src & MIGRATE_PFN_MIGRATE && !(page && folio_test_ksm(page_folio(page)));
+}
+
+/*
  * VRAM pages for the pages that setup has unmapped, and their content.  @huge is
  * a free 2 MiB folio if compound pages were selected, else NULL; it is used up.
  */
@@ -84,12 +98,12 @@ static void fill_device_pages(struct hg_device *hdev, struct hg_migrate_buf *buf
 		drop_page(huge);
 
 	for (i = 0; i < n; i++)
-		wanted += !!(buf->src[i] & MIGRATE_PFN_MIGRATE);
+		wanted += may_go_to_vram(buf->src[i]);
 	got = hg_vram_alloc(hdev, wanted, buf->pages);
 	for (i = 0; i < n && used < got; i++) {
 		struct hg_copy_op *op = &buf->ops[used];
 
-		if (!(buf->src[i] & MIGRATE_PFN_MIGRATE))
+		if (!may_go_to_vram(buf->src[i]))
 			continue;
 		op->vram = hg_page_vram(hdev, buf->pages[used]);
 		op->sys = migrate_pfn_to_page(buf->src[i]);

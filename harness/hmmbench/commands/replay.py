@@ -92,6 +92,8 @@ def main(
     if not sound(recipe.program).ops:
         raise UsageError(f"{recipe_file} has no operation that can be judged")
     check_writable(json_file, "--json")
+    if trace is not None and recipe.exact:
+        raise UsageError("--trace asks a guest that runs, and an exact machine would part then")
     check_writable(trace, "--trace")
     if gdb and all_times:
         raise UsageError("--gdb stops at the first violation, and --all goes on")
@@ -120,8 +122,6 @@ def main(
     points = Points()
     written, left_out = recipe, ""
     if recipe.exact:
-        if trace is not None:
-            raise UsageError("--trace asks a guest that runs, and an exact machine would part then")
         spec = exact_spec(spec, recipe.cpus)
         with ui.stage("virtual machine"):
             points = fleet.exact_points(artifacts, spec)
