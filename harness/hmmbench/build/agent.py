@@ -55,7 +55,7 @@ def build(ctx: Context, kernel: Kernel) -> Path:
         return found
     # What make knows of the last build names files: where others are, it is another folder.
     names = cache.digest(variant, *sorted(map(str, files)))
-    work = cache.used(paths.cache_dir("work", f"agent-{names}"))
+    work = cache.used(paths.cache_dir("work") / f"agent-{names}")
     with ctx.lock(work.name, "the agent"):
         log = ctx.log("agent-build")
         with ctx.ui.stage("agent: compiling", log):

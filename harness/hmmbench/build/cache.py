@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench.base import paths
+from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build.programs import guard_disk
 
 #: Artefacts of one kind that are kept; older ones go when a new one is published.
@@ -193,14 +194,29 @@ def prune(kind: str, keep: int = KEEP) -> None:
 def used(path: Path) -> Path:
     """A tree of work/ or src/, or an environment, that is in use: pruning leaves it."""
     mark = paths.cache_dir("used") / f"{path.parent.name}-{path.name}"
-    with contextlib.suppress(OSError):
+    # (a full disk included)
+    with contextlib.suppress(OSError, EnvironmentFailure), lock(_MARKS):
         mark.touch()
     return path
 
 
+#: The lock of the marks in used/.
+_MARKS = "used-trees"
+
+
+def _busy() -> None:
+    raise BlockingIOError
+
+
 def prune_trees() -> None:
     """Remove work trees, sources and Python environments that nobody has used for long.  One that
-    is seen for the first time counts as used now."""
+    is seen for the first time counts as used now.
+
+    Who builds in a tree holds the lock of its name: such a tree stays, whatever the clock says.
+    Who uses it without that lock has marked it before, and marks are made under a lock of their
+    own, under which a tree is seen to be old and put out of sight.  So it is there for as long as
+    its user needs it, or it is gone when its user looks.
+    """
     root = paths.cache_root()
     # (by which way ever the cache is reached)
     if Path(sys.prefix).resolve().parent == root.resolve():
@@ -214,13 +230,25 @@ def prune_trees() -> None:
             if not mark.exists():
                 used(tree)
             elif mark.stat().st_mtime < old:
-                shutil.rmtree(tree, ignore_errors=True)
-                mark.unlink()
+                with lock(tree.name, waiting=_busy):
+                    _retire(tree, mark, old)
+
+
+def _retire(tree: Path, mark: Path, old: float) -> None:
+    """Remove a tree, if nobody has marked it meanwhile.  Caller holds the tree's lock."""
+    gone = tree.with_name(f".{tree.name}-{os.getpid()}")
+    with lock(_MARKS):
+        if mark.stat().st_mtime >= old:
+            return
+        mark.unlink()
+        # Whole or not there: what is half removed would be taken for a tree.
+        tree.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def remove_leftovers() -> None:
     """Temporary folders of processes that were killed. Young ones may still be in use."""
-    for folder in ("artefacts", "src"):
+    for folder in ("artefacts", "src", "work"):
         for path in paths.cache_dir(folder).glob(".*"):
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > LEFTOVER_AGE:

@@ -38,10 +38,8 @@ def build(
     if found is not None:
         return found
     # One work folder for each kernel and variant, so that make compiles what changed and no more.
-    work = paths.cache_dir("work", f"driver-{cache.digest(kernel.key, str(source), patched)}")
-    if debuginfo:
-        work = paths.cache_dir("work", f"{work.name}-debuginfo")
-    cache.used(work)
+    name = f"driver-{cache.digest(kernel.key, str(source), patched)}"
+    work = cache.used(paths.cache_dir("work") / (f"{name}-debuginfo" if debuginfo else name))
     with ctx.lock(work.name, "the driver"):
         log = ctx.log(f"{kind}-build")
         with ctx.ui.stage(f"driver for {kernel.release}: compiling", log):

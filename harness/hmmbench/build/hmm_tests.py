@@ -49,10 +49,12 @@ def build(ctx: Context, source: Path | None) -> Path:
     found = cache.find(PROGRAM, key)
     if found is not None:
         return found / PROGRAM
-    work = cache.used(paths.cache_dir("work", f"{PROGRAM}-{key}"))
+    work = cache.used(paths.cache_dir("work") / f"{PROGRAM}-{key}")
     log = ctx.log(f"{PROGRAM}-build")
     helpers = [_FOLDER / name for name in _HELPERS if (source / _FOLDER / name).is_file()]
     with ctx.lock(work.name, "the kernel's HMM tests"), ctx.ui.stage("hmm-tests: compiling", log):
+        # Here, as who had the lock before removes it.
+        work.mkdir(exist_ok=True)
         command: list[str | Path] = ["gcc", *_FLAGS]
         for option, folder in _INCLUDES:
             command += [option, folder]

@@ -100,7 +100,7 @@ def build(ctx: Context, source: Path | None, full: bool = False) -> Qemu:
     found = cache.find("qemu", key)
     # A user's tree may have changed: ninja has to look.
     if found is None or source is not None:
-        work = cache.used(paths.cache_dir("work", f"qemu-{work_key}"))
+        work = cache.used(paths.cache_dir("work") / f"qemu-{work_key}")
         _tools_home()  # ninja runs meson again when files come or go
         with ctx.lock(work.name, "QEMU"):
             found = cache.find("qemu", key)
@@ -160,7 +160,7 @@ def _prepare(ctx: Context, work: Path, source: Path | None, folder: Path | None)
         with ctx.ui.stage("qemu: unpacking the source"):
             shutil.rmtree(tree, ignore_errors=True)
             shutil.rmtree(work / "build", ignore_errors=True)
-            tree.mkdir()
+            tree.mkdir(parents=True)
             _unpack(ctx, folder, tree)
             (work / "src.complete").touch()
     return tree

@@ -240,7 +240,7 @@ def rebuild(request: BuildRequest, ui: Ui) -> dict[str, float]:
     A copy of the sources is changed, not the user's. It lies in the cache, so that the build
     folder that belongs to it is the same the next time.
     """
-    copy = cache.used(paths.cache_dir("work", "bench-driver-source"))
+    copy = cache.used(paths.cache_dir("work") / "bench-driver-source")
     shutil.copytree(
         paths.driver_sources(), copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.o*")
     )

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import multiprocessing
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,6 +129,36 @@ def test_trees_that_nobody_uses_are_pruned(
     cache.used(own_cache / "work/b")
     cache.prune_trees()
     assert [tree.is_dir() for tree in trees] == [False, True, False, False, True]
+
+
+@pytest.mark.parametrize("how", ["built in", "marked"])
+def test_a_tree_in_use_is_not_pruned(
+    how: str, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mark was old when pruning began: the clock was set, or somebody has just come."""
+    tree = own_cache / "work/a"
+    tree.mkdir(parents=True)
+    mark = own_cache / "used/work-a"
+    cache.used(tree)
+    os.utime(mark, (1, 1))
+    with contextlib.ExitStack() as stack:
+        if how == "built in":
+            stack.enter_context(cache.lock("a"))
+        else:
+            now, lock = time.time(), cache.lock
+
+            def marks_first(name: str, **words: Any) -> contextlib.AbstractContextManager[None]:
+                os.utime(mark, (now, now))
+                return lock(name, **words)
+
+            monkeypatch.setattr(cache, "lock", marks_first)
+        cache.prune_trees()
+    assert tree.is_dir()
+    monkeypatch.undo()
+    monkeypatch.setenv("HMMBENCH_CACHE", str(own_cache))
+    os.utime(mark, (1, 1))
+    cache.prune_trees()
+    assert list((own_cache / "work").iterdir()) == []
 
 
 def test_old_artefacts_are_pruned() -> None:
