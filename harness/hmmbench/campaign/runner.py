@@ -173,14 +173,24 @@ class Campaign:
             ]
             try:
                 self._all()
+            except VmError as error:
+                # What was found goes first: it is no less true, and the error is told beside it.
+                if not self.tally.findings:
+                    self._end()
+                    raise
+                if str(error) not in self.tally.failed:
+                    self.tally.failed.append(str(error))
             except BaseException:
                 # An interrupt: the machines end now, not after the examples in them.
-                for target in (*self.targets, *self.spare):
-                    target.end()
+                self._end()
                 raise
         self.tally.run_s += time.monotonic() - begun
         self.tally.cpu_s += host.cpu_s() - self._begun_cpu
         return self.tally
+
+    def _end(self) -> None:
+        for target in (*self.targets, *self.spare):
+            target.end()
 
     def _all(self) -> None:
         source = self._examples()
@@ -295,6 +305,8 @@ class Campaign:
                 running.answer.result()
             except VmError as error:
                 self._failed(running, error)
+                # What the other machines have found is not to be lost with this one.
+                self._found_beside([])
                 raise
             self._before[number] = running
             # That one is judged; all of them would never be given back.
@@ -311,6 +323,7 @@ class Campaign:
             error.hint += f"\nThe example that it ran, and what is left of it: {folder}"
             with suppress(VmError):
                 example.target.keep(folder / "machine")
+        self.tally.failed.append(str(error))
 
     def _stop(self) -> list[Assignment]:
         """Wait for all machines; what they ran.  Of one that failed its evidence is kept."""
@@ -333,22 +346,20 @@ class Campaign:
             return
         violations = self._judge(example)
         if violations:
-            if not self.tally.findings:
-                self.tally.found_s = self._elapsed()
-                self.tally.found_cpu_s = self.tally.cpu_s + host.cpu_s() - self._begun_cpu
-                self.tally.found_examples = self.tally.examples
-            failing = [(example, violations)]
-            # What ran beside it is judged too, before its machine is used for anything else.
-            for other in self._stop():
-                known = {found[0].key for _, found in failing}
-                known |= {finding.violation.key for finding in self.tally.findings}
-                also = self._judge(other)
-                if also and also[0].key not in known:
-                    failing.append((other, also))
-            self._found(failing)
-            if self.exact is not None:
-                # Their machines have run something else since.
-                self._before = [None] * len(self.targets)
+            self._found_beside([(example, violations)])
+
+    def _found_beside(self, failing: list[tuple[Assignment, list[Violation]]]) -> None:
+        """What ran beside these is judged too, before its machine is used for anything else."""
+        for other in self._stop():
+            known = {found[0].key for _, found in failing}
+            known |= {finding.violation.key for finding in self.tally.findings}
+            also = self._judge(other)
+            if also and also[0].key not in known:
+                failing.append((other, also))
+        self._found(failing)
+        if self.exact is not None:
+            # Their machines have run something else since.
+            self._before = [None] * len(self.targets)
 
     def _judge(self, example: Assignment) -> list[Violation]:
         """Of an example whose answer is there, which is counted."""
@@ -361,6 +372,10 @@ class Campaign:
         self.tally.gpu_accesses += outcome.gpu_accesses
         self.tally.undecided += outcome.undecided
         self._record(example.env)
+        if outcome.violations and not self.tally.found_examples:
+            self.tally.found_s = self._elapsed()
+            self.tally.found_cpu_s = self.tally.cpu_s + host.cpu_s() - self._begun_cpu
+            self.tally.found_examples = self.tally.examples
         self.note(self.tally, "")
         return outcome.violations
 

@@ -22,6 +22,7 @@ def fill(report: Report, tally: Tally, totals: Totals) -> None:
     report.gpu_faults, report.replays = totals.faults, totals.replays
     report.pages_to_device, report.pages_to_system = totals.to_device, totals.to_system
     report.machines, report.machines_lost = totals.machines, totals.lost
+    report.machines_failed = list(tally.failed)
     report.audit_checks, report.audit_undecided = totals.audit_checks, totals.audit_undecided
     if tally.run_s:
         report.ops_per_s = round(tally.operations / tally.run_s, 1)

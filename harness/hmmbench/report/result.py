@@ -46,6 +46,8 @@ class Report:
     machines: int = 0
     #: whose QEMU was ended from outside, or ended itself without a crash
     machines_lost: int = 0
+    #: what machines failed with, which may have been beside a violation
+    machines_failed: list[str] = field(default_factory=list)
     #: ordered pairs of delay points: how many there are, were tried, were met (schedule pairs)
     interleavings: dict[str, int] = field(default_factory=dict)
     audit_checks: int = 0
@@ -148,6 +150,8 @@ class Report:
         table.add_row("undecided", f"{self.undecided} words that several had to do with at once")
         if self.machines_lost:
             table.add_row("machines", f"[yellow]{self.machines_lost} lost[/] of {self.machines}")
+        for failed in self.machines_failed:
+            table.add_row("machine", f"[yellow]failed:[/] {escape(failed)}")
         for short in self.shortfalls:
             table.add_row("shortfall", f"[yellow]{escape(short)}[/]")
         if self.interleavings:

@@ -69,6 +69,8 @@ class Tally:
     delayed: Counter[str] = field(default_factory=Counter)
     #: (seconds since the start, operations, examples), at most some hundreds
     pace: list[tuple[float, int, int]] = field(default_factory=list)
+    #: what machines failed with; where something was found, that goes first
+    failed: list[str] = field(default_factory=list)
 
     @property
     def finding(self) -> Finding | None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 import time
@@ -14,6 +15,7 @@ from xml.etree import ElementTree
 import fake
 import pytest
 from fake import FakeTarget
+from rich.console import Console
 
 from hmmbench.campaign.export_c import export
 from hmmbench.campaign.findings import repeats
@@ -22,6 +24,7 @@ from hmmbench.campaign.runner import Campaign
 from hmmbench.campaign.shrink import Shrinker
 from hmmbench.example.recipe import Environment, Recipe
 from hmmbench.example.target import Execution
+from hmmbench.example.totals import Totals
 from hmmbench.guest.program import F_NOWAIT, PAGE, PROT_RW, TIMEOUT_MS, Acc, Op, Program
 from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess, GpuCopy, GpuSpin, WaitGpu
 from hmmbench.model.ops.mapping import Mmap, Mremap
@@ -30,8 +33,10 @@ from hmmbench.model.ops.processes import Fork, Spawn
 from hmmbench.model.scenes import ENDLESS
 from hmmbench.model.space import gp_of
 from hmmbench.oracle.violation import Violation
+from hmmbench.report.filling import conclude, fill
 from hmmbench.report.result import Report
 from hmmbench.report.tally import Tally
+from hmmbench.vm.errors import VmError
 
 
 @pytest.fixture(autouse=True)
@@ -579,6 +584,43 @@ def test_what_fails_beside_a_finding_is_another(tmp_path: Path) -> None:
     # Before the machines were used for making one of them small.
     assert all(target.kept <= 2 for target in targets)
     assert all((f.folder / "original.json").is_file() for f in tally.findings)
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_machine_that_fails_beside_a_finding_costs_nothing_of_it(
+    broken: int, tmp_path: Path
+) -> None:
+    """Both have answered when the first answer is taken, whichever that is."""
+    barrier = threading.Barrier(2)
+
+    class Meets(FakeTarget):
+        broken = False
+
+        def execute(self, program: Program, environment: Environment) -> Execution:
+            if not self.programs:
+                barrier.wait(60)
+            self.programs.append(program.encode())
+            if self.broken:
+                raise VmError("it did not stand")
+            return Execution(program, violations=[Violation("mirror", "wrong")])
+
+    targets = [Meets(), Meets()]
+    targets[broken].broken = True
+    campaign = Campaign(targets, tmp_path, grammar=2, examples=60, shrink_s=0)
+    (finding,) = campaign.run().findings
+    assert finding.violation.oracle == "mirror"
+    assert (finding.folder / "original.json").is_file()
+    assert campaign.tally.found_examples == 1
+    # The error is told beside it.
+    (failed,) = campaign.tally.failed
+    assert "it did not stand" in failed
+    report = Report()
+    fill(report, campaign.tally, Totals())
+    conclude(report)
+    assert (report.verdict, report.machines_failed) == ("fail", [failed])
+    said = io.StringIO()
+    report.show(Console(file=said, width=200))
+    assert "it did not stand" in said.getvalue()
 
 
 class TwoReports(FakeTarget):
