@@ -45,6 +45,13 @@ def own_time() -> Iterator[None]:
         yield
 
 
+def in_turn(ops: list[Op]) -> Program:
+    """A program for the shrinker, of operations one after another."""
+    for n, o in enumerate(ops):
+        o.phase = n
+    return Program(ops, (24, 600, 0, 0))
+
+
 class Late(FakeTarget):
     """What an example with an injected fault leaves behind is seen when the next one begins."""
 
@@ -365,10 +372,8 @@ def test_what_hangs_is_guessed_with_few_executions(tmp_path: Path) -> None:
         *(Op(CpuAccess.number, proc=n % 2, acc=[word]) for n in range(40)),
         Op(GpuAccess.number, proc=1, acc=[word]), Op(GpuAccess.number, acc=[word]),
     ]  # fmt: skip
-    for n, o in enumerate(ops):
-        o.phase = n
     target = Hanging()
-    program = Program(ops, (24, 600, 0, 0))
+    program = in_turn(ops)
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert small.rate == 1
@@ -400,10 +405,8 @@ def test_what_fails_slowly_on_memory_that_was_moved_has_a_small_recipe() -> None
         *(Op(CpuAccess.number, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(30)),
         Op(GpuCopy.number, region=1, off=9 * PAGE, len=PAGE, arg=0, a=0),
     ]
-    for n, o in enumerate(ops):
-        o.phase = n
     target = SlowToFail()
-    program = Program(ops, (24, 600, 0, 0))
+    program = in_turn(ops)
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert small.rate == 1
@@ -440,9 +443,7 @@ def test_what_is_only_slow_is_no_recipe_for_what_never_ends(target: FakeTarget) 
         Op(Mmap.number, len=PAGE, a=PROT_RW), Op(Query.number, len=PAGE),
         *(Op(CpuAccess.number, acc=[word]) for _ in range(12)),
     ]  # fmt: skip
-    for n, o in enumerate(ops):
-        o.phase = n
-    program = Program(ops, (24, 600, 0, 0))
+    program = in_turn(ops)
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert small.rate == 1
@@ -477,10 +478,8 @@ def test_what_a_candidate_before_spoiled_is_no_recipe() -> None:
         *(Op(CpuAccess.number, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(30)),
     ]
     ops.insert(20, Op(Query.number, len=PAGE))
-    for n, o in enumerate(ops):
-        o.phase = n
     target = Spoiled()
-    program = Program(ops, (24, 600, 0, 0))
+    program = in_turn(ops)
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert small.rate == 1
@@ -512,10 +511,8 @@ def test_what_runs_out_has_a_small_recipe() -> None:
         Op(Mmap.number, len=PAGE, a=PROT_RW), Op(GpuAccess.number, acc=[word]),
         *(Op(CpuAccess.number, acc=[word]) for _ in range(12)),
     ]  # fmt: skip
-    for n, o in enumerate(ops):
-        o.phase = n
     target = Leaky()
-    program = Program(ops, (24, 600, 0, 0))
+    program = in_turn(ops)
     target.used = 64
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
@@ -545,10 +542,8 @@ def test_what_hangs_before_a_job_that_does_not_end_is_guessed() -> None:
         Op(GpuSpin.number, flags=F_NOWAIT, a=ENDLESS), Op(WaitGpu.number, a=1),
         Op(CloseGpu.number), Op(CpuAccess.number, acc=[word]),
     ]  # fmt: skip
-    for n, o in enumerate(ops):
-        o.phase = n
     target = NeverWoken()
-    program = Program(ops, (24, 600, 0, 0))
+    program = in_turn(ops)
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert small.rate == 1
@@ -642,10 +637,8 @@ def test_another_report_is_another_story() -> None:
         Op(Mmap.number, len=PAGE, a=PROT_RW), Op(GpuAccess.number, acc=[word]),
         *(Op(CpuAccess.number, acc=[word]) for _ in range(12)), Op(Fork.number, arg=1),
     ]  # fmt: skip
-    for n, o in enumerate(ops):
-        o.phase = n
     target = TwoReports()
-    program = Program(ops, (24, 600, 0, 0))
+    program = in_turn(ops)
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert small.violation.message == violation.message
@@ -675,10 +668,8 @@ def test_what_happened_early_is_found_with_few_executions() -> None:
         Op(GpuAccess.number, acc=[word]),
         *(Op(GpuAccess.number, acc=[word]) for _ in range(100)),
     ]  # fmt: skip
-    for n, o in enumerate(ops):
-        o.phase = n
     target = SeenByTheDevice()
-    program = Program(ops, (24, 600, 0, 0))
+    program = in_turn(ops)
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert [o.op for o in small.program.ops] == [Policy.number, GpuAccess.number]
@@ -692,11 +683,9 @@ def test_what_was_done_to_the_page_is_tried_first() -> None:
         Op(Policy.number, a=2), Op(GpuAccess.number, acc=[(int(Acc.ADD), 1, 0, 0, 1, 0)]),
         *(Op(CpuAccess.number, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(100)),
     ]  # fmt: skip
-    for n, o in enumerate(ops):
-        o.phase = n
     target = SeenByTheDevice()
     target.page = gp_of(1, 0)
-    program = Program(ops, (24, 600, 0, 0))
+    program = in_turn(ops)
     violation = target.execute(program, Environment()).violations[0]
     small = Shrinker(target, program, Environment(), violation, 60.0).run()
     assert [o.op for o in small.program.ops] == [Policy.number, GpuAccess.number]
@@ -706,8 +695,7 @@ def test_what_was_done_to_the_page_is_tried_first() -> None:
 
 def test_a_leak_is_not_waited_for_each_time() -> None:
     target = FakeTarget("leak")
-    ops = [Op(Mmap.number, len=PAGE, a=PROT_RW, phase=n) for n in range(12)]
-    program = Program(ops, (24, 600, 0, 0))
+    program = in_turn([Op(Mmap.number, len=PAGE, a=PROT_RW) for _ in range(12)])
     small = Shrinker(target, program, Environment(), Violation("leak", "left"), 30.0).run()
     settled = [Program.decode(p).settle_ms for p in target.programs]
     assert settled.count(program.settle_ms) == 1, "the recipe, once"
