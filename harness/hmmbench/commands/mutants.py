@@ -88,8 +88,9 @@ def main(
 ) -> int:
     """Break the driver on purpose, in one place at a time, and see that the bench notices.
 
-    A row for each mutant at once, then a summary. Exit status 1 if one stays alive that is not
-    proven equivalent, if a proof does not hold, or if the sound driver is accused.
+    A row for each mutant at once, then a summary. The recipe of a kill is executed once with the
+    sound driver, too. Exit status 1 if one stays alive that is not proven equivalent, if a proof
+    does not hold, or if the sound driver is accused.
 
     With --kernel-bugs it is the kernel that is broken (tests/kernel-bugs/).
 
@@ -220,6 +221,9 @@ def _show_summary(result: Result) -> None:
         )
     for row in result.having(ALIVE):
         typer.echo(f"alive: {row.name} ({row.bug_class})")
+    for row in result.rows:
+        if row.false_alarm:
+            typer.echo(f"FALSE ALARM by {row.name}: {row.message}")
     for row in result.controls:
         if row.status == KILLED:
             typer.echo(f"FALSE ALARM on the sound driver: {row.message}")

@@ -187,14 +187,18 @@ class Group:
     def controls(self) -> list[Row]:
         return [row for part in self.parts for row in _rows(part, "sound")]
 
+    def false_alarms(self) -> list[str]:
+        """What was said of the sound driver."""
+        rows = [row for part in self.parts for row in _rows(part, "mutants") if row.false_alarm]
+        rows += [row for row in self.controls() if row.status == KILLED]
+        return [row.message for row in rows]
+
     @property
     def violated(self) -> bool:
         """What ends the command itself with 1."""
         total = self.total()
         if self.kind == "mutants":
-            return any(m.bad for m in self.mutants()) or any(
-                row.status == KILLED for row in self.controls()
-            )
+            return any(m.bad for m in self.mutants()) or bool(self.false_alarms())
         return any(total[key] for key in ("violations", "failed", "parted")) or any(
             bool(part.data.get("trouble")) for part in self.parts
         )
@@ -220,7 +224,7 @@ class Group:
         if self.kind == "mutants":
             return data | {
                 "mutants": [m.to_json() for m in self.mutants()],
-                "false_alarms": [r.message for r in self.controls() if r.status == KILLED],
+                "false_alarms": self.false_alarms(),
                 "sound_examples": sum(row.examples for row in self.controls()),
             }
         return data | {"lines": self.lines(), "total": self.total()}

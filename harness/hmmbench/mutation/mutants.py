@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hmmbench.base import paths
@@ -52,6 +52,10 @@ class Mutant:
         return BuildRequest(
             kernel=self.kernel, kernel_debug=self.debug, driver_patches=(self.path,)
         )
+
+    def sound(self) -> BuildRequest:
+        """The same without what is broken."""
+        return replace(self.request(), driver_patches=(), kernel_patches=())
 
     def argv(self) -> list[str]:
         """The arguments with which `hmmbench mutants` runs this one alone."""

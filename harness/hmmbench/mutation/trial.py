@@ -2,8 +2,8 @@
 """Running mutants: does the bench see the fault in each of these drivers?
 
 A mutant is killed when an oracle finds a violation; that QEMU dies is no kill (target.py), it is
-an error of the row.  The unpatched driver is run as a control: an oracle that cries wolf would
-kill everything.
+an error of the row.  An oracle that cries wolf would kill everything: so the recipe of each kill is
+executed with the unpatched driver, which has to survive it, and that driver is run as a control.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, cache, depends, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.campaign import fleet
+from hmmbench.campaign.fresh import Fresh
+from hmmbench.campaign.replay import replay
 from hmmbench.campaign.runner import UNBOUNDED, Campaign
+from hmmbench.example import holds
+from hmmbench.example.recipe import Recipe
 from hmmbench.example.schedules import Points
 from hmmbench.example.vm_target import VmTarget
 from hmmbench.mutation.mutants import Mutant
@@ -66,6 +70,7 @@ class Row:
     hmm_tests -- whether the kernel's own tests kill it: killed, alive, error or not run
     patch     -- hash of its patch, and `kernel` what it ran in (depends.py): a row is as old as
                  these
+    false_alarm -- the sound driver failed its recipe, too: that is no kill
     """
 
     name: str
@@ -85,11 +90,13 @@ class Row:
     hmm_tests: str = NOT_RUN
     patch: str = ""
     kernel: dict[str, str] = field(default_factory=dict)
+    false_alarm: bool = False
 
     @property
     def wrong(self) -> bool:
-        """The bench's failure: not seen, or a proof that does not hold."""
-        return self.status == ALIVE or (self.declared and self.status == KILLED)
+        """The bench's failure: not seen, a proof that does not hold, the sound driver accused."""
+        proof_lies = self.declared and self.status == KILLED
+        return self.status == ALIVE or proof_lies or self.false_alarm
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
@@ -193,7 +200,46 @@ def run_one(mutant: Mutant, ui: Ui, out: Path, how: How) -> Row:
     if mutant.debug:
         how = replace(how, shrink_s=DEBUG_SHRINK * how.shrink_s)
     _fill(row, mutant.request(), mutant.coherent, ui, out, how, UNBOUNDED, seconds, silent)
+    if row.status == KILLED and row.recipe:
+        _confirm(row, mutant, ui, out, how)
     return row
+
+
+def _confirm(row: Row, mutant: Mutant, ui: Ui, out: Path, how: How) -> None:
+    """Whether a kill is one: the sound driver, in the same kernel and with the same device, has to
+    survive its recipe."""
+    how = replace(how, exact=row.machines == EXACT, machines=1)
+    try:
+        recipe = Recipe.read(Path(row.recipe))
+        artifacts, spec = _built(mutant.sound(), mutant.coherent)
+        with (
+            ui.stage(f"{row.name}: the sound driver"),
+            _machine(artifacts, spec, how, out / row.name, ui) as ((target, *_), points),
+        ):
+            if points is not None:
+                recipe, _lost = holds.here(recipe, points.table)
+            again = replay(Fresh(target, recipe.chain) if how.exact else target, recipe, 1)
+            failed = again.found
+    except VmDied as error:
+        failed = error.panicked
+        row.message = error.message
+    except HmmbenchError as error:
+        failed = False
+        row.message = error.message
+    else:
+        if not failed:
+            return
+    row.status, row.false_alarm = ERROR, failed
+    row.message = (
+        f"the sound driver fails too: {row.recipe}" if failed
+        else f"the sound driver could not be tried: {row.message}"
+    )  # fmt: skip
+
+
+def _built(request: BuildRequest, coherent: bool) -> tuple[Artifacts, MachineSpec]:
+    artifacts = ensure(request, Ui(quiet=True))
+    spec, _ = best_spec(artifacts)
+    return artifacts, spec.with_gpu(coherent=True) if coherent else spec
 
 
 def run_hmm_tests(row: Row, mutant: Mutant, ui: Ui) -> None:
@@ -241,11 +287,8 @@ def _fill(
     how = replace(how, exact=how.exact and not request.kernel_debug)
     row.machines = EXACT if how.exact else THREADS
     try:
-        artifacts = ensure(request, Ui(quiet=True))
+        artifacts, spec = _built(request, coherent)
         row.kernel = depends.kernel(replace(request, kernel_patches=()), artifacts)
-        spec, _ = best_spec(artifacts)
-        if coherent:
-            spec = spec.with_gpu(coherent=True)
         with ui.stage(row.name) as stage, _machine(artifacts, spec, how, folder, ui) as (
             (target, *spare), points,
         ):  # fmt: skip

@@ -3,18 +3,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fake
 import pytest
+from fake import FakeTarget
 
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.base.ui import Ui
+from hmmbench.build import BuildRequest
+from hmmbench.commands import mutants as command
+from hmmbench.example.recipe import Environment
+from hmmbench.example.target import Execution
+from hmmbench.guest.program import Program
 from hmmbench.mutation import mutants, trial
-from hmmbench.mutation.trial import ALIVE, ERROR, KILLED, NOT_RUN, Result, Row
+from hmmbench.mutation.trial import ALIVE, ERROR, KILLED, NOT_RUN, How, Result, Row
 from hmmbench.oracle.violation import Violation
 from hmmbench.suites.selftests import OURS, Run, SelftestOutcome
-from hmmbench.vm.errors import VmDied
+from hmmbench.vm.errors import VmDied, VmError
 
 
 def ran(*statuses: str, trouble: str = "") -> Run:
@@ -82,3 +93,65 @@ def test_rows_and_sums() -> None:
 def test_a_death_of_qemu_is_no_kill() -> None:
     assert trial.status_of(Violation("device", "QEMU crashed: SIGSEGV")) == ERROR
     assert trial.status_of(Violation("mirror", "stale")) == KILLED
+
+
+class Objects(FakeTarget):
+    """A machine of whose every example this oracle, or the environment, has something to say."""
+
+    def __init__(self, says: str | VmError) -> None:
+        super().__init__()
+        self.says = says
+
+    def execute(self, program: Program, environment: Environment) -> Execution:
+        done = super().execute(program, environment)
+        if isinstance(self.says, VmError):
+            raise self.says
+        if self.says:
+            done.violations.append(Violation(self.says, "it objects"))
+        return done
+
+
+@pytest.mark.parametrize("shrink_s", [0.0, 5.0])
+@pytest.mark.parametrize(
+    ("sound", "status", "false_alarm", "verdict"),
+    [
+        ("", KILLED, False, "pass"),
+        ("mirror", ERROR, True, "fail"),
+        ("protocol", ERROR, True, "fail"),
+        (VmDied("it panicked", panicked=True), ERROR, True, "fail"),
+        (VmError("it did not stand"), ERROR, False, ERROR),
+    ],
+)
+def test_what_the_sound_driver_fails_too_is_no_kill(
+    sound: str | VmError, status: str, false_alarm: bool, verdict: str, shrink_s: float,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """In the same kernel, with the same device."""
+    mutant = mutants.load()[0]
+    built: list[BuildRequest] = []
+
+    def ensure(request: BuildRequest, ui: Ui) -> Any:
+        built.append(request)
+        return SimpleNamespace(kernel_release="6.12")
+
+    @contextmanager
+    def machine(*_: object) -> Iterator[Any]:
+        yield (Objects("mirror" if built[-1].driver_patches else sound),), None
+
+    monkeypatch.setattr(trial, "ensure", ensure)
+    monkeypatch.setattr(trial, "best_spec", lambda *_: (None, None))
+    monkeypatch.setattr(trial.depends, "kernel", lambda *_: {})
+    monkeypatch.setattr(trial, "_machine", machine)
+    with fake.own_time():
+        how = How(1, 300.0, shrink_s, delays=False)
+        row = trial.run_one(mutant, Ui(quiet=True), tmp_path, how)
+    assert (row.status, row.false_alarm) == (status, false_alarm)
+    assert built == [mutant.request(), BuildRequest(kernel=mutant.kernel)]
+    assert Row.from_json(json.loads(json.dumps(row.to_json()))) == row
+    result = Result(1, 300.0, {}, [row])
+    assert result.verdict == verdict
+    command._show(row)
+    command._show_summary(result)
+    said = capsys.readouterr().out
+    assert (f"the sound driver fails too: {row.recipe}" in said) == false_alarm
+    assert ("it did not stand" in said) == (verdict == ERROR)
