@@ -373,11 +373,6 @@ def _run(
                 artifacts, spec, wanted, tally, ui, depends.parts(report.depends, BUILT)
             )
             fill(report, tally, counts)
-    if report.audit != "off" and report.gpu_accesses and not report.audit_checks:
-        ui.say(
-            "NO MIRROR AUDIT: the device compared nothing. An IOMMU that translates, "
-            "a driver that does not program it, or another architecture."
-        )
     if counted is not None:
         with ui.stage("the driver's other moments"):
             with Opener(spec) as opener:

@@ -11,6 +11,10 @@ from hmmbench.report.tally import Tally
 #: orders): so many, and this part of the operations. The sound driver's are 0.3 %.
 UNDECIDED, UNDECIDED_PART = 20, 0.02
 
+#: A mirror audit of this mode that has compared nothing after so many accesses of the GPU was none:
+#: `sampled` takes one of 16, in each engine.
+AUDITED = {"sampled": 1000, "fill": 1, "access": 1}
+
 
 def fill(report: Report, tally: Tally, totals: Totals) -> None:
     report.examples = tally.examples
@@ -34,6 +38,13 @@ def conclude(report: Report) -> None:
         report.shortfalls.append(
             f"undecided: {report.undecided} words of {report.operations} operations could not be"
             " judged"
+        )
+    least = AUDITED.get(report.audit)
+    if least is not None and report.gpu_accesses >= least and not report.audit_checks:
+        report.shortfalls.append(
+            f"no mirror audit: the device compared nothing in {report.gpu_accesses} accesses. An"
+            " IOMMU that translates, a driver that does not program it, or another architecture;"
+            " --audit off if that is known"
         )
     if report.violations:
         report.verdict = "fail"

@@ -230,6 +230,29 @@ def test_a_pass_has_judged_what_it_ran(undecided: int, verdict: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("audit", "accesses", "checks", "verdict"),
+    [
+        ("access", 1, 0, "short"), ("fill", 7000, 0, "short"), ("sampled", 7000, 0, "short"),
+        ("access", 1, 1, "pass"), ("sampled", 9, 0, "pass"), ("off", 7000, 0, "pass"),
+        # Nothing was there to be compared.
+        ("fill", 0, 0, "pass"),
+    ],
+)  # fmt: skip
+def test_an_audit_that_compared_nothing_is_no_pass(
+    audit: str, accesses: int, checks: int, verdict: str
+) -> None:
+    report = Report(audit=audit)
+    fill(report, Tally(gpu_accesses=accesses), Totals(audit_checks=checks))
+    conclude(report)
+    assert report.verdict == verdict
+    assert ("no mirror audit: " in shown(report)) == (verdict == "short")
+    # A violation is one all the same.
+    report.violations.append({"oracle": "values", "message": "wrong", "recipe": ""})
+    conclude(report)
+    assert report.verdict == "fail"
+
+
+@pytest.mark.parametrize(
     ("part", "verdict"),
     [
         (Part("reset"), "pass"),
