@@ -6,7 +6,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
@@ -238,7 +237,11 @@ def main(
     except HmmbenchError as error:
         report.error = error.message
         code = error.exit_code
-        raise
+        if not report.violations or code == EXIT_INTERRUPTED:
+            raise
+        # What was found is no less true for what failed after it.
+        report.verdict, code = "fail", EXIT_VIOLATION
+        ui.say(f"broken off: {error}")
     except KeyboardInterrupt:
         report.error = "interrupted"
         code = EXIT_INTERRUPTED
@@ -375,17 +378,17 @@ def _run(
             fill(report, tally, counts)
     if counted is not None:
         with ui.stage("the driver's other moments"):
+            report.line_coverage_ran = [f"{report.examples} examples"]
             with Opener(spec) as opener:
-                parts = driver_life.parts(opener, leaving)
+                for part in driver_life.parts(opener, leaving):
+                    take_moment(report, part)
             try:
                 program = hmm_tests.build(Context(ui), artifacts.kernel_source_dir)
-                parts.append(driver_life.kernels_own(spec, program, leaving))
-                without = []
             except UsageError as error:
                 # A user's kernel without its source.
-                without = [f"hmm-tests: {error.message}"]
-        take_moments(report, parts)
-        report.line_coverage_ran += without
+                report.line_coverage_ran.append(f"hmm-tests: {error.message}")
+            else:
+                take_moment(report, driver_life.kernels_own(spec, program, leaving))
         report.line_coverage_ran += counted.failed
         report.line_coverage = counted.to_json()
         report.line_coverage_total = {
@@ -394,18 +397,14 @@ def _run(
     return tally
 
 
-def take_moments(report: Report, parts: Sequence[driver_life.Part]) -> None:
-    """What the driver's other moments came to is part of the verdict."""
-    for part in parts:
-        found = part.violation()
-        if found is not None:
-            report.violations.append(found)
-        elif part.what:
-            report.shortfalls.append(f"not judged: {part.name}: {part.what}")
-    report.line_coverage_ran = [
-        f"{report.examples} examples",
-        *(f"{part.name}: {part.what or 'done'}" for part in parts),
-    ]
+def take_moment(report: Report, part: driver_life.Part) -> None:
+    """What one of the driver's other moments came to is part of the verdict."""
+    found = part.violation()
+    if found is not None:
+        report.violations.append(found)
+    elif part.what:
+        report.shortfalls.append(f"not judged: {part.name}: {part.what}")
+    report.line_coverage_ran.append(f"{part.name}: {part.what or 'done'}")
 
 
 def _look_again(

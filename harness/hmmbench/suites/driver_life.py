@@ -10,9 +10,10 @@ check, are tests/vm/test_driver_life.py, test_driver_odd.py and test_buffers.py.
 from __future__ import annotations
 
 import contextlib
+import errno
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ from typing import Any
 from hmmbench.base import paths
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.guest import splat
-from hmmbench.oracle import device
+from hmmbench.oracle import mirror, misuse
 from hmmbench.suites import selftests
 from hmmbench.vm.agent import AgentError
-from hmmbench.vm.errors import VmDied, VmError
+from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
@@ -77,33 +78,49 @@ class Part:
         }  # fmt: skip
 
 
-def parts(opener: Opener, leaving: Callable[[Machine], None]) -> list[Part]:
-    """Go through all; `leaving` is called with each machine before it ends."""
+def parts(opener: Opener, leaving: Callable[[Machine], None]) -> Iterator[Part]:
+    """Go through all, one after another, so that what one found is there whatever comes of the
+    next; `leaving` is called with each machine before it ends."""
     with tempfile.TemporaryDirectory(prefix="hmmbench-life-") as folder:
         files = build(Path(folder))
     runs: dict[str, Callable[[Machine], None]] = {
         **{name: _mode(name, rule) for name, rule in _MODES.items()},
         "unplug": _unplug,
-        "odd": lambda vm: _ignore(vm.agent.check(f"/tmp/driver_odd {KERNELS}", LIMIT_S)),
-        "buffers": lambda vm: _ignore(vm.agent.check(_BUFFERS, LIMIT_S)),
-        "debugfs": lambda vm: _ignore(vm.agent.execute(_DEBUGFS, 60)),
+        "odd": lambda vm: _do(vm, f"/tmp/driver_odd {KERNELS}"),
+        "buffers": lambda vm: _do(vm, _BUFFERS),
+        # For its traces alone.
+        "debugfs": lambda vm: _do(vm, f"({_DEBUGFS}) || true"),
     }
-    return [_run(name, act, opener, leaving, files) for name, act in runs.items()]
+    for name, act in runs.items():
+        yield _run(name, act, opener, leaving, files)
 
 
 def kernels_own(
     spec: MachineSpec, program: Path, leaving: Callable[[Machine], None]
 ) -> Part:
     """The kernel's hmm-tests: device-exclusive and device-coherent memory, several GPUs."""
-    found = selftests.run(spec, selftests.OURS, program, leaving=leaving)
+    try:
+        found = selftests.run(spec, selftests.OURS, program, leaving=leaving)
+    except VmError as error:
+        return Part("hmm-tests", error.message)
     failed = [outcome.name for outcome in found.outcomes if outcome.status == "fail"]
     if found.trouble:
-        return Part("hmm-tests", found.trouble, OWN)
+        return Part("hmm-tests", found.trouble, found.oracle or OWN)
     return Part("hmm-tests", ", ".join(failed), OWN if failed else "")
 
 
-def _ignore(_: object) -> None:
-    """For what is run for its traces alone."""
+class _Hang(VmError):
+    """Something of the guest's has not come to its end."""
+
+
+def _do(vm: Machine, command: str, limit_s: float = LIMIT_S) -> None:
+    """Raises _Hang if a command does not end, which is no failure of its own, and AgentError if it
+    fails."""
+    result = vm.agent.execute(command, limit_s)
+    if result.status == -errno.ETIMEDOUT:
+        raise _Hang(f"{command!r} did not end in {limit_s:g} s")
+    if result.status:
+        raise AgentError(f"{command!r} failed with status {result.status}: {result.output.strip()}")
 
 
 def build(
@@ -165,27 +182,22 @@ def _run(
     name: str, act: Callable[[Machine], None], opener: Opener,
     leaving: Callable[[Machine], None], files: dict[str, bytes],
 ) -> Part:  # fmt: skip
-    vm = opener()
+    try:
+        vm = opener()
+    except VmError as error:
+        return _broken(name, error)
     part = Part(name)
     try:
         for path, content in files.items():
             vm.agent.write_file(path, content, 0o755)
         act(vm)
         # gcov keeps the counts of a module that is gone.
-        vm.agent.check("rmmod hmm_gpu")
+        _do(vm, "rmmod hmm_gpu")
         vm.catch_up()
-    except AgentError as error:
-        part = Part(name, error.message, OWN)
-    except VmDied as error:
-        crash = device.check(error)
-        if crash is not None:
-            part = Part(name, crash.message, crash.oracle, crash.details)
-        else:
-            gone = error.exit_status is None or error.panicked
-            part = Part(name, error.message, "kernel" if gone else "")
     except VmError as error:
-        part = Part(name, error.message)
+        part = _broken(name, error)
     # Whatever else there is: a program that failed is often what came of it.
+    part = _seen(name, vm) or part
     if splats := splat.scan(vm.console.text()):
         part = Part(name, splats[0].title, "kernel", splats[0].text)
     with contextlib.suppress(VmError):
@@ -193,11 +205,33 @@ def _run(
     return part
 
 
+def _broken(name: str, error: VmError) -> Part:
+    """A part that did not come to its end."""
+    oracle = ""
+    if isinstance(error, VmDied):
+        oracle = selftests.died(error)
+    elif isinstance(error, AgentTimeout | _Hang):
+        oracle = "progress"
+    elif isinstance(error, AgentError):
+        oracle = OWN
+    return Part(name, error.message, oracle)
+
+
+def _seen(name: str, vm: Machine) -> Part | None:
+    """What the device itself saw; nothing, if it is gone with its machine, or was unplugged."""
+    try:
+        audit = mirror.read(vm.gpu.violations())
+    except VmError:
+        return None
+    found = mirror.check(audit) or next(iter(misuse.check(audit.protocol)), None)
+    return None if found is None else Part(name, found.message, found.oracle, found.details)
+
+
 def _mode(name: str, rule: str) -> Callable[[Machine], None]:
     def act(vm: Machine) -> None:
         if rule:
             vm.gpu.inject(rule)
-        vm.agent.check(f"/tmp/driver_life {KERNELS} {name}", LIMIT_S)
+        _do(vm, f"/tmp/driver_life {KERNELS} {name}")
         vm.gpu.inject()
 
     return act
@@ -206,11 +240,19 @@ def _mode(name: str, rule: str) -> Callable[[Machine], None]:
 def _unplug(vm: Machine) -> None:
     """The port takes the device away from the driver while jobs run and pages are in VRAM."""
     log = "/tmp/unplug.log"
-    vm.agent.check(f"/tmp/driver_life {KERNELS} unplug >{log} 2>&1 & echo started")
-    vm.agent.check(_until(log, "unplug now"))
-    vm.unplug_gpu()
-    vm.agent.check(_until(log, "unplug passed"))
+    _do(vm, f"(/tmp/driver_life {KERNELS} unplug; echo over) >{log} 2>&1 & echo started")
+    _do(vm, _until(log, "unplug now"))
+    try:
+        vm.unplug_gpu(LIMIT_S)
+    except VmDied:
+        raise
+    except VmError as error:
+        raise _Hang(error.message) from error
+    _do(vm, _until(log, "unplug passed"))
 
 
 def _until(path: str, text: str) -> str:
-    return f"for i in $(seq 250); do grep -q '{text}' {path} && exit; sleep 0.1; done; false"
+    """Waits for it, but not for a program that is over without it."""
+    there = f"grep -q '{text}' {path}"
+    over = f"grep -q '^over$' {path} && {{ {there} && exit; cat {path}; exit 1; }}"
+    return f"until {there}; do {over}; sleep 0.1; done"

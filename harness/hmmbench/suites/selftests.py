@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench.guest import splat
-from hmmbench.oracle import mirror, misuse
+from hmmbench.oracle import device, mirror, misuse
 from hmmbench.suites import ktap
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
@@ -77,8 +77,15 @@ class Run:
     text: str = ""
     #: why it did not come to its end, or what kernel and device saw besides; empty if all is well
     trouble: str = ""
+    #: the oracle that says so; empty if it is the program's own end
+    oracle: str = ""
     #: translations that the devices compared with the CPU's
     audit_checks: int = 0
+
+    def blame(self, what: str, oracle: str = "") -> None:
+        """The first trouble is what the others came of."""
+        if not self.trouble:
+            self.trouble, self.oracle = what, oracle
 
     def count(self, status: str) -> int:
         return sum(outcome.status == status for outcome in self.outcomes)
@@ -127,6 +134,8 @@ def run(
     audit   -- of the devices, while the program runs
     leaving -- called with the machine before it ends, if it answers
     ask     -- whether what the devices saw counts, too
+
+    Raises VmError if there is no machine, or its QEMU was ended from outside: that says nothing.
     """
     begun = Run(driver)
     with Machine(machine(spec, driver, audit)) as vm:
@@ -134,12 +143,15 @@ def run(
         mark = len(vm.console.text())
         try:
             if vm.agent.execute(_COMMAND.replace("{args}", args), timeout).status < 0:
-                begun.trouble = f"not at its end after {timeout:g} s"
+                begun.blame(f"not at its end after {timeout:g} s", "progress")
             vm.catch_up()
         except AgentTimeout:
-            begun.trouble = f"not at its end after {timeout:g} s"
+            begun.blame(f"not at its end after {timeout:g} s", "progress")
         except VmDied as error:
-            begun.trouble = error.message
+            oracle = died(error)
+            if not oracle:
+                raise
+            begun.blame(error.message, oracle)
         console = vm.console.text()[mark:]
         read(begun, console)
         if driver == OURS and ask:
@@ -151,6 +163,14 @@ def run(
     return begun
 
 
+def died(error: VmDied) -> str:
+    """The oracle that a machine's end is a violation of: QEMU broke, or the guest's kernel ended
+    itself.  Empty: it was ended from outside."""
+    if crash := device.check(error):
+        return crash.oracle
+    return "kernel" if error.exit_status is None or error.panicked else ""
+
+
 def _ask_devices(vm: Machine, found: Run) -> None:
     """What the GPUs' own checks saw meanwhile."""
     for number in range(GPUS):
@@ -158,13 +178,13 @@ def _ask_devices(vm: Machine, found: Run) -> None:
         try:
             text = vm.qmp("qom-get", path=path, property="violations")
         except VmError as error:
-            found.trouble = found.trouble or str(error)
+            found.blame(str(error))
             return
         audit = mirror.read(str(text))
         found.audit_checks += audit.checks
         seen = mirror.check(audit) or next(iter(misuse.check(audit.protocol)), None)
         if seen is not None:
-            found.trouble = found.trouble or f"gpu{number}: {seen.message}"
+            found.blame(f"gpu{number}: {seen.message}", seen.oracle)
 
 
 def read(found: Run, console: str) -> None:
@@ -179,14 +199,14 @@ def read(found: Run, console: str) -> None:
     ends = [time for time, line in lines if _ENDED.match(line)]
     if lines:
         found.seconds = round(lines[-1][0] - (starts[0][0] if starts else lines[0][0]), 3)
-    if not ends and not found.trouble:
-        found.trouble = "the program did not end"
-    if splats and not found.trouble:
-        found.trouble = f"the kernel printed: {splats[0].title}"
+    if splats:
+        found.blame(f"the kernel printed: {splats[0].title}", "kernel")
+    if not ends:
+        found.blame("the program did not end")
     try:
         suite = ktap.parse(found.text)
     except ktap.KtapError as error:
-        found.trouble = found.trouble or f"{error}: {_tail(found.text)}"
+        found.blame(f"{error}: {_tail(found.text)}")
         return
     stops = [time for time, _ in starts[1:]] + ends
     for index, test in enumerate(suite.tests):

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -27,10 +30,10 @@ from hmmbench.oracle.violation import Violation
 from hmmbench.report.filling import conclude, fill
 from hmmbench.report.result import Report
 from hmmbench.report.tally import Finding, Tally
-from hmmbench.suites import doctor, driver_life
+from hmmbench.suites import doctor, driver_life, selftests
 from hmmbench.suites.driver_life import Part
-from hmmbench.vm.agent import AgentError
-from hmmbench.vm.errors import VmDied, VmError
+from hmmbench.vm.agent import AgentError, ExecResult
+from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 
 #: What hmm-exact says where its hooks are, and where they are not.
 NEEDS = "hmm-exact: needs -accel tcg,thread=single"
@@ -262,7 +265,8 @@ def test_an_audit_that_compared_nothing_is_no_pass(
 )
 def test_the_drivers_other_moments_are_judged(part: Part, verdict: str, tmp_path: Path) -> None:
     report = Report()
-    run.take_moments(report, [Part("unbind"), part])
+    for one in (Part("unbind"), part):
+        run.take_moment(report, one)
     conclude(report)
     assert report.verdict == verdict
     report.write_junit(tmp_path / "junit")
@@ -271,44 +275,150 @@ def test_the_drivers_other_moments_are_judged(part: Part, verdict: str, tmp_path
         assert part.what in text
 
 
+def record(*checks: str) -> str:
+    """What the device says of its own checks."""
+    found = [{"check": check, "address": 0, "asid": 1, "a": 2, "b": 3} for check in checks]
+    return json.dumps(
+        {"checks": 0, "undecided": 0, "total": len(found), "ready": True, "violations": found}
+    )
+
+
 class Life:
-    """A machine for a part of the driver's life, whose kernel has said something."""
+    """A machine for a part of the driver's life: what its agent answers, what its kernel has said
+    and what its device saw."""
 
-    def __init__(self, error: VmError | None, said: str) -> None:
-        self.error, self.said = error, said
+    def __init__(self, answer: VmError | int, said: str = "", seen: str | None = None) -> None:
+        self.answer, self.said, self.seen = answer, said, record() if seen is None else seen
 
-    agent = console = property(lambda self: self)
+    agent = console = gpu = property(lambda self: self)
 
-    def check(self, command: str) -> str:
-        if self.error is not None:
-            raise self.error
-        return ""
+    def execute(self, command: str, timeout: float) -> ExecResult:
+        if isinstance(self.answer, VmError):
+            raise self.answer
+        return ExecResult(self.answer, "as it says")
 
     def text(self) -> str:
         return self.said
 
+    def violations(self) -> str:
+        if self.seen == "":
+            raise VmError("it is gone")
+        return self.seen
+
+    def qmp(self, command: str, *, path: str, property: str) -> str:
+        return self.violations()
+
     def catch_up(self) -> None:
         """Nothing is under way."""
 
+    def inject(self, rule: str = "") -> None:
+        """It does as it is told."""
+
+    def unplug_gpu(self, timeout: float) -> None:
+        raise VmError("the guest did not give the device up")
+
+    def write_file(self, path: str, content: bytes, mode: int = 0) -> None:
+        """There is room."""
+
+
+KASAN = "[    1.0] BUG: KASAN: use-after-free in hg_reset+0x1/0x2"
+
+#: What a machine answers, says and saw, and the oracle that this is a violation of.
+ENDS: list[tuple[VmError | int, str, str, str]] = [
+    (1, "", record(), "life"),
+    (1, KASAN, record(), "kernel"),
+    (AgentError("it says no"), "", record(), "life"),
+    # It does not end, in two ways.
+    (-errno.ETIMEDOUT, "", record(), "progress"),
+    (AgentTimeout("no answer"), "", record(), "progress"),
+    (VmDied("QEMU crashed", exit_status=-11), "", "", "device"),
+    (VmDied("QEMU was killed", exit_status=-9), "", "", ""),
+    (VmDied("it panicked", panicked=True), "", "", "kernel"),
+    # The device's own checks.
+    (0, "", record("dma-refused"), "protocol"),
+    (1, "", record("dma-refused"), "protocol"),
+    (0, KASAN, record("dma-refused"), "kernel"),
+]
+
 
 @pytest.mark.parametrize(
-    ("error", "said", "oracle"),
-    [
-        (None, "", ""),
-        (None, "[    1.0] BUG: KASAN: use-after-free in hg_reset+0x1/0x2", "kernel"),
-        (AgentError("it says no"), "", "life"),
-        (AgentError("it says no"), "[    1.0] BUG: KASAN: use-after-free in hg_reset+0x1/0x2",
-         "kernel"),
-        (VmDied("QEMU crashed", exit_status=-11), "", "device"),
-        (VmDied("QEMU was killed", exit_status=-9), "", ""),
-        (VmDied("it panicked", panicked=True), "", "kernel"),
-    ],
-)  # fmt: skip
-def test_what_a_moment_came_to(error: VmError | None, said: str, oracle: str) -> None:
-    opener: Any = lambda: Life(error, said)  # noqa: E731
+    ("answer", "said", "seen", "oracle"), [(0, "", record(), ""), (0, KASAN, "", "kernel"), *ENDS]
+)
+def test_what_a_moment_came_to(
+    answer: VmError | int, said: str, seen: str, oracle: str
+) -> None:
+    opener: Any = lambda: Life(answer, said, seen)  # noqa: E731
     part = driver_life._run("reset", lambda vm: None, opener, lambda vm: None, {})
     assert part.oracle == oracle
-    assert bool(part.what) == (error is not None or bool(said))
+    assert bool(part.what) == bool(answer or said or "dma" in seen)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "seen", "oracle"),
+    # Whether their own checks fail is in what they print.
+    [end for end in ENDS if end[0] not in (0, 1) and not isinstance(end[0], AgentError)],
+)
+def test_what_the_kernels_own_tests_came_to(
+    answer: VmError | int, said: str, seen: str, oracle: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """As a moment: with a machine that was ended from outside nothing was judged."""
+    @contextlib.contextmanager
+    def machine(spec: object) -> Iterator[Life]:
+        yield Life(answer, said, seen)
+
+    monkeypatch.setattr(selftests, "Machine", machine)
+    monkeypatch.setattr(selftests, "machine", lambda *_: None)
+    (tmp_path / "program").touch()
+    spec: Any = None
+    part = driver_life.kernels_own(spec, tmp_path / "program", lambda vm: None)
+    assert part.oracle == oracle
+    assert part.what
+
+
+def test_moments_after_one_that_could_not_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a device that the guest keeps is a hang."""
+    monkeypatch.setattr(driver_life, "build", lambda *_: {})
+    opened: list[int] = []
+
+    def opener() -> Life:
+        opened.append(1)
+        if len(opened) == 2:
+            raise VmError("no machine")
+        return Life(0, "", record("dma-refused") if len(opened) == 1 else None)
+
+    asked: Any = opener
+    parts = driver_life.parts(asked, lambda vm: None)
+    assert next(parts).oracle == "protocol"
+    assert len(opened) == 1, "it is told before the next one begins"
+    rest = list(parts)
+    assert (rest[0].what, rest[0].oracle) == ("no machine", "")
+    assert {part.name: part.oracle for part in rest if part.oracle} == {"unplug": "progress"}
+    assert len(rest) > 5
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_run_that_breaks_off_keeps_what_it_found(
+    found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def breaks(wanted: run._Wanted, ui: Ui, report: Report, done: list[Any]) -> Tally:
+        done.append((Tally(), {}))
+        if found:
+            run.take_moment(report, Part("reset", "BUG: lists", "kernel"))
+        raise VmError("no other machine")
+
+    monkeypatch.setattr(run, "_run", breaks)
+    out = tmp_path / "json"
+    assert cli.main(["run", "--out", str(tmp_path / "out"), "--json", str(out)]) == (
+        1 if found else 3
+    )
+    data = json.loads(out.read_text())
+    assert (data["verdict"], data["error"]) == ("fail" if found else "error", "no other machine")
+    assert len(data["violations"]) == found
+    shown = capsys.readouterr()
+    assert "no other machine" in shown.err
+    assert ("BUG: lists" in shown.err + shown.out) == found
 
 
 def test_an_older_run_is_not_mixed_in(tmp_path: Path, wanted: list[run._Wanted]) -> None:
