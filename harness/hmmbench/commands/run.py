@@ -39,7 +39,7 @@ from hmmbench.example.recipe import BUILT
 from hmmbench.example.totals import Totals
 from hmmbench.example.vm_target import VmTarget
 from hmmbench.report.filling import conclude, fill
-from hmmbench.report.folder import make_room
+from hmmbench.report.folder import own
 from hmmbench.report.page import write as write_page
 from hmmbench.report.result import Report, check_writable
 from hmmbench.report.tally import Tally
@@ -216,16 +216,25 @@ def main(
         options=options.same(request), audit=audit.value,
         schedule=_schedule(schedule, accel or options.Accel.exact), minutes=minutes or 0.0,
     )  # fmt: skip
-    if (before := make_room(out)) is not None:
-        ui.say(f"what an earlier run left in {out} is in {before}")
-    if seed == RANDOM:
-        ui.say(f"seed {number}")
-    begun = time.monotonic()
     count = UNBOUNDED if minutes else examples or PROFILES[profile.value]
     wanted = _Wanted(
         request, out, number, report.grammar, count, None if minutes is None else 60 * minutes,
         jobs or fleet.size(count), inject, delays, accel, schedule,
     )  # fmt: skip
+    with own(out) as before:
+        if before is not None:
+            ui.say(f"what an earlier run left in {out} is in {before}")
+        if seed == RANDOM:
+            ui.say(f"seed {number}")
+        return _reported(wanted, ui, report, json_file, junit, ktap)
+
+
+def _reported(
+    wanted: _Wanted, ui: Ui, report: Report, json_file: Path | None, junit: Path | None,
+    ktap: Path | None,
+) -> int:  # fmt: skip
+    """Run, and write and show what came of it; the exit status."""
+    begun = time.monotonic()
     code = EXIT_ENVIRONMENT
     done: list[tuple[Tally, Counter[str]]] = []
     try:
@@ -254,7 +263,7 @@ def main(
         report.wall_s = round(time.monotonic() - begun, 3)
         report.stages = dict(ui.seconds)
         for finished, counts in done:
-            _page(ui, report, finished, counts, out / "report.html")
+            _page(ui, report, finished, counts, wanted.out / "report.html")
         if json_file is not None:
             report.write_json(json_file)
         if junit is not None:

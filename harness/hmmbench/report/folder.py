@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from hmmbench.base.errors import UsageError
@@ -13,6 +17,32 @@ OURS = ("report.html", "violation-*", "machine-lost-*", "machine-failed-*")
 
 #: Where that of the run before goes; what was there from earlier ones is removed.
 BEFORE = "before"
+
+
+@contextmanager
+def own(out: Path) -> Iterator[Path | None]:
+    """The folder for this run alone, with room made in it (make_room(), whose answer this is).
+
+    The lock is the folder's own: whatever its holder ends by, it ends with it, and leaves nothing.
+    What a holder starts does not inherit it.
+
+    Raises UsageError if another run holds it, too.
+    """
+    with ExitStack() as stack:
+        # A place that cannot be written is told of by who writes there, and some file systems
+        # (NFS) lock no folder: better a run than none.
+        with suppress(OSError):
+            out.mkdir(parents=True, exist_ok=True)
+            held = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, held)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    f"--out {out}: another run writes there",
+                    "Give another folder, or wait until it has ended.",
+                ) from None
+        yield make_room(out)
 
 
 def make_room(out: Path) -> Path | None:
