@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from typing import Any
 
 from breaks import BREAKS
 
@@ -32,11 +34,21 @@ from hmmbench.device.library import Edit, ffi, library, sources
 __all__ = [
     "DEVICE", "FULL", "HW", "PAGE", "RAM_BASE", "RAM_SIZE", "ROOT", "SYS", "VRAM", "VRAM_SIZE",
     "Ctx", "Device", "Edit", "Fault", "Report", "Tables", "counters", "ffi", "library",
-    "map_code", "sources",
+    "map_code", "records", "sources",
 ]  # fmt: skip
 
 ROOT = paths.project_root()
 DEVICE = paths.device_sources()
+
+
+def records(dev: Device) -> dict[str, Any]:
+    """What checks and audit have found, as QEMU's property `violations`."""
+    n = dev.lib.hg_violations_json(dev.dev, ffi.NULL, 0)
+    buf = ffi.new("char[]", n + 1)
+    assert dev.lib.hg_violations_json(dev.dev, buf, n + 1) == n
+    found: dict[str, Any] = json.loads(ffi.string(buf))
+    return found
+
 
 if name := os.environ.get("HG_CORE_BREAK"):
     # KeyError if there is none of that name

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import json
 import struct
-from typing import Any
 
 import pytest
-from hg_lib import HW, PAGE, RAM_BASE, SYS, VRAM, Ctx, Device, Tables, ffi
+from hg_lib import HW, PAGE, RAM_BASE, SYS, VRAM, Ctx, Device, Tables, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,14 +115,6 @@ def verdict(sys: bool, gpu_write: bool, kind: str, same: bool, cpu_write: bool) 
     return side + "migrating" if same else None
 
 
-def found(dev: Device) -> dict[str, Any]:
-    n = dev.lib.hg_violations_json(dev.dev, ffi.NULL, 0)
-    buf = ffi.new("char[]", n + 1)
-    assert dev.lib.hg_violations_json(dev.dev, buf, n + 1) == n
-    out: dict[str, Any] = json.loads(ffi.string(buf).decode())
-    return out
-
-
 def read_va(dev: Device, ctx: Ctx, va: int) -> None:
     report = ctx.copy(va, dev.alloc(), 8, HW.HG_SPACE_VIRT, HW.HG_SPACE_SYS)
     dev.run(lambda: dev.report(report).complete)
@@ -132,7 +122,7 @@ def read_va(dev: Device, ctx: Ctx, va: int) -> None:
 
 
 def names(dev: Device) -> list[str]:
-    return [v["check"] for v in found(dev)["violations"]]
+    return [v["check"] for v in records(dev)["violations"]]
 
 
 KINDS = ["none", "present", "coherent", "exclusive-vram", "protnone", "invalidated", "file", *TYPES]
@@ -174,7 +164,7 @@ def test_verdicts(
         ctx = Ctx(dev, 0, ASID, priv=True)
         read_va(dev, ctx, VA)
         want = verdict(sys, gpu_write, kind, same, cpu_write)
-        seen = found(dev)
+        seen = records(dev)
         assert [v["check"] for v in seen["violations"]] == ([want] if want else [])
         assert seen["checks"] == 1
         assert seen["total"] == (want is not None)
@@ -218,7 +208,7 @@ def test_a_stale_tlb_entry_is_seen_and_an_invalidated_one_is_not() -> None:
         cpu.put(VA, 0, other | PRESENT)
         read_va(dev, ctx, VA)
         assert names(dev) == ["mirror-system-other-frame"]
-        assert found(dev)["violations"][0]["inval_seq"] == seq
+        assert records(dev)["violations"][0]["inval_seq"] == seq
         dev.lib.hg_violations_clear(dev.dev)
         assert names(dev) == []
         assert dev.counter("violations") == 0
@@ -238,7 +228,7 @@ def test_the_upper_half_mirrors_nothing(levels: int) -> None:
             cpu.put(va, 0, (dev.alloc() | PRESENT, swap(1, 77))[n])
             read_va(dev, ctx, va)
         assert names(dev) == []
-        assert found(dev)["checks"] == 4
+        assert records(dev)["checks"] == 4
         program(dev, cpu.root)  # what small() made has four levels
         assert dev.lib.hg_audit_full(dev.dev) == 3
         assert names(dev) == []
@@ -281,7 +271,7 @@ def test_an_empty_entry_is_no_verdict_if_the_wait_is_broken_off() -> None:
         dev.park()
         dev.run(lambda: dev.report(report).complete)
         assert names(dev) == []
-        assert found(dev)["undecided"] == 1
+        assert records(dev)["undecided"] == 1
 
 
 def test_not_enabled_not_ready_not_readable() -> None:
@@ -294,12 +284,12 @@ def test_not_enabled_not_ready_not_readable() -> None:
         dev.wr(HW.HG_REG_AUDIT_ASID + 8 * ASID, 0, 8)
         read_va(dev, ctx, VA)
         assert names(dev) == []
-        assert found(dev)["checks"] == 0
+        assert records(dev)["checks"] == 0
         program(dev, 1 << 45)  # no RAM there
         before = dev.counter("guest_errors")
         read_va(dev, ctx, VA)
         assert names(dev) == []
-        assert found(dev)["undecided"] == 1
+        assert records(dev)["undecided"] == 1
         for bad in (RAM_BASE | 3 << 4 | 1, RAM_BASE | 1, RAM_BASE | 2, 1 << 60 | 4 << 4 | 1):
             dev.wr(HW.HG_REG_AUDIT_ASID + 8 * ASID, bad, 8)
         # four refused roots, and the encodings while they are in use (11 words in program())
@@ -317,8 +307,8 @@ def test_survives_save_and_load() -> None:
         assert dev.rd(HW.HG_REG_AUDIT_ASID + 8 * ASID, 8) == 0
         dev.lib.hg_audit_set(dev.dev, b"off")
         dev.load(state)
-        assert found(dev)["mode"] == "access"
-        assert found(dev)["ready"]
+        assert records(dev)["mode"] == "access"
+        assert records(dev)["ready"]
         cpu.put(VA, 0, 0)
         read_va(dev, ctx, VA)
         assert names(dev) == ["mirror-system-unmapped"]
@@ -345,7 +335,7 @@ def test_full_audit() -> None:
         dev.wr(HW.HG_REG_AUDIT_CMD, 1)
         assert names(dev) == ["mirror-system-unmapped", "vram-two-owners",
                               "vram-owner-out-of-range", "vram-owner-out-of-range"]  # fmt: skip
-        assert all(v["at_rest"] for v in found(dev)["violations"])
+        assert all(v["at_rest"] for v in records(dev)["violations"])
 
 
 def test_full_audit_of_tables_that_contain_themselves_ends() -> None:
@@ -354,4 +344,4 @@ def test_full_audit_of_tables_that_contain_themselves_ends() -> None:
         for n in range(512):
             dev.write(cpu.root + 8 * n, struct.pack("<Q", cpu.root | 0x67))
         dev.lib.hg_audit_full(dev.dev)
-        assert found(dev)["mode"] == "access"
+        assert records(dev)["mode"] == "access"

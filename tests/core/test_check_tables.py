@@ -12,7 +12,7 @@ from collections.abc import Callable
 import hg_asm as asm
 import pytest
 from hg_asm import EXIT, assemble
-from hg_lib import FULL, HW, PAGE, SYS, VRAM, Ctx, Device, Tables, map_code
+from hg_lib import FULL, HW, PAGE, SYS, VRAM, Ctx, Device, Tables, map_code, records
 
 CODE = 0x1_0000
 #: Below the root it shares no table with CODE, and it is no table's first page.
@@ -356,3 +356,14 @@ def test_a_walk_that_the_invalidation_waited_for() -> None:
         assert not x.found()
         while not dev.report(done).complete:
             time.sleep(0.001)
+
+
+def test_a_record_that_was_replaced_is_told_of() -> None:
+    """More tables than are remembered: of some nothing will be said."""
+    with Tree(vram=True) as x:
+        x.use()
+        assert records(x.dev)["unlooked"] == {}
+        for n in range(1, 300):
+            x.t.map(DATA + n * span(0), x.frame, FULL | SYS)
+            x.use(DATA + n * span(0))
+        assert set(records(x.dev)["unlooked"]) == {NAME}

@@ -12,7 +12,20 @@ from collections.abc import Callable
 import hg_asm as asm
 import pytest
 from hg_asm import EXIT, assemble
-from hg_lib import FULL, HW, PAGE, RAM_BASE, RAM_SIZE, SYS, VRAM, Ctx, Device, Tables, map_code
+from hg_lib import (
+    FULL,
+    HW,
+    PAGE,
+    RAM_BASE,
+    RAM_SIZE,
+    SYS,
+    VRAM,
+    Ctx,
+    Device,
+    Tables,
+    map_code,
+    records,
+)
 from test_faults import CODE, DATA, At, Bench, page_per_thread
 
 STORE = assemble([*asm.li(5, 7), asm.store("sd", 5, 10), EXIT])
@@ -218,6 +231,52 @@ def test_copy_overlap(both_target: bool) -> None:
         other.copy(src, dst, PAGE, flags, flags)
         dev.run()
         assert set(dev.violations()) == {"copy-overlap"}
+
+
+def copy_list(dev: Device, number: int, segments: list[tuple[int, int]], times: int = 1) -> None:
+    """Start a privileged context's copy of these pages of RAM, as often."""
+    c = Ctx(dev, number, 7, priv=True)
+    flags = HW.HG_SPACE_SYS << HW.HG_COPY_SRC_SHIFT | HW.HG_SPACE_SYS << HW.HG_COPY_DST_SHIFT
+    words = b"".join(struct.pack("<4Q", src, dst, PAGE, flags) for src, dst in segments) * times
+    at = dev.alloc(-(-len(words) // PAGE))
+    dev.write(at, words)
+    c.push([HW.HG_OP_COPY_LIST, at, len(segments) * times])
+    before = dev.counter("copies")
+    c.ring_doorbell()
+    crawl(dev, lambda: dev.counter("copies") > before)
+
+
+@pytest.mark.parametrize("target", [False, True])
+def test_copy_overlap_names_the_frame(target: bool) -> None:
+    """The lowest of those that are wrong, whatever else the two copies have in common."""
+    with Device(misused=True, ces=2) as dev:
+        mine = dev.alloc(16)
+        frame = [mine + n * PAGE for n in range(16)]
+        a, b = dev.alloc(), dev.alloc()
+        # reads 3, writes and reads 9, writes 12; behind one another, and not in order
+        copy_list(dev, 4, [(frame[3], a), (a, frame[12]), (frame[9], b), (b, frame[9])], 1000)
+        c = Ctx(dev, 5, 7, priv=True)
+        src, dst = (dev.alloc(16), mine) if target else (mine, dev.alloc(16))
+        c.copy(src, dst, 16 * PAGE, HW.HG_SPACE_SYS, HW.HG_SPACE_SYS)
+        dev.run(lambda: c.reg(HW.HG_CTX_GET) == c.put)
+        (record,) = records(dev)["violations"]
+        assert record["check"] == "copy-overlap"
+        wrong = (frame[3], 1) if target else (frame[9], 2)
+        assert (record["address"], record["b"]) == wrong
+
+
+def test_copies_that_were_not_all_looked_at_are_told_of() -> None:
+    """Two lists that cannot be compared whole: nothing was found, and that says nothing."""
+    with Device(ces=2) as dev:
+        a, b, c, d = (dev.alloc() for _ in range(4))
+        copy_list(dev, 4, [(a, b)], 4000)
+        copy_list(dev, 5, [(a, c)], 2)
+        assert records(dev)["unlooked"] == {}
+        copy_list(dev, 6, [(a, d)], 5)  # each of its ends with each of the others: more than 16384
+        seen = records(dev)
+        assert (seen["unlooked"], seen["total"]) == ({"copy-overlap": 1}, 0)
+        dev.lib.hg_violations_clear(dev.dev)
+        assert records(dev)["unlooked"] == {}
 
 
 def test_copy_after_copy_in_one_ring_is_no_overlap() -> None:

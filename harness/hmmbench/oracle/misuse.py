@@ -26,7 +26,7 @@ WORDS = {
         "the GPU used {address:#x} of address space {asid} (PTE {a:#x}) while the driver"
         " still copied to that page"
     ),
-    "copy-overlap": "context {a} copies to or from frame {address:#x}, which another copies to",
+    "copy-overlap": "context {a} copies to or from frame {address:#x}, which is in another copy",
     "vram-free-used": (
         "the GPU used the free VRAM page {a:#x} (address {address:#x} of address space {asid})"
     ),

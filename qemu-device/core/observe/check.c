@@ -84,7 +84,7 @@ static bool may_be_copied(HgDev *d, bool vram, uint64_t addr)
 }
 
 /* Have [a, a + n) and [b, b + m) anything in common?  No end is beyond 2^64. */
-static unsigned in_span(uint64_t a, uint64_t n, uint64_t m, uint64_t b)
+static bool in_span(uint64_t a, uint64_t n, uint64_t m, uint64_t b)
 {
     return n && m && a <= b + (m - 1) && b <= a + (n - 1);
 }
@@ -102,9 +102,14 @@ static unsigned dst_space(const HgSeg *s)
 /*
  * Lists of other contexts may be long: of so many entries a hold of d->lock looks at
  * as many as this, and of the rest nothing is said.  That is a mistake not seen, never one
- * that is none.
+ * that is none, and hg_unlooked() says that there may be one.
  */
 #define COPY_LOOKS (4 * HG_COPY_LIST_MAX)
+
+typedef struct Looks {
+    uint32_t left;
+    bool more;                  /* there was more than that */
+} Looks;
 
 static bool moves_pages(const HgCtx *c)
 {
@@ -112,39 +117,51 @@ static bool moves_pages(const HgCtx *c)
 }
 
 /*
- * How [addr, addr + bytes) is part of another context's copy: 1 source, 2 target; the first
- * such address of a page in *where.  d->lock.
+ * The first page of [addr, addr + bytes), which are whole pages, that is in an end of another
+ * context's copy of a kind in `which`, 1 source, 2 target: in *where, and of which kinds.
+ * No end that has that page begins behind it, so all of them have it as their first.  d->lock.
  */
 static unsigned role(HgDev *d, const HgCtx *not, bool vram, uint64_t addr, uint64_t bytes,
-                     uint32_t *looks, uint64_t *where)
+                     unsigned which, Looks *looks, uint64_t *where)
 {
     unsigned found = 0, space = vram ? HG_SPACE_VRAM : HG_SPACE_SYS;
-    uint32_t begun = *looks;
+    uint32_t begun = looks->left;
 
     for (unsigned i = 0; i < HG_NUM_CTXS; i++) {
         HgCtx *c = &d->ctx[i];
         if (c == not || !moves_pages(c)) {
             continue;
         }
-        for (uint32_t j = 0; j < c->copy.nseg && *looks; j++, --*looks) {
-            const HgSeg *s = &c->copy.seg[j];
-            unsigned r = in_span(addr, bytes, src_space(s) == space ? s->bytes : 0, s->src) |
-                         in_span(addr, bytes, dst_space(s) == space ? s->bytes : 0, s->dst) << 1;
-            if (r && !found) {
-                uint64_t at = r & 1 ? s->src : s->dst;
-                *where = (at > addr ? at : addr) & ~(uint64_t)HG_PAGE_MASK;
+        for (uint32_t j = 0; j < c->copy.nseg; j++, looks->left--) {
+            if (!looks->left) {
+                looks->more = true;
+                break;
             }
-            found |= r;
+            const HgSeg *s = &c->copy.seg[j];
+            for (unsigned kind = 1; kind <= 2; kind++) {
+                uint64_t at = kind == 1 ? s->src : s->dst;
+                if (!(which & kind) || (kind == 1 ? src_space(s) : dst_space(s)) != space ||
+                    !in_span(addr, bytes, s->bytes, at)) {
+                    continue;
+                }
+                at = (at > addr ? at : addr) & ~(uint64_t)HG_PAGE_MASK;
+                if (!found || at < *where) {
+                    *where = at;
+                    found = 0;
+                }
+                found |= at == *where ? kind : 0;
+            }
         }
     }
-    hg_visit(d, begun - *looks, 0);
+    hg_visit(d, begun - looks->left, 0);
     return found;
 }
 
 /* A copy that is about to begin; what all its ends together may still use up. */
 typedef struct Begin {
     HgCtx *c;
-    uint32_t looks, pages;
+    Looks looks;
+    uint32_t pages;
 } Begin;
 
 /* Few pages, and none of them in another's copy?  Then there is nothing to look up. */
@@ -167,10 +184,11 @@ static void add_span(HgDev *d, Begin *b, unsigned space, uint64_t addr, uint64_t
     }
     uint64_t first = addr >> HG_PAGE_SHIFT, where = 0;
     uint64_t n = ((addr + (bytes - 1)) >> HG_PAGE_SHIFT) - first + 1;
-    if (b->looks && !surely_alone(d, vram, first, n)) {
-        unsigned r = role(d, b->c, vram, first << HG_PAGE_SHIFT, n << HG_PAGE_SHIFT, &b->looks,
-                          &where);
-        if (r & 2 || (r && target)) {
+    if (!b->looks.more && !surely_alone(d, vram, first, n)) {
+        unsigned which = target ? 3 : 2;        /* to read what another reads does no harm */
+        unsigned r = role(d, b->c, vram, first << HG_PAGE_SHIFT, n << HG_PAGE_SHIFT, which,
+                          &b->looks, &where);
+        if (r) {
             hg_violated(d, HG_CHECK_COPY_OVERLAP, 0, where, b->c->id, r);
         }
     }
@@ -189,7 +207,7 @@ static void add_span(HgDev *d, Begin *b, unsigned space, uint64_t addr, uint64_t
 
 static void check_copy_begin(HgDev *d, HgCtx *c)
 {
-    Begin b = { .c = c, .looks = COPY_LOOKS, .pages = 64 * 64 };
+    Begin b = { .c = c, .looks = { .left = COPY_LOOKS }, .pages = 64 * 64 };
 
     if (!c->priv) {
         return;
@@ -199,6 +217,9 @@ static void check_copy_begin(HgDev *d, HgCtx *c)
         const HgSeg *s = &c->copy.seg[i];
         add_span(d, &b, src_space(s), s->src, s->bytes, false);
         add_span(d, &b, dst_space(s), s->dst, s->bytes, true);
+    }
+    if (b.looks.more) {
+        hg_unlooked(d, HG_CHECK_COPY_OVERLAP);
     }
     for (unsigned i = 0; !b.pages && i < 64; i++) {
         atomic_store_explicit(&d->seen->chk.copy_bits[i], UINT64_MAX, memory_order_relaxed);
@@ -228,7 +249,7 @@ static void check_access(HgEngine *e, const HgTlbEnt *t, unsigned access)
 {
     HgDev *d = e->d;
     bool vram = (t->pte & HG_PTE_APER_MASK) == HG_PTE_APER_VRAM;
-    uint32_t looks = COPY_LOOKS;
+    Looks looks = { .left = COPY_LOOKS };
     uint64_t where;
     unsigned r;
 
@@ -236,8 +257,12 @@ static void check_access(HgEngine *e, const HgTlbEnt *t, unsigned access)
         return;
     }
     hg_lock(d);
-    r = role(d, NULL, vram, t->addr, HG_PAGE_SIZE, &looks, &where);
+    r = role(d, NULL, vram, t->addr, HG_PAGE_SIZE, 3, &looks, &where);
     hg_unlock(d);
+    if (looks.more) {
+        hg_unlooked(d, HG_CHECK_COPY_TARGET_USED);
+        hg_unlooked(d, HG_CHECK_COPY_SOURCE_WRITTEN);
+    }
     if (r & 2) {
         hg_violated(d, HG_CHECK_COPY_TARGET_USED, t->asid, t->vpn << HG_PAGE_SHIFT, t->pte, access);
     } else if (r && access != HG_ACCESS_READ && access != HG_ACCESS_PREFETCH) {

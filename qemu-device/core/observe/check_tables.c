@@ -35,7 +35,7 @@
  *
  * The table is bounded.  A record that was replaced by another, or that was not
  * made because of an invalidation at that moment, is a mistake not seen, never
- * one that is none.
+ * one that is none.  Those that were replaced are counted (hg_unlooked()).
  *
  * Who may touch what: use, victim, last: l2_lock.  tables_shown: changed under d->lock,
  * read by engines in their slices; so a walk may make a record shortly after it
@@ -99,6 +99,7 @@ static void tables_walk_read(HgDev *d, unsigned asid, uint64_t va, const HgWay *
             }
         }
         if (!u) {
+            hg_unlooked(d, HG_CHECK_TABLE_FREED_USED);
             u = &s[d->seen->chk.victim++ % HG_TABLE_WAYS];
         }
         *u = (HgTableUse) {

@@ -77,6 +77,11 @@ typedef struct HgViolation {
 } HgViolation;
 
 void hg_report(HgDev *d, HgViolation *v);
+/*
+ * A check came to its bound and did not look at all there was: that it found nothing
+ * says nothing.  Any thread that does not hold report.lock.
+ */
+void hg_unlooked(HgDev *d, HgCheck check);
 const char *hg_check_name(unsigned check);
 uint64_t hg_violations(HgDev *d);
 uint64_t hg_check_count(HgDev *d, unsigned check);  /* of one check */

@@ -126,7 +126,7 @@ typedef struct HgInvalNote {
 typedef struct HgReport {
     pthread_mutex_t lock;
     HgViolation viol[HG_VIOLATIONS];
-    uint64_t nviol, undecided, check_count[HG_CHECK_COUNT];
+    uint64_t nviol, undecided, check_count[HG_CHECK_COUNT], unlooked[HG_CHECK_COUNT];
     HgInvalNote inval_log[HG_INVAL_LOG];
     unsigned inval_log_at;
 } HgReport;

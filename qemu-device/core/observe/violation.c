@@ -75,6 +75,15 @@ void hg_report(HgDev *d, HgViolation *v)
     hg_trace(d, HG_EV_VIOLATION, (uint64_t)v->asid << 32 | v->check, v->va, v->gpu_pte, v->cpu_entry);
 }
 
+void hg_unlooked(HgDev *d, HgCheck check)
+{
+    HgReport *r = &d->seen->report;
+
+    pthread_mutex_lock(&r->lock);
+    r->unlooked[check]++;
+    pthread_mutex_unlock(&r->lock);
+}
+
 /* Invalidations as submitted; for the record of a violation only. */
 static void violation_inval_asked(HgDev *d, const HgInval *iv, uint64_t seq, uint64_t now)
 {
@@ -115,6 +124,7 @@ void hg_violations_clear(HgDev *d)
     pthread_mutex_lock(&r->lock);
     r->nviol = r->undecided = 0;
     memset(r->check_count, 0, sizeof(r->check_count));
+    memset(r->unlooked, 0, sizeof(r->unlooked));
     atomic_store_explicit(&d->seen->audit.waits_lost, 0, memory_order_relaxed);
     pthread_mutex_unlock(&r->lock);
 }
@@ -149,10 +159,17 @@ size_t hg_violations_json(HgDev *d, char *buf, size_t len)
     pthread_mutex_lock(&r->lock);
     uint64_t n = r->nviol, first = n > HG_VIOLATIONS ? n - HG_VIOLATIONS : 0;
     put(&t, "{\"mode\": \"%s\", \"ready\": %s, \"checks\": %llu, \"total\": %llu, "
-        "\"undecided\": %llu, \"violations\": [", hg_audit_name(hg_audit_mode(d)),
+        "\"undecided\": %llu, \"unlooked\": {", hg_audit_name(hg_audit_mode(d)),
         atomic_load(&d->seen->audit.enc_ready) ? "true" : "false", (unsigned long long)checks,
         (unsigned long long)n,
         (unsigned long long)r->undecided);
+    for (unsigned i = 0, some = 0; i < HG_CHECK_COUNT; i++) {
+        if (r->unlooked[i]) {
+            put(&t, "%s\"%s\": %llu", some++ ? ", " : "", check_name[i],
+                (unsigned long long)r->unlooked[i]);
+        }
+    }
+    put(&t, "}, \"violations\": [");
     for (uint64_t i = first; i < n; i++) {
         const HgViolation *v = &r->viol[i % HG_VIOLATIONS];
         if (v->check >= HG_CHECK_PROTOCOL) {
