@@ -110,7 +110,8 @@
  * VALID, clears it, then advances GET.  When the ring is full a fault is
  * dropped, OVERFLOW is set in GET and PUT, and nothing more is delivered until
  * software writes GET with OVERFLOW set (write one to clear; the index is
- * taken as well).  Dropped faults appear again after the next replay.
+ * taken as well).  When OVERFLOW is set the ring's interrupt is raised, also if
+ * the ring is empty.  Dropped faults appear again after the next replay.
  */
 #define HG_REG_FAULT			0x2100
 #define HG_REG_NRFAULT			0x2120
@@ -118,7 +119,7 @@
 #define HG_FAULT_SIZE			0x08	/* entries, power of two, 2..65536; full at SIZE - 1 */
 #define HG_FAULT_CTRL			0x0c
 #define HG_FAULT_CTRL_ENABLE		0x1
-#define HG_FAULT_GET			0x10	/* index[30:0], OVERFLOW W1C; writing it while GET != PUT raises the interrupt again */
+#define HG_FAULT_GET			0x10	/* index[30:0], OVERFLOW W1C; writing it while GET != PUT, or OVERFLOW stays, raises the interrupt again */
 #define HG_FAULT_PUT			0x14	/* RO */
 #define HG_FAULT_OVERFLOW		0x80000000
 #define HG_FAULT_INDEX_MASK		0x7fffffff

@@ -242,6 +242,38 @@ def test_interrupts_of_the_ring() -> None:
         assert dev.host.irq[HW.HG_VEC_FAULT] == 2
 
 
+def test_an_entry_dropped_from_an_empty_ring_is_told_of() -> None:
+    """No entry comes any more: without an interrupt nobody would look there."""
+    with Bench(page_per_thread(), sms=1) as b:
+        dev = b.dev
+        dev.wr(HW.HG_REG_INTR_ENABLE, 1 << HW.HG_VEC_FAULT)
+        dev.inject("fault.entry nth=1 drop")
+        b.ctx.launch(CODE, DATA, block=3)
+        dev.run()
+        assert dev.rd(HW.HG_REG_FAULT + HW.HG_FAULT_PUT) == HW.HG_FAULT_OVERFLOW
+        assert dev.host.irq[HW.HG_VEC_FAULT] == 1, "once, however many were dropped"
+
+
+def test_overflow_after_put_was_read_is_told_of() -> None:
+    """Software takes the ring empty and writes GET without OVERFLOW, which it has not seen."""
+    with Bench(page_per_thread(), ring=4, sms=1) as b:
+        dev = b.dev
+        dev.wr(HW.HG_REG_INTR_ENABLE, 1 << HW.HG_VEC_FAULT)
+        b.ctx.launch(CODE, DATA, block=3)
+        dev.run()
+        assert dev.rd(HW.HG_REG_FAULT + HW.HG_FAULT_PUT) == 3
+        before = dev.host.irq[HW.HG_VEC_FAULT]
+        other = Ctx(dev, b.ctx.n + 1, 7)
+        other.launch(CODE, DATA + 16 * PAGE, block=1)
+        dev.run()
+        assert dev.rd(HW.HG_REG_FAULT + HW.HG_FAULT_PUT) == 3 | HW.HG_FAULT_OVERFLOW
+        assert dev.host.irq[HW.HG_VEC_FAULT] == before + 1
+        dev.wr(HW.HG_REG_FAULT + HW.HG_FAULT_GET, 3)
+        assert dev.host.irq[HW.HG_VEC_FAULT] == before + 2
+        dev.wr(HW.HG_REG_FAULT + HW.HG_FAULT_GET, 3 | HW.HG_FAULT_OVERFLOW)
+        assert dev.host.irq[HW.HG_VEC_FAULT] == before + 2
+
+
 def test_valid_comes_out_of_order() -> None:
     """With another seed the VALID words of one batch are written in another order."""
     orders = set()

@@ -30,8 +30,10 @@ static bool emit_one(HgDev *d, unsigned ring, const HgFaultEntry *m, HgFaultEntr
     HgRing *r = &d->ring[ring];
 
     if (!r->enabled || r->overflow || drop || ((r->put + 1) & (r->size - 1)) == r->get) {
-        if (r->enabled) {
+        if (r->enabled && !r->overflow) {
             r->overflow = true;
+            /* no entry comes any more whose interrupt would tell of it */
+            hg_raise(d, ring ? HG_VEC_ERROR : HG_VEC_FAULT);
         }
         d->cnt[HG_CNT_FAULTS_DROPPED]++;
         hg_trace(d, HG_EV_FAULT_DROPPED, (uint64_t)m->w[HG_FE_ASID] << 32 | m->w[HG_FE_SOURCE],

@@ -221,7 +221,7 @@ static bool ring_write(HgDev *d, unsigned n, unsigned off, uint32_t v)
         if (v & HG_FAULT_OVERFLOW) {
             r->overflow = false;
         }
-        if (r->get != r->put) {
+        if (r->get != r->put || r->overflow) {
             hg_raise(d, n ? HG_VEC_ERROR : HG_VEC_FAULT);
         }
         return true;
