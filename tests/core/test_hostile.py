@@ -13,7 +13,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from hg_lib import FULL, HW, PAGE, RAM_BASE, RAM_SIZE, SYS, Ctx, Device, Tables, ffi, library
+from hg_lib import (
+    FULL,
+    HW,
+    PAGE,
+    RAM_BASE,
+    RAM_SIZE,
+    SYS,
+    Ctx,
+    Device,
+    Edit,
+    Tables,
+    ffi,
+    library,
+)
 
 COUNTED = (
     ("base/lock.h", "#ifdef HG_COUNT_WORK", "#if 1"),
@@ -49,15 +62,15 @@ dev.lib.hg_audit_full(dev.dev)
 """
 
 
-def ends(text: str) -> None:
+def ends(text: str, edits: tuple[Edit, ...] = COUNTED) -> None:
     """Run `text` with a device `dev`, each hold of its lock counted; it must end, and soon."""
     program = (
         "import struct\n"
         "from hg_lib import *\n"
-        f"with Device(misused=True, audit_cmd=True, edits={COUNTED!r}) as dev:\n"
+        f"with Device(misused=True, audit_cmd=True, edits={edits!r}) as dev:\n"
         + "".join(f"    {line}\n" for line in text.strip().splitlines())
     )
-    library(COUNTED)  # compiled outside of the time limit
+    library(edits)  # compiled outside of the time limit
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=Path(__file__).parent, timeout=60,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -68,6 +81,23 @@ def ends(text: str) -> None:
 
 def test_a_copy_of_all_memory_is_looked_at_in_a_moment() -> None:
     ends(COPY_OF_ALL)
+
+
+def test_an_event_needs_no_name_of_before() -> None:
+    nameless = ("observe/inject.c", '{ "ring.launch", "launch", ', '{ "ring.launch", NULL, ')
+    ends(
+        """
+dev.inject("walk delay=7; ring.launch delay=5")
+assert [line.split()[0] for line in dev.injected().splitlines()] == ["mmu.walk", "ring.launch"]
+try:
+    dev.inject("launch delay=5")
+except ValueError as error:
+    assert "unknown event" in str(error)
+else:
+    raise AssertionError
+        """,
+        (nameless,),
+    )
 
 
 def test_walks_that_fail_use_up_the_full_audit() -> None:

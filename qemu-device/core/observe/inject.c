@@ -19,7 +19,7 @@ static const char *const act_name[HG_ACT_COUNT] = {
 
 #define ACT(a) (1u << HG_ACT_##a)
 
-/* What can go wrong, as unit.event, and how; names of before are read as well. */
+/* What can go wrong, as unit.event, and how; names of before, if any, are read as well. */
 static const struct {
     const char *name, *before;
     uint32_t allowed;           /* actions, as bits */
@@ -143,6 +143,12 @@ static bool same(const char *tok, size_t len, const char *s)
     return strlen(s) == len && !memcmp(tok, s, len);
 }
 
+static bool names(const char *tok, size_t len, unsigned ev)
+{
+    return same(tok, len, event[ev].name) ||
+           (event[ev].before && same(tok, len, event[ev].before));
+}
+
 /* Decimal, or hexadecimal with 0x or if hex; *rest is what follows. */
 static bool number(const char *p, const char *end, bool hex, uint64_t *v, const char **rest)
 {
@@ -241,8 +247,7 @@ static bool parse_rule(const char *p, const char *end, HgRule *r, bool *empty,
     if (*empty) {
         return true;
     }
-    for (ev = 0; ev < HG_INJ_EVENTS && !same(tok, len, event[ev].name) &&
-                 !same(tok, len, event[ev].before); ev++) {
+    for (ev = 0; ev < HG_INJ_EVENTS && !names(tok, len, ev); ev++) {
     }
     if (ev == HG_INJ_EVENTS) {
         return complain(err, errlen, "unknown event", tok, len);
