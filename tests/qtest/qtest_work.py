@@ -83,6 +83,16 @@ def spin(machine: Machine, wait: bool = True, program: bytes = SPIN) -> int:
     return word
 
 
+def stops_and_goes_on(machine: Machine, word: int, times: int = 1) -> None:
+    """Stop the machine while spin() counts in `word`: it stands still, and counts on after that."""
+    for _ in range(times):
+        machine.qmp("stop")
+        counted = machine.load(word, 8)
+        assert machine.load(word, 8) == counted
+        machine.qmp("cont")
+        counts_on(machine, word, counted)
+
+
 def counts_on(machine: Machine, word: int, counted: int) -> None:
     """Wait until spin()'s word is beyond `counted`: the device runs."""
     eventually("the device counts on", lambda: machine.load(word, 8) > counted)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from qtest_machine import BAR_VRAM, MIB, PAGE, Machine, eventually, hw
 from qtest_programs import SPIN_IN_FIVE
-from qtest_work import Launch, counts_on, spin
+from qtest_work import Launch, counts_on, spin, stops_and_goes_on
 
 from hmmbench.vm.errors import VmDied
 
@@ -181,12 +181,7 @@ def test_a_standing_deterministic_machine_is_saved_whole(start: Start, tmp_path:
 def test_stopped_machine_is_still(machine: Machine) -> None:
     machine.gpu.start()
     word = spin(machine)
-    for _ in range(30):
-        machine.qmp("stop")
-        counted = machine.load(word, 8)
-        assert machine.load(word, 8) == counted
-        machine.qmp("cont")
-        counts_on(machine, word, counted)
+    stops_and_goes_on(machine, word, 30)
 
 
 def plain_save(machine: Machine, file: Path) -> None:
