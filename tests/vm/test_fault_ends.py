@@ -100,3 +100,12 @@ def test_entries_that_never_become_valid_cost_a_second_together(machine: Machine
     took = re.search(r"took (\d+) ms", result.output)
     assert took, result.output
     assert 900 < int(took[1]) < 16000
+
+
+def test_entries_dropped_from_an_empty_ring_are_told_of(machine: Machine) -> None:
+    """The same pages: no entry comes, nor anything after it, until OVERFLOW is seen."""
+    machine.gpu.inject("fault.entry match=300000000000/fffffff00000 count=32 drop")
+    result = machine.agent.execute(f"/tmp/fault_ends {driver_life.KERNELS} valid", timeout=20)
+    assert "fired=32" in machine.gpu.injected()
+    machine.gpu.inject()
+    assert (result.status, "valid passed" in result.output) == (0, True), result.output
