@@ -21,6 +21,8 @@ class Totals:
     counts: Counter[str] = field(default_factory=Counter)
     audit_checks: int = 0
     audit_undecided: int = 0
+    #: protocol check -> times that it came to a bound and did not look
+    unlooked: Counter[str] = field(default_factory=Counter)
 
     def __iadd__(self, other: Totals) -> Totals:
         for one in fields(self):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -251,6 +252,7 @@ class VmTarget:
         seen = mirror.read(vm.gpu.violations())
         self.totals.audit_checks += max(0, seen.checks - self._audited.checks)
         self.totals.audit_undecided += max(0, seen.undecided - self._audited.undecided)
+        self.totals.unlooked += Counter(seen.unlooked) - Counter(self._audited.unlooked)
         self._audited = seen
         if self._set.audit == "off" or not seen.ready:
             done.unseen |= {"mirror"}
@@ -258,6 +260,7 @@ class VmTarget:
         if seen.total:
             vm.gpu.clear_violations()
             self._audited.undecided = 0
+            self._audited.unlooked = {}
         return ([wrong] if wrong is not None else []) + misuse.check(seen.protocol)
 
     def keep(self, folder: Path) -> None:

@@ -32,6 +32,8 @@ class Audit:
     found: list[dict[str, Any]] = field(default_factory=list)
     #: records of the protocol checks, which have an oracle of their own
     protocol: list[dict[str, Any]] = field(default_factory=list)
+    #: protocol check -> times that it came to a bound and did not look (docs/checks.md)
+    unlooked: dict[str, int] = field(default_factory=dict)
 
 
 def read(text: str) -> Audit:
@@ -44,7 +46,7 @@ def read(text: str) -> Audit:
         (ours if name.startswith(_CHECKS) and name not in WORDS else others).append(v)
     return Audit(
         int(data["checks"]), int(data["undecided"]), int(data["total"]), bool(data["ready"]),
-        ours, others,
+        ours, others, data["unlooked"],
     )  # fmt: skip
 
 

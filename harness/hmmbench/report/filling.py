@@ -28,6 +28,7 @@ def fill(report: Report, tally: Tally, totals: Totals) -> None:
     report.machines, report.machines_lost = totals.machines, totals.lost
     report.machines_failed = list(tally.failed)
     report.audit_checks, report.audit_undecided = totals.audit_checks, totals.audit_undecided
+    report.unlooked = dict(sorted(totals.unlooked.items()))
     if tally.run_s:
         report.ops_per_s = round(tally.operations / tally.run_s, 1)
 

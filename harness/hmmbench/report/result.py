@@ -52,6 +52,8 @@ class Report:
     interleavings: dict[str, int] = field(default_factory=dict)
     audit_checks: int = 0
     audit_undecided: int = 0
+    #: check of the device's -> times that it came to a bound and did not look (docs/checks.md)
+    unlooked: dict[str, int] = field(default_factory=dict)
     ops_per_s: float = 0.0
     wall_s: float = 0.0
     violations: list[dict[str, Any]] = field(default_factory=list)
@@ -148,6 +150,8 @@ class Report:
         table.add_row("audit", f"{self.audit}: {self.audit_checks} translations compared, "
                                f"{self.audit_undecided} undecided")  # fmt: skip
         table.add_row("undecided", f"{self.undecided} words that several had to do with at once")
+        for name, times in self.unlooked.items():
+            table.add_row("not looked", f"[yellow]{name}[/] came to its bound {times} times")
         if self.machines_lost:
             table.add_row("machines", f"[yellow]{self.machines_lost} lost[/] of {self.machines}")
         for failed in self.machines_failed:

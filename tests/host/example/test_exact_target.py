@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,9 @@ from hmmbench.example.target import Execution
 from hmmbench.example.vm_target import LOST_MACHINES, VmTarget
 from hmmbench.guest.program import Op, Program
 from hmmbench.model.ops.processes import Nop
+from hmmbench.report.filling import fill
+from hmmbench.report.result import Report
+from hmmbench.report.tally import Tally
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
 
@@ -116,6 +120,43 @@ def test_what_dies_each_time_is_an_error() -> None:
     assert [box.ran for box in target.boxes] == [[1, 3]] * (LOST_MACHINES + 1)
 
 
+def saw(unlooked: dict[str, int] | None = None, *found: dict[str, object]) -> str:
+    """What the device says of its checks."""
+    return json.dumps({
+        "ready": True, "checks": 0, "undecided": 0, "total": len(found),
+        "unlooked": unlooked or {}, "violations": found,
+    })  # fmt: skip
+
+
+def test_what_a_check_did_not_look_at_is_counted_once() -> None:
+    """The device counts until its violations are cleared, which is when there are any."""
+    wrong: dict[str, object] = {"check": "ring-misuse", "address": 0, "asid": 1, "a": 2, "b": 3}
+    said = [
+        saw({"copy-overlap": 2}), saw({"copy-overlap": 2}),
+        saw({"copy-overlap": 3, "table-freed-used": 1}, wrong), saw({"copy-overlap": 4}),
+    ]  # fmt: skip
+
+    class Device(Box):
+        agent = property(lambda self: self)
+
+        def read_file(self, path: str) -> bytes:
+            return b""
+
+        def violations(self) -> str:
+            return said.pop(0)
+
+        def clear_violations(self) -> None:
+            pass
+
+    target = VmTarget(lambda: cast(Machine, Device()))
+    for _ in range(4):
+        target._checked(target.vm, Execution(numbered(1)))
+    assert target.totals.unlooked == {"copy-overlap": 7, "table-freed-used": 1}
+    report = Report()
+    fill(report, Tally(), target.totals)
+    assert report.unlooked == dict(target.totals.unlooked)
+
+
 @pytest.mark.parametrize("kind", [ExactTarget, VmTarget])
 @pytest.mark.parametrize(
     ("status", "crash"), [(-11, "SIGSEGV"), (-6, "SIGABRT"), (-9, ""), (1, "")]
@@ -133,7 +174,7 @@ def test_a_crash_of_qemu_is_a_finding(kind: type[VmTarget], status: int, crash: 
             return b""
 
         def violations(self) -> str:
-            return '{"ready": true, "checks": 0, "undecided": 0, "total": 0, "violations": []}'
+            return saw()
 
         def program(self, *words: object) -> bytes:
             raise VmDied("QEMU ended", exit_status=status)

@@ -20,7 +20,7 @@ ONE = {
 def text(*found: dict[str, object]) -> str:
     return json.dumps(
         {"mode": "fill", "ready": True, "checks": 9, "total": len(found), "undecided": 1,
-         "violations": found}
+         "unlooked": {}, "violations": found}
     )  # fmt: skip
 
 
