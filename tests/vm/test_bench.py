@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
+from work import driver_counters
 
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.base.ui import Ui
@@ -19,6 +20,16 @@ from hmmbench.vm.spec import MachineSpec
 COMPARED = (
     "bulk_fault", "single_fault", "migrate_to_device", "cpu_fault_back", "touch_round",
 )  # fmt: skip
+
+#: What one event has of interrupts that wake a thread, and of registers that a thread writes for
+#: an engine to act on (replays, doorbells of jobs): as many of each as it is given round trips.
+TRIPS = {
+    "single_fault": {"dev_irqs": 1, "replays": 1},
+    "touch_round": {"dev_irqs": 2, "replays": 1, "jobs_submitted": 1},
+    "trip": {"dev_irqs": 1, "dev_fences": 1},
+}
+#: What else a thread has an engine do, or waits for.
+OTHER_TRIPS = ("cancels", "tlb_invalidates", "copies", "dev_invals", "fault_overflows")
 
 
 @pytest.fixture
@@ -44,6 +55,15 @@ def test_drivers(spec: MachineSpec, snapshots: Snapshots) -> None:
         assert figures[f"{name}_ratio"] == pytest.approx(ours / theirs, rel=0.02)
     assert 0 < figures["single_fault_p50_us"] <= figures["single_fault_p99_us"]
     assert figures["cpu_fault_back_p50_us"] > 0
+    for name in ("single_fault", "touch_round"):
+        trips = TRIPS[name]["dev_irqs"] * figures[f"{name}_trips_us"]
+        least = figures[f"{name}_test_hmm_us"] + trips
+        assert figures[f"{name}_trips_ratio"] == pytest.approx(
+            figures[f"{name}_us"] / least, rel=0.02
+        )
+    assert figures["trip_to_engine_us"] + figures["trip_to_thread_us"] == pytest.approx(
+        figures["trip_us"], abs=0.001
+    )
     words = io.StringIO()
     report = figures | {
         "kernel": "k", "accel": "tcg", "host_load": 0.1, "host_cpus": 2, "host_stolen": 0.25,
@@ -52,6 +72,27 @@ def test_drivers(spec: MachineSpec, snapshots: Snapshots) -> None:
     for one in bench.MEASUREMENTS:
         assert one.name in words.getvalue()
     assert "25%" in words.getvalue()
+    assert "Trips: " in words.getvalue()
+
+
+@pytest.mark.parametrize("name", TRIPS)
+def test_trips_of_an_event(name: str, spec: MachineSpec, snapshots: Snapshots) -> None:
+    """What is compared with N round trips has N; and a trip is a fence and its interrupt alone."""
+
+    def of(pages: int) -> dict[str, int]:
+        before = driver_counters(vm)
+        vm.agent.bench({"measure": name, "pages": pages, "rounds": 1}, bench.TIMEOUT)
+        after = driver_counters(vm)
+        return {key: after[key] - before[key] for key in after}
+
+    with snapshots.open(spec) as vm:
+        # What a round has but once cancels out.
+        few, many = of(64), of(128)
+    # Two rounds each: one warms up.
+    events = {key: (many[key] - few[key]) / (2 * 64) for key in many}
+    want = dict.fromkeys(("dev_irqs", "replays", "jobs_submitted", *OTHER_TRIPS), 0)
+    want |= TRIPS[name]
+    assert {key: events[key] for key in want} == want
 
 
 def test_guest_without_test_hmm(

@@ -348,6 +348,32 @@ int hg_ce_run(struct hg_device *hdev, struct hg_ce_slot *slot)
 	return ret;
 }
 
+/**
+ * hg_ce_fence() - a fence alone, not waited for
+ * @hdev: device; hw_sem is held for reading
+ * @irq: with an interrupt, whose handler wakes hg_ce.wait
+ *
+ * Return: its value, for hg_ce_passed().
+ */
+u64 hg_ce_fence(struct hg_device *hdev, bool irq)
+{
+	struct hg_ce *ce = &hdev->ce;
+	u64 value;
+
+	mutex_lock(&ce->lock);
+	value = ++ce->next;
+	ce_emit_fence(hdev, value, irq);
+	ce_doorbell(hdev);
+	mutex_unlock(&ce->lock);
+	return value;
+}
+
+/* Any context. */
+bool hg_ce_passed(struct hg_device *hdev, u64 value)
+{
+	return ce_fence(&hdev->ce) >= value;
+}
+
 /* Fence interrupt; any context. */
 void hg_ce_irq(struct hg_device *hdev)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/kernel/debug/dri/N/: counters, evict, vram_limit, fail_*, delays.
+ * /sys/kernel/debug/dri/N/: counters, evict, vram_limit, fail_*, delays, trips*.
  */
 #include <linux/debugfs.h>
+#include <linux/ktime.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -13,6 +14,8 @@
 #include "base/delay.h"
 #include "base/regs.h"
 #include "base/stats.h"
+#include "hw/ce.h"
+#include "hw/hw.h"
 #include "jobs/jobs.h"
 #include "mem/evict.h"
 #include "test/debugfs.h"
@@ -129,6 +132,52 @@ static const struct file_operations delays_fops = {
 	.release = single_release,
 };
 
+/* Trips that one look at the file makes: they fit into the first buffer of a seq_file. */
+#define HG_TRIPS	64
+
+/*
+ * The least that a GPU's driver takes to say something to the device and to hear of it: a
+ * fence alone on the kernel's own ring.  Nanoseconds from before the doorbell to when this
+ * thread runs again, woken by the handler of the fence's interrupt; or, without one, to when
+ * it sees the fence's word, for which it looks all the time.
+ */
+static int show_trips(struct seq_file *m, bool back)
+{
+	struct hg_device *hdev = m->private;
+	unsigned int i;
+	int ret = 0;
+
+	if (!hg_hw_lock(hdev))
+		return -ENODEV;
+	for (i = 0; !ret && i < HG_TRIPS; i++) {
+		unsigned long end = jiffies + HZ;
+		u64 begin = ktime_get_ns();
+		u64 value = hg_ce_fence(hdev, back);
+
+		if (back)
+			wait_event_timeout(hdev->ce.wait, hg_ce_passed(hdev, value), HZ);
+		while (!hg_ce_passed(hdev, value) && time_before(jiffies, end))
+			cpu_relax();
+		seq_printf(m, "%llu\n", ktime_get_ns() - begin);
+		if (!hg_ce_passed(hdev, value))
+			ret = -EIO;
+	}
+	up_read(&hdev->hw_sem);
+	return ret;
+}
+
+static int trips_show(struct seq_file *m, void *unused)
+{
+	return show_trips(m, true);
+}
+DEFINE_SHOW_ATTRIBUTE(trips);
+
+static int trips_there_show(struct seq_file *m, void *unused)
+{
+	return show_trips(m, false);
+}
+DEFINE_SHOW_ATTRIBUTE(trips_there);
+
 void hg_debugfs_init(struct drm_minor *minor)
 {
 	struct hg_device *hdev = to_hg(minor->dev);
@@ -140,4 +189,6 @@ void hg_debugfs_init(struct drm_minor *minor)
 	debugfs_create_atomic_t("fail_tables", 0600, root, &hdev->fail_tables);
 	debugfs_create_atomic_t("fail_exclusive", 0600, root, &hdev->fail_exclusive);
 	debugfs_create_file("delays", 0600, root, hdev, &delays_fops);
+	debugfs_create_file("trips", 0400, root, hdev, &trips_fops);
+	debugfs_create_file("trips_there", 0400, root, hdev, &trips_there_fops);
 }

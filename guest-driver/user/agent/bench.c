@@ -12,6 +12,7 @@
  *	write		bulk_fault: 1: the GPU writes (default 0)
  *	random		cpu_fault_back: 1: in random order (default 0)
  *	threads		bulk_fault: GPU threads (default: all the hardware has)
+ *	one_way		trip: 1: to the engine alone (default 0: and back to a thread)
  *
  * Answer, a flat JSON object: the request's numbers, and for each of the two,
  * with the prefixes ours_ and test_hmm_ (absent if the module is not loaded):
@@ -19,14 +20,26 @@
  *	us_min
  *	p50_us, p99_us	of single events, all rounds together (if the measurement has them)
  *	ratio		ours_us / test_hmm_us
+ * and of a measurement in which a GPU cannot do without trips (see below):
+ *	trips_us	median over the rounds of microseconds a round trip
+ *	trips_ratio	ours_us / (test_hmm_us + so many times trips_us)
  *
- * Rounds alternate between the two, each round in a fresh process that opens
- * only its own driver, so neither pays for the other's notifiers.
+ * Rounds alternate between the two, and trips, each round in a fresh process
+ * that opens only its own driver, so neither pays for the other's notifiers.
  *
  * What test_hmm does more or less than ours, to read the ratios right: its
  * READ, WRITE and MIGRATE_TO_DEV also copy the whole range from or to a user
  * buffer by the CPU; its device memory is system memory and its page-table walk
  * a loop in the kernel, without interrupts, queues or a second processor.
+ *
+ * A round trip is what no GPU's driver can save where test_hmm calls a function:
+ * from a thread's register write to an engine that acts on it, and from that
+ * engine's interrupt to a thread.  It is measured as the driver's debugfs file
+ * "trips" makes it (module/test/debugfs.c), by the kernel's clock: a doorbell, a
+ * fence alone in the ring, its interrupt, the thread that the handler woke.  So
+ * no fault, no mapping, no job, no system call is in it, and what is (one
+ * descriptor read, one word written) is less than what is done at the same
+ * places of a fault: a trip is rather too short than too long.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -65,7 +78,7 @@ struct dmirror_cmd {
 
 struct request {
 	char measure[32];
-	uint64_t pages, rounds, thp, populated, write, random, threads;
+	uint64_t pages, rounds, thp, populated, write, random, threads, one_way;
 };
 
 /* Filled by the process of a round, read by the one that made it: shared memory. */
@@ -373,6 +386,29 @@ static int touch_round(const struct device *d, const struct request *r, struct s
 	return 0;
 }
 
+/* Trips by the driver's debugfs; "pages" counts them. */
+static int trip(const struct device *d, const struct request *r, struct sample *s)
+{
+	static char text[4096];
+
+	(void)d;
+	while (s->nevents < r->pages) {
+		ssize_t n = debugfs_read(r->one_way ? "trips_there" : "trips", text, sizeof(text));
+
+		if (n <= 0)
+			return fail(s, "trips of debugfs", n);
+		for (char *at = text, *end; s->nevents < r->pages; at = end) {
+			uint64_t ns = strtoull(at, &end, 10);
+
+			if (end == at)
+				break;
+			s->ns += ns;
+			s->event_ns[s->nevents++] = ns;
+		}
+	}
+	return 0;
+}
+
 /* Launch and wait of an empty kernel; "pages" counts launches. */
 static int launch_latency(const struct device *d, const struct request *r, struct sample *s)
 {
@@ -394,16 +430,29 @@ static const struct measurement {
 	const char *name;
 	int (*round)(const struct device *d, const struct request *r, struct sample *s);
 	bool compared;		/* test_hmm can do it too */
+	/*
+	 * Round trips of one event that follow one after the other in whatever serves it.
+	 * A fault: its interrupt to the thread that serves, and that one's replay to the
+	 * engine.  A touch: the doorbell of the job to the engine, the fault's two, and the
+	 * interrupt of the job's end to who waits.  More than these nobody needs, so what a
+	 * driver makes beyond them counts as its own (tests/vm/test_bench.py counts ours).
+	 */
+	unsigned trips;
 } measurements[] = {
-	{ "bulk_fault", bulk_fault, true },
-	{ "single_fault", single_fault, true },
-	{ "migrate_to_device", migrate_to_device, true },
-	{ "cpu_fault_back", cpu_fault_back, true },
-	{ "touch_round", touch_round, true },
-	{ "launch", launch_latency, false },
+	{ "bulk_fault", bulk_fault, true, 0 },
+	{ "single_fault", single_fault, true, 1 },
+	{ "migrate_to_device", migrate_to_device, true, 0 },
+	{ "cpu_fault_back", cpu_fault_back, true, 0 },
+	{ "touch_round", touch_round, true, 2 },
+	{ "launch", launch_latency, false, 0 },
+	{ "trip", trip, false, 0 },
 };
 
 /* ---- running them ---- */
+
+/* Whose turn it is. */
+enum { OURS, TEST_HMM, TRIPS, NUM_SERIES };
+static const char *const series_name[] = { "hmm_gpu", "test_hmm", "trips" };
 
 struct series {
 	uint64_t rounds;
@@ -432,11 +481,17 @@ static void print_series(int out, const char *prefix, const struct request *r, s
 		s->events[s->nevents * 99 / 100] / 1000.0);
 }
 
+/* Of a series in order. */
+static double median(const struct series *s)
+{
+	return s->ns[s->rounds / 2];
+}
+
 /* A round in a process of its own: the range, the device and its notifiers go with it. */
-static void one_round(const struct measurement *m, const struct request *r, bool ours,
+static void one_round(const struct measurement *m, const struct request *r, unsigned which,
 		      struct sample *s)
 {
-	struct device d = { .ours = ours };
+	struct device d = { .ours = which != TEST_HMM };
 	int status;
 	pid_t pid;
 
@@ -445,7 +500,7 @@ static void one_round(const struct measurement *m, const struct request *r, bool
 	pid = fork();
 	if (pid == 0) {
 		if (open_device(&d, r, s) == 0)
-			m->round(&d, r, s);
+			(which == TRIPS ? trip : m->round)(&d, r, s);
 		_exit(0);
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) != pid)
@@ -460,28 +515,31 @@ static void bench_child(int out, void *arg)
 	const struct measurement *m = NULL;
 	struct sample *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE,
 				MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct series series[2] = { { .rounds = 0 } };
-	bool with_test_hmm;
+	struct series series[NUM_SERIES] = { { .rounds = 0 } };
+	bool takes_part[NUM_SERIES] = { [OURS] = true };
 
 	for (unsigned i = 0; i < ARRAY_SIZE(measurements); i++)
 		if (strcmp(measurements[i].name, r->measure) == 0)
 			m = &measurements[i];
 	if (!m || s == MAP_FAILED)
 		_exit(1);
-	with_test_hmm = m->compared && access(DMIRROR_NODE, F_OK) == 0;
-	for (unsigned which = 0; which < 2; which++) {
+	takes_part[TEST_HMM] = m->compared && access(DMIRROR_NODE, F_OK) == 0;
+	takes_part[TRIPS] = takes_part[TEST_HMM] && m->trips;
+	for (unsigned which = 0; which < NUM_SERIES; which++) {
 		series[which].events = calloc(r->rounds * r->pages, sizeof(uint64_t));
 		if (!series[which].events)
 			_exit(1);
 	}
 	for (uint64_t round = 0; round <= r->rounds; round++) {
-		for (unsigned which = 0; which < (with_test_hmm ? 2 : 1); which++) {
+		for (unsigned which = 0; which < NUM_SERIES; which++) {
 			struct series *to = &series[which];
 
-			one_round(m, r, which == 0, s);
+			if (!takes_part[which])
+				continue;
+			one_round(m, r, which, s);
 			if (s->error) {
-				dprintf(out, "!%s of %s: %s: %s", r->measure,
-					which ? "test_hmm" : "hmm_gpu", s->what, strerror(-s->error));
+				dprintf(out, "!%s of %s: %s: %s", r->measure, series_name[which],
+					s->what, strerror(-s->error));
 				return;
 			}
 			if (!round)
@@ -493,11 +551,17 @@ static void bench_child(int out, void *arg)
 	}
 	dprintf(out, "{\"measure\":\"%s\",\"pages\":%llu,\"rounds\":%llu", r->measure,
 		(unsigned long long)r->pages, (unsigned long long)r->rounds);
-	print_series(out, "ours", r, &series[0]);
-	if (with_test_hmm) {
-		print_series(out, "test_hmm", r, &series[1]);
-		dprintf(out, ",\"ratio\":%.4f", (double)series[0].ns[series[0].rounds / 2] /
-			series[1].ns[series[1].rounds / 2]);
+	print_series(out, "ours", r, &series[OURS]);
+	if (takes_part[TEST_HMM]) {
+		print_series(out, "test_hmm", r, &series[TEST_HMM]);
+		dprintf(out, ",\"ratio\":%.4f", median(&series[OURS]) / median(&series[TEST_HMM]));
+	}
+	if (takes_part[TRIPS]) {
+		qsort(series[TRIPS].ns, series[TRIPS].rounds, sizeof(uint64_t), compare);
+		dprintf(out, ",\"trips_us\":%.4f,\"trips_ratio\":%.4f",
+			median(&series[TRIPS]) / 1000 / r->pages,
+			median(&series[OURS]) /
+			(median(&series[TEST_HMM]) + m->trips * median(&series[TRIPS])));
 	}
 	dprintf(out, "}");
 }
@@ -557,7 +621,8 @@ void serve_bench(const struct message *m)
 	    !get_number(json, "rounds", &r.rounds, MAX_ROUNDS) || !r.rounds ||
 	    !get_number(json, "thp", &r.thp, 1) || !get_number(json, "populated", &r.populated, 1) ||
 	    !get_number(json, "write", &r.write, 1) || !get_number(json, "random", &r.random, 1) ||
-	    !get_number(json, "threads", &r.threads, 65536)) {
+	    !get_number(json, "threads", &r.threads, 65536) ||
+	    !get_number(json, "one_way", &r.one_way, 1)) {
 		chan_reply_error(m, "BENCH: a number is missing its range (pages 1..%u, rounds 1..%u)",
 				 MAX_PAGES, MAX_ROUNDS);
 		return;

@@ -69,7 +69,9 @@ def main(
     and the bench itself.
 
     Both drivers run in one virtual machine, in alternate rounds; a ratio below 1 means this
-    driver and device are faster than test_hmm, which has no device. Of the lanes (simt, which
+    driver and device are faster than test_hmm, which has no device; where a GPU cannot do
+    without trips of an interrupt to a thread and of a thread to an engine, a second ratio is to
+    test_hmm and these, which are measured in between. Of the lanes (simt, which
     needs no virtual machine) a ratio above 1 means that they are faster.
 
     Compared with another measurement, a ratio above 1 means that this one is better, be the
@@ -252,15 +254,21 @@ def show(report: dict[str, Any], console: Console) -> None:
     if "host_load" not in report:
         return  # nothing was begun
     table = Table(title=f"{report['kernel']}, {report['accel']}, µs a page or event")
-    for title in ("measurement", "", "hmm_gpu", "test_hmm", "ratio", "p50", "p99"):
+    for title in ("measurement", "", "hmm_gpu", "test_hmm", "ratio", "+ trips", "p50", "p99"):
         table.add_column(title, justify="left" if title in ("measurement", "") else "right")
     for one in bench.MEASUREMENTS:
         cells = [
             _number(report.get(f"{one.name}_{key}"))
-            for key in ("us", "test_hmm_us", "ratio", "p50_us", "p99_us")
+            for key in ("us", "test_hmm_us", "ratio", "trips_ratio", "p50_us", "p99_us")
         ]
         table.add_row(one.name, one.what, *cells)
     console.print(table)
+    console.print(
+        f"Trips: {_number(report.get('trip_to_engine_us'))} µs from a register write to the "
+        f"engine, {_number(report.get('trip_to_thread_us'))} µs from its interrupt to a thread; "
+        "the second ratio is to test_hmm and the trips that a GPU cannot do without.",
+        highlight=False,
+    )
     own = Table(title=f"the bench, host load {report['host_load']} on {report['host_cpus']} CPUs")
     own.add_column("figure")
     own.add_column("value", justify="right")

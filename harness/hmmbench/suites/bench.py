@@ -89,6 +89,14 @@ MEASUREMENTS = (
         "launch", {"measure": "launch", "pages": 256, "rounds": 3},
         "an empty GPU kernel, submission to wake-up",
     ),
+    Measurement(
+        "trip_to_engine", {"measure": "trip", "pages": 512, "rounds": 3, "one_way": 1},
+        "a thread's register write, to the word that the engine writes",
+    ),
+    Measurement(
+        "trip", {"measure": "trip", "pages": 512, "rounds": 3},
+        "the same, and the engine's interrupt to a thread",
+    ),
 )  # fmt: skip
 
 
@@ -96,6 +104,9 @@ def drivers(
     spec: MachineSpec, snapshots: Snapshots, ui: Ui, figures: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Every measurement in the guest. Figures are named NAME_us, NAME_test_hmm_us, NAME_ratio.
+
+    NAME_trips_us and NAME_trips_ratio: what a GPU cannot do without, and the ratio to test_hmm
+    and that; trip_to_thread_us is what the way back takes of a trip (docs/guards.md).
 
     figures -- filled and returned, so that what was measured survives an interrupt
     """
@@ -111,6 +122,7 @@ def drivers(
             answer = vm.agent.bench(one.request, TIMEOUT)
             figures.update(_flat(one.name, answer))
             vm.check()
+    figures["trip_to_thread_us"] = round(figures["trip_us"] - figures["trip_to_engine_us"], 4)
     return figures
 
 
@@ -122,7 +134,7 @@ def _flat(name: str, answer: dict[str, Any]) -> dict[str, float]:
     """The agent's figures under the measurement's name; `ours_` is what needs no mention."""
     found = {}
     for key, value in answer.items():
-        if key == "ratio" or key.startswith(("ours_", "test_hmm_")):
+        if key == "ratio" or key.startswith(("ours_", "test_hmm_", "trips_")):
             found[f"{name}_{key.removeprefix('ours_')}"] = float(value)
     return found
 

@@ -93,6 +93,7 @@ def test_which_figures_of_a_report_count() -> None:
     report = {
         "hmmbench": "0.1.0", "host_cpus": 2, "host_load": 1.5, "host_stolen": 0.1, "missing": [],
         "bulk_fault_us": 3.0, "bulk_fault_test_hmm_us": 4.0, "bulk_fault_ratio": 0.75,
+        "touch_round_trips_us": 2.0, "touch_round_trips_ratio": 1.1, "trip_to_thread_us": 3.0,
         "single_fault_p99_us": 9.0, "boot_s": 4.0, "boot_min_s": 3.0, "boot_max_s": 5.0,
         "operations": 100, "operations_per_s": 50.0, "operations_stolen": 0.0,
         "operations_gpu_accesses_per_s": 9.0, "audit_fill_cost": 1.2, "driver_rebuild_s": 2.0,
@@ -102,7 +103,8 @@ def test_which_figures_of_a_report_count() -> None:
         "touch_round_us": 0.0,
     }  # fmt: skip
     assert {n: figures.higher_is_better(n) for n in figures.figures(report)} == {
-        "bulk_fault_us": False, "bulk_fault_ratio": False, "single_fault_p99_us": False,
+        "bulk_fault_us": False, "bulk_fault_ratio": False, "touch_round_trips_ratio": False,
+        "trip_to_thread_us": False, "single_fault_p99_us": False,
         "boot_s": False, "operations_per_s": True, "operations_gpu_accesses_per_s": True,
         "audit_fill_cost": False, "driver_rebuild_s": False, "audit_off_operations_per_s": True,
         "simt_hash_per_s": True, "simt_hash_ratio": True, "simt_hash_two_sms": True,
