@@ -134,6 +134,7 @@ static const struct file_operations delays_fops = {
 
 /* Trips that one look at the file makes: they fit into the first buffer of a seq_file. */
 #define HG_TRIPS	64
+#define HG_TRIP_MAX	(10 * HZ)
 
 /*
  * The least that a GPU's driver takes to say something to the device and to hear of it: a
@@ -150,16 +151,18 @@ static int show_trips(struct seq_file *m, bool back)
 	if (!hg_hw_lock(hdev))
 		return -ENODEV;
 	for (i = 0; !ret && i < HG_TRIPS; i++) {
-		unsigned long end = jiffies + HZ;
+		unsigned long end = jiffies + HG_TRIP_MAX;
 		u64 begin = ktime_get_ns();
 		u64 value = hg_ce_fence(hdev, back);
 
 		if (back)
-			wait_event_timeout(hdev->ce.wait, hg_ce_passed(hdev, value), HZ);
-		while (!hg_ce_passed(hdev, value) && time_before(jiffies, end))
-			cpu_relax();
+			wait_event_timeout(hdev->ce.wait, hg_ce_passed(hdev, value), HG_TRIP_MAX);
+		else
+			while (!hg_ce_passed(hdev, value) && time_before(jiffies, end))
+				cpu_relax();
 		seq_printf(m, "%llu\n", ktime_get_ns() - begin);
-		if (!hg_ce_passed(hdev, value))
+		/* no device, or no interrupt */
+		if (time_after_eq(jiffies, end))
 			ret = -EIO;
 	}
 	up_read(&hdev->hw_sem);
