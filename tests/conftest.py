@@ -3,12 +3,30 @@
 
 import os
 import signal
+import threading
+from types import FrameType
 
 import pytest
 
 # A shell starts background jobs with Ctrl-C ignored, and children inherit that: then nothing
 # could be interrupted, and the tests of interruption would test the shell.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+#: Seconds for fixtures to put away what they hold.
+END_S = 30.0
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """`hmmbench test` was told to end, or is gone: as Ctrl-C, but nobody may be left to ask twice
+    where a test has caught that, or a fixture hangs."""
+    del number, frame
+    last = threading.Timer(END_S, os.kill, (os.getpid(), signal.SIGKILL))
+    last.daemon = True
+    last.start()
+    raise KeyboardInterrupt
+
+
+signal.signal(signal.SIGTERM, _end)
 
 
 @pytest.hookimpl

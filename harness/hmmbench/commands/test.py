@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,12 +16,15 @@ import typer
 
 from hmmbench.base import host, paths
 from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
-from hmmbench.base.processes import bound
+from hmmbench.base.processes import Children
 from hmmbench.base.ui import Ui
 from hmmbench.build import BuildRequest, ensure
 
 #: What tells tests to run their long form.
 FULL = "HMMBENCH_FULL"
+
+#: Seconds that pytest has to tidy up when we are told to end.
+END_S = 30.0
 
 
 def main(
@@ -67,9 +69,12 @@ def main(
         command = [sys.executable, "-m", "pytest", *map(str, order), *(pytest_args or [])]
 
         def pytest(*more: str) -> int:
-            # In our session, as it is the terminal's; but it ends with us, and tidies up.
-            words = bound(signal.SIGINT, [*command, *more])
-            return _exit(subprocess.call(words, cwd=root, env=environment))
+            # It ends with us, whatever we end by, and is given time to put its machines away
+            # (tests/conftest.py).
+            with Children(END_S).start(
+                [*command, *more], cwd=root, env=environment, stdin=None
+            ) as child:
+                return _exit(child.wait())
 
         if chosen:
             return pytest()

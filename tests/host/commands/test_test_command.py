@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`hmmbench test` and its pytest end together, and pytest's fixtures tidy up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hmmbench.base import paths
+
+#: Says who it is, and waits; what it holds takes longer to put away than a process's last moment.
+TESTS = """
+import os, sys, time
+from pathlib import Path
+import pytest
+
+here = Path(__file__).parent
+
+@pytest.fixture
+def machine():
+    yield
+    time.sleep(1)
+    (here / "tidy").touch()
+
+def test_waits(machine):
+    (here / "pid").write_text(str(os.getpid()))
+    time.sleep(60)
+
+def test_catches_all(machine):
+    sys.modules["tests.conftest"].END_S = 1
+    (here / "pid").write_text(str(os.getpid()))
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        time.sleep(60)
+"""
+
+#: A plugin before tests/conftest.py, which is only just being loaded.
+EARLY = """
+import os, time
+from pathlib import Path
+(Path(__file__).parent / "pid").write_text(str(os.getpid()))
+time.sleep(60)
+"""
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 50
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("number", "plugins", "name"),
+    [
+        (signal.SIGINT, [], "waits"), (signal.SIGTERM, [], "waits"), (signal.SIGKILL, [], "waits"),
+        (signal.SIGKILL, [], "catches_all"), (signal.SIGKILL, ["early"], "waits"),
+    ],
+    ids=["Ctrl-C", "SIGTERM", "SIGKILL", "caught", "early"],
+)  # fmt: skip
+def test_pytest_ends_with_the_bench(
+    number: signal.Signals, plugins: list[str], name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "test_x.py").write_text(TESTS)
+    (tmp_path / "early.py").write_text(EARLY)
+    words = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-k", name]
+    for plugin in plugins:
+        words[:0] = ["-p", plugin]
+    bench = subprocess.Popen(
+        [sys.executable, "-m", "hmmbench", "test", "--quick", "--", str(tmp_path / "test_x.py"),
+         *words],
+        env={**os.environ, "PYTHONPATH": f"{paths.project_root() / 'harness'}:{tmp_path}"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        # As a shell starts its background jobs, where nobody presses a key.
+        preexec_fn=None if number == signal.SIGINT else _deaf,
+    )  # fmt: skip
+    pid = tmp_path / "pid"
+    try:
+        until(lambda: pid.exists() and pid.read_text() != "")
+        bench.send_signal(number)
+        bench.wait(50)
+        until(lambda: gone(int(pid.read_text())))
+        assert (tmp_path / "tidy").exists() == (name == "waits" and not plugins)
+    finally:
+        bench.kill()
+        bench.wait()
+        if pid.exists() and not gone(int(pid.read_text())):
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def _deaf() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
