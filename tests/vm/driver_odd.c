@@ -22,35 +22,11 @@
 #include <unistd.h>
 
 #include "accesses.h"
+#include "gpu_test.h"
 #include "hmm_gpu_drm.h"
-#include "hmmgpu.h"
 
-#define PAGE	4096UL
 #define WORDS	(PAGE / sizeof(uint64_t))
 #define NODE	"/dev/dri/renderD128"
-
-static struct hmmgpu *gpu;
-static struct hmmgpu_ctx *ctx;
-static struct hmmgpu_kernel *kernels;
-static int failures;
-
-#define CHECK(condition, ...)				\
-	do {						\
-		if (!(condition)) {			\
-			printf("line %d: ", __LINE__);	\
-			printf(__VA_ARGS__);		\
-			printf("\n");			\
-			failures++;			\
-		}					\
-	} while (0)
-
-static void need(int error, const char *what)
-{
-	if (error) {
-		printf("%s: %s\n", what, strerror(-error));
-		exit(1);
-	}
-}
 
 static int read_pages(const void *p, size_t n, uint64_t *sum)
 {
@@ -184,9 +160,7 @@ int main(int argc, char **argv)
 		printf("usage: driver_odd KERNELS.elf\n");
 		return 2;
 	}
-	need(hmmgpu_kernel_load_file(argv[1], &kernels), "kernels");
-	need(hmmgpu_open(&gpu, NULL), "open");
-	need(hmmgpu_ctx_create(gpu, 0, &ctx), "context");
+	begin(argv[1]);
 	fdinfo();
 	calls();
 	swap();

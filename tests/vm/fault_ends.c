@@ -25,34 +25,10 @@
 #include <unistd.h>
 
 #include "accesses.h"
+#include "gpu_test.h"
 #include "hmm_gpu_drm.h"
-#include "hmmgpu.h"
 
-#define PAGE	4096UL
 #define DEBUGFS	"/sys/kernel/debug/dri/0/"
-
-static struct hmmgpu *gpu;
-static struct hmmgpu_ctx *ctx;
-static struct hmmgpu_kernel *kernels;
-static int failures;
-
-#define CHECK(condition, ...)				\
-	do {						\
-		if (!(condition)) {			\
-			printf("line %d: ", __LINE__);	\
-			printf(__VA_ARGS__);		\
-			printf("\n");			\
-			failures++;			\
-		}					\
-	} while (0)
-
-static void need(int error, const char *what)
-{
-	if (error) {
-		printf("%s: %s\n", what, strerror(-error));
-		exit(1);
-	}
-}
 
 static void set(const char *name, const char *text)
 {
@@ -181,13 +157,6 @@ static void another(void)
 	need(hmmgpu_query(gpu, p, 1, &flags), "query");
 	CHECK(!(flags & HMM_GPU_Q_GPU_ATOMIC) || flags & HMM_GPU_Q_GPU_EXCLUSIVE,
 	      "atomics on a page that the CPU has too: %#x", flags);
-}
-
-static void begin(const char *file)
-{
-	need(hmmgpu_open(&gpu, NULL), "open");
-	need(hmmgpu_ctx_create(gpu, 0, &ctx), "context");
-	need(hmmgpu_kernel_load_file(file, &kernels), "kernels");
 }
 
 static const char *kernels_file;
