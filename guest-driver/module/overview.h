@@ -166,6 +166,9 @@
  *	takes none of these before it wakes
  * hg_ctx.wait
  *	programs wait for jobs and for room; hg_job_copy() under hg_dmirror.lock
+ * hg_reaped
+ *	the module's exit, which has removed all devices and holds no lock, waits for who
+ *	waits for the last page of VRAM of one
  * RCU
  *	a delay point reads the device's counters (watched of delay.c);
  *	hg_delay_forget() waits for that before the registers go

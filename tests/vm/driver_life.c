@@ -11,6 +11,7 @@
  *   starve   the address space changes all the time while the GPU faults
  *   copyerr  some copies of the kernel's copy engine fail (injected by the caller)
  *   silent   the device does not answer a TLB invalidation (injected by the caller)
+ *   unload   the module is to go while pages cannot leave VRAM; it does when they are unmapped
  *
  * Prints what failed, or "TEST passed".  Exit status 0 or 1.
  */
@@ -25,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,8 +79,11 @@ static void start_gpu(void)
 
 static void stop_gpu(void)
 {
+	if (!gpu)
+		return;
 	hmmgpu_ctx_destroy(ctx);
 	hmmgpu_close(gpu);
+	gpu = NULL;
 }
 
 static void write_text(const char *path, const char *text)
@@ -468,6 +473,75 @@ static void test_silent(void)
 	munmap(p, n * PAGE);
 }
 
+/* Pages in VRAM, where no driver reaches them any more: the device answers nobody. */
+static uint64_t *lost_pages(size_t n)
+{
+	static const uint16_t off;
+	uint64_t *p = pages(n);
+	int fd;
+
+	start_gpu();
+	fill(p, n, 1);
+	to_device(__LINE__, p, n);
+	stop_gpu();
+	/* its registers are off, and a reset leaves the configuration as it finds it */
+	fd = open(DEVICE "/config", O_WRONLY);
+	CHECK(fd >= 0 && pwrite(fd, &off, sizeof(off), 4) == sizeof(off), "command register: %s",
+	      strerror(errno));
+	close(fd);
+	write_text(DEVICE "/reset", "1");
+	return p;
+}
+
+static int unload(void)
+{
+	return syscall(SYS_delete_module, "hmm_gpu", O_NONBLOCK) ? -errno : 0;
+}
+
+static int reaper(void)
+{
+	return !system("grep -qx hmm_gpu-reap /proc/[0-9]*/comm 2>/dev/null");
+}
+
+static void test_unload(void)
+{
+	size_t n = 4;
+	uint64_t *p;
+	pid_t pid;
+	int error, status = -1;
+
+	/* removed by an unbind: the module is held */
+	stop_gpu();
+	p = lost_pages(n);
+	write_text(DRIVER "unbind", PCI_NAME);
+	error = unload();
+	CHECK(error == -EWOULDBLOCK, "unloading a module that is held: %d", error);
+	munmap(p, n * PAGE);
+	for (int wait = 0; wait < 100 && reaper(); wait++)
+		usleep(100000);
+	CHECK(!reaper(), "pages are gone, and somebody waits for them");
+
+	/* removed by the module's exit: that waits */
+	write_text(DRIVER "bind", PCI_NAME);
+	p = lost_pages(n);
+	pid = fork();
+	if (!pid) {
+		munmap(p, n * PAGE);
+		_exit(-unload());
+	}
+	for (int wait = 0; wait < 100 && !reaper(); wait++)
+		usleep(100000);
+	CHECK(reaper(), "nobody waits for the pages");
+	/* it looks twice meanwhile */
+	usleep(2500000);
+	CHECK(waitpid(pid, &status, WNOHANG) == 0, "the module went with pages in VRAM: %#x", status);
+	munmap(p, n * PAGE);
+	if (status == -1)
+		waitpid(pid, &status, 0);
+	CHECK(!status, "unloading: %#x", status);
+	CHECK(access("/sys/module/hmm_gpu", F_OK), "the module is still there");
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -481,6 +555,7 @@ static const struct {
 	{ "starve", test_starve },
 	{ "copyerr", test_copyerr },
 	{ "silent", test_silent },
+	{ "unload", test_unload },
 };
 
 int main(int argc, char **argv)

@@ -91,3 +91,9 @@ def test_unplug(machine: Machine) -> None:
     wait_for(machine, log, "unplug passed")
     assert "0000:" not in machine.agent.check("ls /sys/bus/pci/drivers/hmm_gpu/")
     machine.agent.check("rmmod hmm_gpu")
+
+
+def test_unload_while_pages_cannot_leave(machine: Machine) -> None:
+    """Who waits for them runs the module's code, and the kernel comes back to it for each."""
+    result = machine.agent.execute(f"{PROGRAM} {KERNELS} unload", timeout=60)
+    assert (result.status, "unload passed" in result.output) == (0, True), result.output

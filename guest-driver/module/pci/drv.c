@@ -4,6 +4,7 @@
  * the device up and down, opening and closing files.  What the driver consists
  * of stands in overview.h.
  */
+#include <linux/completion.h>
 #include <linux/dma-mapping.h>
 #include <linux/kthread.h>
 #include <linux/module.h>
@@ -46,6 +47,10 @@
 
 /* A removed device whose VRAM pages could not be moved is looked at so often. */
 #define HG_REAP_INTERVAL	HZ
+
+/* Threads that do so, of all devices there have been; the module's exit waits for each. */
+static atomic_t hg_reapers;
+static DECLARE_COMPLETION(hg_reaped);
 
 static int hg_open(struct drm_device *drm, struct drm_file *file)
 {
@@ -159,15 +164,21 @@ static int hg_reap(void *data)
 		schedule_timeout_idle(HG_REAP_INTERVAL);
 	hg_pagemap_fini(hdev);
 	drm_dev_put(&hdev->drm);
-	/* not to come back here: without the reference this code may be gone */
-	module_put_and_kthread_exit(0);
+	module_put(THIS_MODULE);
+	/* not to come back here: the module's exit waits for this and no longer */
+	kthread_complete_and_exit(&hg_reaped, 0);
 }
 
-/* Without a thread for it, device and module stay for ever. */
+/*
+ * After an unbind the reference keeps rmmod away.  The module's exit, which may be who
+ * removes the device, asks for no references any more: it waits itself, and cannot fail.
+ * Without a thread for it, device and module stay for ever.
+ */
 static void hg_start_reaper(struct hg_device *hdev)
 {
 	struct task_struct *task;
 
+	atomic_inc(&hg_reapers);
 	__module_get(THIS_MODULE);
 	drm_dev_get(&hdev->drm);
 	task = kthread_run(hg_reap, hdev, "hmm_gpu-reap");
@@ -379,6 +390,9 @@ module_init(hg_module_init);
 static void __exit hg_module_exit(void)
 {
 	pci_unregister_driver(&hg_pci_driver);
+	/* no device, no new ones; processes keep their pages as long as they like, so idle */
+	while (atomic_dec_return(&hg_reapers) >= 0)
+		wait_for_completion_state(&hg_reaped, TASK_IDLE);
 	hg_fault_module_exit();
 }
 module_exit(hg_module_exit);

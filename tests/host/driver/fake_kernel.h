@@ -112,6 +112,7 @@ static inline u64 local_clock(void)
 #define atomic_inc(a)		((a)->v++)
 #define atomic_read(a)		((a)->v)
 #define atomic_dec_and_test(a)	(!--(a)->v)
+#define atomic_dec_return(a)	(--(a)->v)
 #define atomic64_add(n, a)	((a)->v += (n))
 #define atomic64_read(a)	((a)->v)
 #define atomic_long_add(n, a)	((a)->v += (n))
@@ -210,7 +211,10 @@ static inline void srcu_read_unlock(struct srcu_struct *s, int i) { (void)i; s->
 #define init_waitqueue_head(w)	((void)(w))
 #define init_completion(c)	((c)->done = 0)
 #define complete(c)		((c)->done = 1)
+#define DECLARE_COMPLETION(c)	struct completion c
+#define TASK_IDLE		0
 #define wait_for_completion(c)	CHECK((c)->done)
+#define wait_for_completion_state(c, s)	wait_for_completion(c)
 #define wake_up(w)		((void)(w))
 #define wake_up_all(w)		((void)(w))
 #define wait_event(w, cond)	do { if (!(cond)) would_hang(); } while (0)
