@@ -8,6 +8,8 @@
  *   another  the page had no exclusive access when it was asked for, and another one has
  *   killed   a process ends while a fault of its is served, which then has its memory alone
  *   gone     the device and its VRAM go while a fault on a page there is served
+ *   unreadable, misread  the GPU writes to a page in VRAM that is shared after fork(): it has
+ *            to come home first, and copies fail, all or the first (injected by the caller)
  *   valid    32 threads read a page each, at an address that the caller knows
  *
  * Prints what failed, or "TEST passed".  Exit status 0 or 1.
@@ -217,6 +219,47 @@ static void gone(void)
 	CHECK(!finish(start(far(), 0)), "a job after it");
 }
 
+static int write_shared(uint64_t *p)
+{
+	uint64_t moved = 0;
+	pid_t child;
+	int error;
+
+	*p = 1;
+	need(hmmgpu_migrate(gpu, p, PAGE, HMM_GPU_MIGRATE_DEVICE, &moved, NULL), "migrate");
+	CHECK(moved == 1, "%lu pages moved", moved);
+	child = fork();
+	if (!child) {
+		pause();
+		_exit(0);
+	}
+	error = finish(start(p, 0));
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	return error;
+}
+
+static void unreadable(void)
+{
+	uint32_t flags = 0;
+	uint64_t *p = far();
+	int error = write_shared(p);
+
+	CHECK(error == -EIO, "a page that cannot come home: %d", error);
+	need(hmmgpu_query(gpu, p, 1, &flags), "query");
+	CHECK(flags & HMM_GPU_Q_CPU_DEVICE, "it stays: %#x", flags);
+	CHECK(!finish(start(far(), 0)), "the next job");
+}
+
+static void misread(void)
+{
+	uint64_t *p = far();
+	int error = write_shared(p);
+
+	CHECK(!error, "a page that comes home at last: %d", error);
+	CHECK(*p == 7, "it has %lu", *p);
+}
+
 static void valid(void)
 {
 	size_t n = 32;
@@ -240,7 +283,8 @@ static const struct {
 	void (*run)(void);
 } tests[] = {
 	{ "memory", memory }, { "ended", ended }, { "secret", secret }, { "another", another },
-	{ "killed", killed }, { "gone", gone }, { "valid", valid },
+	{ "killed", killed }, { "gone", gone }, { "unreadable", unreadable },
+	{ "misread", misread }, { "valid", valid },
 };
 
 int main(int argc, char **argv)

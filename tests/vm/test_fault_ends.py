@@ -56,6 +56,17 @@ def test_fault_ends(machine: Machine, name: str) -> None:
     assert not any(work.live(machine).values())
 
 
+@pytest.mark.parametrize(("name", "times"), [("unreadable", 100000), ("misread", 3)])
+def test_page_of_vram_that_cannot_come_home(machine: Machine, name: str, times: int) -> None:
+    """The way to VRAM is one copy; then some fail: of a list that does each piece is tried."""
+    machine.gpu.inject(f"ce.copy nth=2 count={times} error")
+    result = machine.agent.execute(f"/tmp/fault_ends {driver_life.KERNELS} {name}", timeout=60)
+    assert "fired=0" not in machine.gpu.injected()
+    machine.gpu.inject()
+    assert (result.status, f"{name} passed" in result.output) == (0, True), result.output
+    assert not any(work.live(machine).values())
+
+
 def test_the_device_goes_while_a_page_there_is_looked_at(
     spec: MachineSpec, snapshots: Snapshots, files: dict[str, bytes]
 ) -> None:

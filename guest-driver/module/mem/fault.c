@@ -259,6 +259,7 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 		.default_flags = HMM_PFN_REQ_FAULT | (write ? HMM_PFN_REQ_WRITE : 0),
 		.dev_private_owner = svm->vm.hdev,
 	};
+	struct hg_migrate_result res = {};
 	struct vm_area_struct *vma;
 	int ret;
 
@@ -278,7 +279,11 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 	if (!ret)
 		return -EFAULT;
 	vma = vma_lookup(svm->vm.mm, addr);
-	return vma && vma->vm_flags & VM_WRITE ? 0 : -EPERM;
+	if (!vma || !(vma->vm_flags & VM_WRITE))
+		return -EPERM;
+	/* it may be written, if it can be brought home */
+	hg_migrate_chunk(svm, vma, addr, addr + PAGE_SIZE, false, &res);
+	return res.unreadable ? -EIO : 0;
 }
 
 /* The mmap lock is held: see ask_cpu(). */
@@ -301,12 +306,13 @@ static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, i
 
 	hg_delay(fault_before_cancel);
 	mmap_read_lock(svm->vm.mm);
-	/* another error is not the page table's: no memory */
-	if (error == -EFAULT || error == -EPERM)
+	/* no memory is not the page's fault */
+	if (error != -ENOMEM)
 		error = ask_cpu(svm, f->addr, write);
 	still = error && error != -EBUSY;
 	if (still) {
-		if (write && (f->reader || error == -EPERM))
+		/* -EIO: it can be read where it is, or its readers are refused by themselves */
+		if (write && (f->reader || error == -EPERM || error == -EIO))
 			scope = HG_CANCEL_SCOPE_WRITE;
 		refuse(svm, f, scope, error);
 	}

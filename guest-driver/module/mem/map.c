@@ -56,7 +56,11 @@ static bool wants_cow(unsigned long want, unsigned long pfn)
 	return want & HMM_PFN_REQ_WRITE && pfn & HMM_PFN_VALID && !(pfn & HMM_PFN_WRITE);
 }
 
-/* Brings such pages to system memory: -EBUSY, look again; -EPERM. */
+/*
+ * Brings such pages to system memory: -EBUSY, look again; -EPERM; -EIO: what a CPU gets
+ * SIGBUS for, the copy fails.  What only does not move now (somebody has a reference,
+ * there is no memory) does the next time.
+ */
 static int window_break_cow(struct hg_svm *svm, unsigned long start,
 			    const unsigned long *want, const unsigned long *pfns,
 			    unsigned long n)
@@ -79,6 +83,8 @@ static int window_break_cow(struct hg_svm *svm, unsigned long start,
 		if (vma)
 			hg_migrate_chunk(svm, vma, va, va + PAGE_SIZE, false, &res);
 		mmap_read_unlock(svm->vm.mm);
+		if (res.unreadable)
+			return -EIO;
 	}
 	return -EBUSY;
 }
@@ -257,8 +263,8 @@ static int window_write(struct hg_svm *svm, struct hmm_range *range,
  *	needs exclusive access for them
  *
  * Return: 0; -EBUSY: the address space changes too fast; -EFAULT, -EPERM: at
- * least one page cannot be had as wanted; -ENOMEM; -ESRCH: the mirror is dead;
- * -ENODEV: so is the device.
+ * least one page cannot be had as wanted; -EIO: nor can its content; -ENOMEM;
+ * -ESRCH: the mirror is dead; -ENODEV: so is the device.
  */
 int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end,
 		      const unsigned long *want, unsigned long *pfns, bool atomic)

@@ -152,7 +152,7 @@ static bool may_move_whole(struct vm_area_struct *vma, unsigned long start, unsi
  * @start: first address
  * @end: end, at most HG_WINDOW_PAGES pages
  * @to_device: to VRAM, else to system memory
- * @res: migrated is increased by the pages moved
+ * @res: migrated is increased by the pages moved; unreadable is set, never cleared
  *
  * Return: 0, also if nothing moved; -EINVAL: an area whose pages never move;
  * -ENOMEM.
@@ -203,8 +203,8 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 	if (args.cpages) {
 		if (to_device)
 			fill_device_pages(hdev, buf, args.npages, huge);
-		else
-			hg_copy_to_system(hdev, vma, start, buf, args.npages, ULONG_MAX);
+		else if (hg_copy_to_system(hdev, vma, start, buf, args.npages, ULONG_MAX) == -EIO)
+			res->unreadable = true;
 		migrate_vma_pages(&args);
 		moved = hg_migrate_buf_moved(buf, args.npages, &nhuge);
 		if (!to_device)

@@ -11,6 +11,7 @@
 struct hg_migrate_result {
 	unsigned long migrated;
 	unsigned long failed;
+	bool unreadable;	/* a page's content could not be had from VRAM */
 };
 
 bool hg_use_thp(void);

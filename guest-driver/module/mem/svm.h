@@ -55,12 +55,15 @@ void hg_svm_put(struct hg_svm *svm);
  * @svm: mirror
  * @addr: where
  *
- * Return: -EFAULT, or -ENOMEM: it may have the page, but there was no memory for it.
+ * Return: -EFAULT, or it may have the page, but there was no memory for it: -ENOMEM, or
+ * its content could not be read from VRAM: -EIO.
  */
 static inline int hg_svm_fault_error(struct hg_svm *svm, u64 addr)
 {
-	return READ_ONCE(svm->fault_error) == -ENOMEM &&
-	       READ_ONCE(svm->fault_addr) == (addr & PAGE_MASK) ? -ENOMEM : -EFAULT;
+	int error = READ_ONCE(svm->fault_error);
+
+	return (error == -ENOMEM || error == -EIO) &&
+	       READ_ONCE(svm->fault_addr) == (addr & PAGE_MASK) ? error : -EFAULT;
 }
 
 #endif

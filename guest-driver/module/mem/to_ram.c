@@ -59,6 +59,12 @@ static struct page *alloc_system_page(struct vm_area_struct *vma, unsigned long 
 	return page;
 }
 
+/* Whether the caller has to know of what became of pages from @index on. */
+static bool is_needed(unsigned long must, unsigned long index, bool huge)
+{
+	return must == ULONG_MAX || must - index < (huge ? HG_CHUNK_PAGES : 1);
+}
+
 /**
  * hg_copy_to_system() - fill the destination of a migration from VRAM
  * @hdev: device
@@ -71,7 +77,8 @@ static struct page *alloc_system_page(struct vm_area_struct *vma, unsigned long 
  * Pages without memory to go to, or whose copy failed, get no destination and
  * so stay.
  *
- * Return: 0; -ENOMEM or -EIO if page @must is one of those.
+ * Return: 0; -ENOMEM or -EIO if page @must is one of those; if all are alike, -EIO
+ * for any whose content cannot be had.
  */
 int hg_copy_to_system(struct hg_device *hdev, struct vm_area_struct *vma,
 		      unsigned long addr, struct hg_migrate_buf *buf,
@@ -88,7 +95,7 @@ int hg_copy_to_system(struct hg_device *hdev, struct vm_area_struct *vma,
 		if (!spage || !(buf->src[i] & MIGRATE_PFN_MIGRATE))
 			continue;
 		if (hg_vram_lost(hdev, spage, buf->src[i] & HG_PFN_COMPOUND ? HG_CHUNK_PAGES : 1)) {
-			if (must - i < (buf->src[i] & HG_PFN_COMPOUND ? HG_CHUNK_PAGES : 1))
+			if (is_needed(must, i, buf->src[i] & HG_PFN_COMPOUND))
 				ret = -EIO;
 			continue;
 		}
@@ -126,7 +133,7 @@ int hg_copy_to_system(struct hg_device *hdev, struct vm_area_struct *vma,
 		struct hg_copy_op *op = &buf->ops[i];
 
 		if (op->failed) {
-			if (must - op->index < (op->huge ? HG_CHUNK_PAGES : 1))
+			if (is_needed(must, op->index, op->huge))
 				ret = -EIO;
 			unlock_page(op->sys);
 			put_page(op->sys);
