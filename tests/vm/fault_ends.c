@@ -95,6 +95,15 @@ static void until_served(const char *point)
 	need(system(command) ? -ETIME : 0, "the fault");
 }
 
+static void begin(const char *file)
+{
+	need(hmmgpu_open(&gpu, NULL), "open");
+	need(hmmgpu_ctx_create(gpu, 0, &ctx), "context");
+	need(hmmgpu_kernel_load_file(file, &kernels), "kernels");
+}
+
+static const char *kernels_file;
+
 static void memory(void)
 {
 	int error;
@@ -108,6 +117,13 @@ static void memory(void)
 	set("fail_tables", "0");
 	error = finish(start(far(), 0));
 	CHECK(!error, "and after it: %d", error);
+	/* who opens the device next gets the same address space number */
+	hmmgpu_ctx_destroy(ctx);
+	hmmgpu_close(gpu);
+	begin(kernels_file);
+	set("fail_tables", "5");
+	error = finish(start(far(), 0));
+	CHECK(!error, "the next owner's shortage that passes: %d", error);
 }
 
 static void ended(void)
@@ -161,8 +177,7 @@ static void another(void)
 	      "atomics on a page that the CPU has too: %#x", flags);
 }
 
-static const char *kernels_file;
-
+>>>>>>> d10852b (faults: shortages are counted in the mirror, not by its number)
 /* A child whose write to a page is served for two seconds. */
 static pid_t start_child(uint64_t *word)
 {

@@ -333,14 +333,12 @@ static bool is_moot(int error)
  */
 static bool starved(struct hg_svm *svm)
 {
-	struct hg_fault_buf *buf = buf_of(svm);
-
-	if (time_after(jiffies, buf->since + HG_STARVED_WINDOW)) {
-		buf->since = jiffies;
-		buf->starved = 0;
+	if (time_after(jiffies, svm->starved_since + HG_STARVED_WINDOW)) {
+		svm->starved_since = jiffies;
+		svm->starved = 0;
 	}
-	buf->starves = true;
-	return buf->starved >= HG_STARVED_TRIES;
+	svm->starves = true;
+	return svm->starved >= HG_STARVED_TRIES;
 }
 
 /*
@@ -443,7 +441,6 @@ static void serve_window(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 /* All faults of one address space. */
 static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int n)
 {
-	struct hg_fault_buf *buf = hdev->service.queue[f->asid].buf;
 	struct hg_svm *svm = hg_svm_get(hdev, f->asid);
 	unsigned int i, j;
 
@@ -465,9 +462,9 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 				break;
 		serve_window(svm, f + i, j - i);
 	}
-	if (buf->starves) {
-		buf->starves = false;
-		buf->starved++;
+	if (svm->starves) {
+		svm->starves = false;
+		svm->starved++;
 		msleep(HG_STARVED_MS);
 	}
 	/* the end of a large process is nothing to do here */

@@ -117,6 +117,7 @@ struct hg_svm *hg_svm_create(struct hg_device *hdev)
 	svm->vm.hdev = hdev;
 	svm->vm.mm = current->mm;
 	refcount_set(&svm->ref, 1);
+	svm->starved_since = jiffies;
 	mutex_init(&svm->vm.pt_lock);
 	drm_mm_init(&svm->bo_va, HMM_GPU_BO_START, HMM_GPU_BO_END - HMM_GPU_BO_START);
 

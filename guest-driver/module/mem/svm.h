@@ -27,6 +27,9 @@
  * @fail_huge: the next allocation of 2 MiB for a migration fails, once
  * @faults: pages asked for by faults; its fault service alone writes it
  * @fault_error, @fault_addr: why the last page was refused, and which; likewise
+ * @starved: batches since @starved_since (jiffies) that there was not memory enough
+ *	for; likewise
+ * @starves: this is one; likewise
  * @user: whose file it counts as until the last reference goes: a close while fault
  *	service has the mirror gives no number back
  * @bo_va: which addresses above the process's are a buffer's; hg_device.bo_lock
@@ -41,6 +44,9 @@ struct hg_svm {
 	unsigned long faults;
 	int fault_error;
 	u64 fault_addr;
+	unsigned int starved;
+	unsigned long starved_since;
+	bool starves;
 	struct hg_user *user;
 	struct drm_mm bo_va;
 };

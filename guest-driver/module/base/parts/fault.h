@@ -70,8 +70,6 @@ struct hg_fault_unit {
  * @batches: since the start
  * @moved: hash of the pages that a fault has moved while VRAM was short, in the
  *	last up to HG_THRASH_BATCHES batches
- * @starved: batches since @since (jiffies) that there was not memory enough for
- * @starves: this is one
  */
 struct hg_fault_buf {
 	struct hg_fault queue[HG_FAULT_QUEUE];
@@ -80,9 +78,6 @@ struct hg_fault_buf {
 	unsigned long pfns[HG_PT_ENTRIES];
 	unsigned int batches;
 	DECLARE_BITMAP(moved, 1 << HG_THRASH_BITS);
-	unsigned int starved;
-	unsigned long since;
-	bool starves;
 };
 
 /**
