@@ -4,6 +4,8 @@
  *
  *   memory   there is no memory for page tables: for a while, and then for ever
  *   ended    the context is destroyed before its fault is served: the page stays untouched
+ *   closed   the file is closed while the first of two windows is served: the other stays
+ *            untouched
  *   secret   the kernel refuses exclusive access for an atomic: the job ends
  *   another  the page had no exclusive access when it was asked for, and another one has
  *   killed   a process ends while a fault of its is served, which then has its memory alone
@@ -63,27 +65,34 @@ static int finish(uint64_t job)
 	return error ? error : result.error;
 }
 
-/* One thread adds 1 to a word, or writes it. */
-static uint64_t start(uint64_t *word, int add)
+static uint64_t touch(struct touch_args what, unsigned int threads)
 {
 	static struct touch_args *args;
-	struct hmmgpu_launch launch = { .grid = 1, .block = 1 };
+	struct hmmgpu_launch launch = { .grid = 1, .block = threads };
 	uint64_t job;
 
 	if (!args) {
 		args = aligned_alloc(PAGE, PAGE);
 		memset(args, 0, PAGE);
 	}
-	*args = (struct touch_args){ .npages = 0 };
-	if (add)
-		args->sum = (uintptr_t)word;
-	else if (word)
-		*args = (struct touch_args){ .base = (uintptr_t)word, .npages = 1, .write = 1,
-					     .value = 7 };
+	*args = what;
 	launch.args = (uintptr_t)args;
 	need(hmmgpu_kernel_symbol(kernels, "touch", &launch.entry), "kernel touch");
 	need(hmmgpu_launch(ctx, &launch, &job), "launch");
 	return job;
+}
+
+/* One thread adds 1 to a word, or writes it. */
+static uint64_t start(uint64_t *word, int add)
+{
+	struct touch_args what = { .npages = 0 };
+
+	if (add)
+		what.sum = (uintptr_t)word;
+	else if (word)
+		what = (struct touch_args){ .base = (uintptr_t)word, .npages = 1, .write = 1,
+					    .value = 7 };
+	return touch(what, 1);
 }
 
 static void until_served(const char *point)
@@ -142,6 +151,28 @@ static void ended(void)
 	CHECK(!(there & 1), "a page was touched for a job that had ended");
 	need(hmmgpu_ctx_create(gpu, 0, &ctx), "context");
 	CHECK(!finish(start(p, 0)), "the next job");
+}
+
+static void closed(void)
+{
+	void *p = mmap((void *)(0x300000200000 - PAGE), 2 * PAGE, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	unsigned char there[2] = { 0, 1 };
+
+	need(p == MAP_FAILED ? -errno : 0, "mmap");
+	finish(start(NULL, 0));
+	set("delays", "clear\nsvm_after_range_fault 2000000 1000 1 1\n");
+	touch((struct touch_args){ .base = (uintptr_t)p, .npages = 2, .write = 1 }, 2);
+	until_served("svm_after_range_fault");
+	hmmgpu_ctx_destroy(ctx);
+	hmmgpu_close(gpu);
+	usleep(3000000);
+	set("delays", "clear\n");
+	need(mincore(p, 2 * PAGE, there) ? -errno : 0, "mincore");
+	CHECK(there[0] & 1, "the first was not served");
+	CHECK(!(there[1] & 1), "a page was touched for a file that was closed");
+	begin(kernels_file);
+	CHECK(!finish(start(p, 0)), "the next owner's job");
 }
 
 static void secret(void)
@@ -297,7 +328,8 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
-	{ "memory", memory }, { "ended", ended }, { "secret", secret }, { "another", another },
+	{ "memory", memory }, { "ended", ended }, { "closed", closed },
+	{ "secret", secret }, { "another", another },
 	{ "killed", killed }, { "gone", gone }, { "unreadable", unreadable },
 	{ "misread", misread }, { "valid", valid },
 };

@@ -34,6 +34,10 @@
  * whether somebody else's replay was enough: if it was sent too early, before the page
  * was mapped, there is a newer entry in the queue, and another batch.
  *
+ * Who does not wait needs none: what is of jobs that have ended (drop_ended()), and what
+ * is of a mirror that is dead, which it is only after its contexts have ended: closed, or
+ * its device removed.  Either is left out, so that no page is touched for nobody.
+ *
  * A cancel hits who waits.  Who has an entry that is old was sent again, waits no more
  * and may fault a second time, and a cancel for it may find nobody.  If another replay
  * followed, it could meet that second fault, whose entry then is old when its turn
@@ -456,7 +460,8 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 	WRITE_ONCE(svm->faults, svm->faults + n);
 	for (i = 0; i < n; i++)
 		f[i].done = f[i].num < svm->first_fault;
-	for (i = 0; i < n; i = j) {
+	/* it may die at any time; what is mapped after that window_write() finds out */
+	for (i = 0; i < n && !READ_ONCE(svm->vm.dead); i = j) {
 		for (j = i + 1; j < n; j++)
 			if ((f[j].addr ^ f[i].addr) >> HG_HUGE_SHIFT)
 				break;

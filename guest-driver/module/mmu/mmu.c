@@ -675,7 +675,7 @@ void hg_mmu_fini(struct hg_vm *vm)
 	u32 reg = HG_REG_ASID + vm->asid * HG_ASID_STRIDE;
 
 	mutex_lock(&vm->pt_lock);
-	vm->dead = true;
+	WRITE_ONCE(vm->dead, true);
 	if (!vm->root) {
 		mutex_unlock(&vm->pt_lock);
 		return;
