@@ -74,7 +74,8 @@
  * The number's work, hg_fault_work(), takes up to a batch from there, sorts it and drops
  * duplicates.  It finds the mirror (hg_svm_get()), holds the process's memory
  * (mmget_not_zero()), leaves out what is an earlier owner's (first_fault) or of a job
- * that has ended (hg_fault_is_over()), and serves 2 MiB at a time, serve_window():
+ * that has ended (hg_fault_is_over()), and, until the mirror dies, serves 2 MiB at a
+ * time, serve_window():
  *
  * 1. what an entry already permits is done (skip_satisfied());
  * 2. by the policy, pages go to VRAM first (hg_migrate_chunk()), for which others
@@ -175,9 +176,10 @@
  * hg_enter() in window_write()
  *	the removal waits for who writes entries with tables that are not linked yet
  * disable_irq(), cancel_work_sync()
- *	reset and removal wait for handlers, hg_fault_late() and the error work,
- *	before they take hw_sem for writing; the end of a context waits for its pump
- *	(which takes submit_lock) under hg_file.lock
+ *	reset and removal wait for handlers and hg_fault_late() before they take hw_sem
+ *	for writing, for the error work the removal before it too, a reset after it: with
+ *	no lock held; the end of a context waits for its pump (which takes submit_lock)
+ *	under hg_file.lock
  *
  * Nobody waits for hg_fault_work(), which waits for processes, for as long as these
  * like: it has its mirror by a reference, and the device and the module likewise.  So

@@ -58,7 +58,6 @@ static void hg_reset_prepare(struct pci_dev *pdev)
 	for (i = 0; i <= HG_VEC_ERROR; i++)
 		disable_irq(pci_irq_vector(pdev, i));
 	hg_fault_stop(hdev);
-	cancel_work_sync(&hdev->error_work);
 	/*
 	 * hw_sem is not held over the reset: the PCI core allocates, reclaim comes to
 	 * our notifier, and that takes it.  A device that was stopped, and whose TLBs
@@ -72,6 +71,11 @@ static void hg_reset_prepare(struct pci_dev *pdev)
 	hdev->hw_live = false;
 	hdev->in_reset = true;
 	up_write(&hdev->hw_sem);
+	/*
+	 * Who gave the device up until then queued it, as a reader of hw_sem; now nobody
+	 * does.  Later it would end contexts of the device that has come back.
+	 */
+	cancel_work_sync(&hdev->error_work);
 	/* those that came since */
 	hg_sched_stop_all(hdev, -EIO);
 	hg_inc(hdev, resets);

@@ -5,6 +5,7 @@
 static struct hg_device hdev;
 static struct pci_dev pdev;
 static int contexts, programmed;
+static bool error_work;
 
 void hg_sched_stop_all(struct hg_device *h, int error)
 {
@@ -32,6 +33,25 @@ static void reclaim(void)
 	up_read(&hdev.hw_sem);
 }
 
+/* Another thread gets no answer from the device: hg_wedge(). */
+static void give_up(void)
+{
+	down_read(&hdev.hw_sem);
+	hdev.hw_live = false;
+	error_work = true;
+	up_read(&hdev.hw_sem);
+}
+
+int cancel_work_sync(struct work_struct *work)
+{
+	CHECK(work == &hdev.error_work);
+	/* it looks at the device */
+	down_read(&hdev.hw_sem);
+	error_work = false;
+	up_read(&hdev.hw_sem);
+	return 1;
+}
+
 int main(int argc, char **argv)
 {
 	const char *name = argv[argc - 1];
@@ -44,8 +64,10 @@ int main(int argc, char **argv)
 	contexts = hdev.hw_live;
 	if (!strcmp(name, "late_context"))
 		at_down_write = make_context;
+	if (!strcmp(name, "late_wedge"))
+		at_down_write = give_up;
 	hg_reset_prepare(&pdev);
-	CHECK(!contexts && !programmed);
+	CHECK(!contexts && !programmed && !error_work);
 	if (!strcmp(name, "reclaim")) {
 		reclaim();
 		make_context();

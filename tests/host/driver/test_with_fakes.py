@@ -83,9 +83,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fakes")
 
 
-@pytest.mark.parametrize("case", ["plain", "late_context", "reclaim", "given_up"])
+@pytest.mark.parametrize("case", ["plain", "late_context", "late_wedge", "reclaim", "given_up"])
 def test_reset(folder: Path, case: str) -> None:
-    """A context made meanwhile is ended; reclaim needs no end of it; what was given up returns."""
+    """A context made meanwhile is ended; reclaim needs no end of it; what was given up returns,
+    and nothing is left to be done about it.
+    """
     run(folder, "reset_unit", case)
 
 
