@@ -90,7 +90,8 @@ int hg_query_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 		if (ret)
 			break;
 		for (i = 0; i < n; i++)
-			q[i] = describe(svm, hg_mmu_lookup(&svm->vm, addr + (i << PAGE_SHIFT)), pfns[i]);
+			q[i] = describe(svm, hg_mmu_lookup(&svm->vm, addr + (i << PAGE_SHIFT)),
+					pfns[i]);
 		mutex_unlock(&svm->vm.pt_lock);
 		/* may fault, and so not under pt_lock */
 		if (copy_to_user(out, q, n * sizeof(*q))) {

@@ -276,7 +276,7 @@ void hg_fault_replay(struct hg_device *hdev, u64 last)
 	down_read(&hdev->hw_sem);
 	spin_lock_irq(&fu->lock);
 	if ((last > fu->replayed || fu->owed) && READ_ONCE(hdev->hw_live)) {
-		/* before the replay: what comes in between is taken for new, which costs a replay */
+		/* before the replay: what comes between is taken for new, and costs a replay */
 		fu->replayed = next_entry(hdev);
 		fu->owed = false;
 		hg_write(hdev, HG_REG_REPLAY, HG_REPLAY_START);
