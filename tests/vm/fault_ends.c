@@ -208,7 +208,6 @@ static void another(void)
 	      "atomics on a page that the CPU has too: %#x", flags);
 }
 
->>>>>>> d10852b (faults: shortages are counted in the mirror, not by its number)
 /* A child whose write to a page is served for two seconds. */
 static pid_t start_child(uint64_t *word)
 {
