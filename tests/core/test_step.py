@@ -11,10 +11,10 @@ from typing import Any
 import hg_asm as asm
 import pytest
 from hg_asm import BARRIER, EXIT, assemble, csrr
-from hg_lib import FULL, HW, PAGE, RAM_BASE, SYS, Ctx, Device, Tables, map_code
+from hg_lib import FULL, HW, PAGE, RAM_BASE, SYS, Ctx, Device, Tables, map_code, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_audit import CpuTable, found, leaf, names, program
+from test_audit import CpuTable, leaf, names, program
 from test_vec import sets
 
 CODE, DATA, OUT = 0x1_0000, 0x7000_4060_3000, 0x6000_0000
@@ -158,7 +158,7 @@ def test_who_parks_engines_breaks_waits_off(how: int, where: str) -> None:
         assert job.dev.at(SM) == "at rest"
         assert not job.dev.lib.hg_audit_waits(job.dev.dev)
         assert job.finish() == 1
-        assert [v for v in found(job.dev)["violations"] if not v["at_rest"]] == []
+        assert [v for v in records(job.dev)["violations"] if not v["at_rest"]] == []
 
 
 def test_a_reset_in_the_middle() -> None:
