@@ -104,13 +104,6 @@ static void until_served(const char *point)
 	need(system(command) ? -ETIME : 0, "the fault");
 }
 
-static void begin(const char *file)
-{
-	need(hmmgpu_open(&gpu, NULL), "open");
-	need(hmmgpu_ctx_create(gpu, 0, &ctx), "context");
-	need(hmmgpu_kernel_load_file(file, &kernels), "kernels");
-}
-
 static const char *kernels_file;
 
 static void memory(void)
