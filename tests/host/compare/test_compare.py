@@ -103,7 +103,7 @@ def test_which_figures_of_a_report_count() -> None:
         "touch_round_us": 0.0,
     }  # fmt: skip
     assert {n: figures.higher_is_better(n) for n in figures.figures(report)} == {
-        "bulk_fault_us": False, "bulk_fault_ratio": False, "touch_round_trips_ratio": False,
+        "bulk_fault_us": False, "bulk_fault_ratio": False,
         "trip_to_thread_us": False, "single_fault_p99_us": False,
         "boot_s": False, "operations_per_s": True, "operations_gpu_accesses_per_s": True,
         "audit_fill_cost": False, "driver_rebuild_s": False, "audit_off_operations_per_s": True,
