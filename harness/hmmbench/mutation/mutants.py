@@ -9,6 +9,7 @@ A patch (tests/mutants/NAME.patch) begins with a sentence of prose, an empty lin
       it needs; then "debug" if only a sanitised kernel can see the fault (memory that is used
       after it was freed, a mapping that is never given back)
     Device: coherent, if it needs VRAM that CPUs use as memory
+    Area: a number of the table of docs/mutants.md, of blind mutants
     Equivalent: only if no behaviour differs: the proof.  More lines are indented
       by two spaces.
 
@@ -114,7 +115,10 @@ def parse(path: Path) -> Mutant:
     if place is None or place[1] != place[2]:
         raise UsageError(f"{path} is no mutant: no diff of one file of guest-driver/")
     prose, fields = read_head(
-        path, text[: place.start()], ("Class", "Source"), ("Kernel", "Device", "Equivalent")
+        path,
+        text[: place.start()],
+        ("Class", "Source"),
+        ("Kernel", "Device", "Area", "Equivalent"),
     )
     if fields.get("Device", "coherent") != "coherent":
         raise UsageError(f"{path}: Device can only be coherent")
