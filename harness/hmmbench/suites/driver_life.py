@@ -209,7 +209,8 @@ def _broken(name: str, error: VmError) -> Part:
     """A part that did not come to its end."""
     oracle = ""
     if isinstance(error, VmDied):
-        oracle = selftests.died(error)
+        if found := selftests.died(error):
+            return Part(name, found.message, found.oracle, found.details)
     elif isinstance(error, AgentTimeout | _Hang):
         oracle = "progress"
     elif isinstance(error, AgentError):

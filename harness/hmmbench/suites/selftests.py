@@ -24,6 +24,7 @@ from typing import Any
 
 from hmmbench.guest import splat
 from hmmbench.oracle import device, mirror, misuse
+from hmmbench.oracle.violation import Violation
 from hmmbench.suites import ktap
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
@@ -135,9 +136,11 @@ def run(
     leaving -- called with the machine before it ends, if it answers
     ask     -- whether what the devices saw counts, too
 
-    Raises VmError if there is no machine, or its QEMU was ended from outside: that says nothing.
+    Raises VmError if there is no machine, or its QEMU was ended from outside before anything was
+    found: that says nothing.
     """
     begun = Run(driver)
+    end: VmDied | None = None
     with Machine(machine(spec, driver, audit)) as vm:
         vm.agent.write_file("/tmp/hmm-tests", program.read_bytes())
         mark = len(vm.console.text())
@@ -148,12 +151,11 @@ def run(
         except AgentTimeout:
             begun.blame(f"not at its end after {timeout:g} s", "progress")
         except VmDied as error:
-            oracle = died(error)
-            if not oracle:
-                raise
-            begun.blame(error.message, oracle)
-        console = vm.console.text()[mark:]
-        read(begun, console)
+            end = error
+        # Read first: what was printed before an end from outside is no less true.
+        read(begun, vm.console.text()[mark:], end)
+        if end is not None and not begun.trouble:
+            raise end
         if driver == OURS and ask:
             _ask_devices(vm, begun)
         if begun.bad and keep is not None:
@@ -163,12 +165,14 @@ def run(
     return begun
 
 
-def died(error: VmDied) -> str:
-    """The oracle that a machine's end is a violation of: QEMU broke, or the guest's kernel ended
-    itself.  Empty: it was ended from outside."""
+def died(error: VmDied) -> Violation | None:
+    """What a machine's end is a violation of: QEMU broke, or the guest's kernel ended itself.
+    None: it was ended from outside."""
     if crash := device.check(error):
-        return crash.oracle
-    return "kernel" if error.exit_status is None or error.panicked else ""
+        return crash
+    if error.exit_status is None or error.panicked:
+        return Violation("kernel", error.summary, details=error.message)
+    return None
 
 
 def _ask_devices(vm: Machine, found: Run) -> None:
@@ -187,8 +191,14 @@ def _ask_devices(vm: Machine, found: Run) -> None:
             found.blame(f"gpu{number}: {seen.message}", seen.oracle)
 
 
-def read(found: Run, console: str) -> None:
-    """Fill a run from what the guest printed."""
+def read(found: Run, console: str, end: VmDied | None = None) -> None:
+    """Fill a run from what the guest printed.
+
+    end -- what its machine died of meanwhile; if that came from outside it is no trouble, nor is
+           what was not reported for it
+    """
+    violation = None if end is None else died(end)
+    lost = end is not None and violation is None
     lines: list[tuple[float, str]] = []
     splats = splat.scan(console)
     for raw in console.splitlines():
@@ -201,20 +211,29 @@ def read(found: Run, console: str) -> None:
         found.seconds = round(lines[-1][0] - (starts[0][0] if starts else lines[0][0]), 3)
     if splats:
         found.blame(f"the kernel printed: {splats[0].title}", "kernel")
-    if not ends:
+    if violation is not None:
+        found.blame(violation.details, violation.oracle)
+    if not ends and not lost:
         found.blame("the program did not end")
     try:
         suite = ktap.parse(found.text)
     except ktap.KtapError as error:
-        found.blame(f"{error}: {_tail(found.text)}")
+        if not lost:
+            found.blame(f"{error}: {_tail(found.text)}")
         return
     stops = [time for time, _ in starts[1:]] + ends
     for index, test in enumerate(suite.tests):
+        if lost and not test.name:
+            # No line has reported it.
+            continue
         name = test.name or (starts[index][1] if index < len(starts) else f"test {test.number}")
         seconds = None
         if index < len(starts) and index < len(stops):
             seconds = round(stops[index] - starts[index][0], 3)
         found.outcomes.append(SelftestOutcome(name, test.status, seconds, test.reason))
+    failed = ", ".join(outcome.name for outcome in found.outcomes if outcome.status == "fail")
+    if lost and failed:
+        found.blame(f"{failed} failed before the machine was lost")
 
 
 def _tail(text: str) -> str:

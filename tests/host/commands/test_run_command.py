@@ -290,16 +290,18 @@ class Life:
 
     def __init__(self, answer: VmError | int, said: str = "", seen: str | None = None) -> None:
         self.answer, self.said, self.seen = answer, said, record() if seen is None else seen
+        self.asked = False
 
     agent = console = gpu = property(lambda self: self)
 
     def execute(self, command: str, timeout: float) -> ExecResult:
+        self.asked = True
         if isinstance(self.answer, VmError):
             raise self.answer
         return ExecResult(self.answer, "as it says")
 
     def text(self) -> str:
-        return self.said
+        return self.said if self.asked else ""
 
     def violations(self) -> str:
         if self.seen == "":
@@ -335,6 +337,9 @@ ENDS: list[tuple[VmError | int, str, str, str]] = [
     (VmDied("QEMU crashed", exit_status=-11), "", "", "device"),
     (VmDied("QEMU was killed", exit_status=-9), "", "", ""),
     (VmDied("it panicked", panicked=True), "", "", "kernel"),
+    # What the kernel had reported by then is there all the same.
+    (VmDied("QEMU crashed", exit_status=-11), KASAN, "", "kernel"),
+    (VmDied("QEMU was killed", exit_status=-9), KASAN, "", "kernel"),
     # The device's own checks.
     (0, "", record("dma-refused"), "protocol"),
     (1, "", record("dma-refused"), "protocol"),
@@ -352,6 +357,16 @@ def test_what_a_moment_came_to(
     part = driver_life._run("reset", lambda vm: None, opener, lambda vm: None, {})
     assert part.oracle == oracle
     assert bool(part.what) == bool(answer or said or "dma" in seen)
+
+
+def test_a_moment_that_ends_its_machine_is_told_as_any_violation() -> None:
+    """A title of one line, and the rest in the details."""
+    for error, title in (
+        (VmDied("QEMU ended", exit_status=-11, stderr="assert"), "QEMU crashed (SIGSEGV)"),
+        (VmDied("it panicked", panicked=True, console="Oops"), "it panicked"),
+    ):
+        part = driver_life._broken("reset", error)
+        assert (part.what, part.details) == (title, error.message)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from hmmbench.commands.selftests import table
 from hmmbench.suites import selftests
 from hmmbench.suites.selftests import OURS, THEIRS, Run
+from hmmbench.vm.errors import VmDied
 
 CONSOLE = """[    1.000000] some driver: hello
 [    2.000000] hmm-tests: TAP version 13
@@ -52,6 +53,28 @@ def test_what_came_after_the_end_of_the_guest() -> None:
     assert run.trouble == "the program did not end"
     last = run.outcomes[-1]
     assert (last.name, last.status, last.seconds) == ("hmm.private.three", "fail", None)
+
+
+def test_what_was_reported_before_the_machine_was_lost() -> None:
+    """An end from outside makes no failure, and hides none."""
+    killed = VmDied("QEMU was ended by signal 9", exit_status=-9)
+    cut = CONSOLE[: CONSOLE.index("[    4.300000]")]
+    for console, statuses, trouble in (
+        (cut, ["pass", "skip"], ""),
+        (cut.replace("ok 1", "not ok 1"), ["fail", "skip"], "hmm.private.one failed before"),
+        (cut + SPLAT, ["pass", "skip"], "the kernel printed: WARNING"),
+        ("", [], ""),
+        (SPLAT, [], "the kernel printed: WARNING"),
+    ):
+        run = Run(OURS)
+        selftests.read(run, console, killed)
+        assert [o.status for o in run.outcomes] == statuses
+        assert run.trouble.startswith(trouble)
+        assert bool(run.trouble) == bool(trouble)
+    # One that was the device's doing is a failure of what was not reported, too.
+    run = Run(OURS)
+    selftests.read(run, cut, VmDied("QEMU ended", exit_status=-11))
+    assert (run.outcomes[-1].status, run.oracle) == ("fail", "device")
 
 
 def test_a_splat_is_bad_though_all_tests_passed() -> None:
