@@ -33,7 +33,7 @@ from hmmbench.report.tally import Finding, Tally
 from hmmbench.suites import doctor, driver_life, selftests
 from hmmbench.suites.driver_life import Part
 from hmmbench.vm.agent import AgentError, ExecResult
-from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
+from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
 
 #: What hmm-exact says where its hooks are, and where they are not.
 NEEDS = "hmm-exact: needs -accel tcg,thread=single"
@@ -367,6 +367,22 @@ def test_a_moment_that_ends_its_machine_is_told_as_any_violation() -> None:
     ):
         part = driver_life._broken("reset", error)
         assert (part.what, part.details) == (title, error.message)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [QmpFailure("device_del", "GenericError", "is busy"), VmDied("killed", exit_status=-9)],
+)
+def test_an_unplugging_that_could_not_be_asked_for_is_no_hang(
+    error: VmError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unplug_gpu(vm: Life, timeout: float) -> None:
+        raise error
+
+    monkeypatch.setattr(Life, "unplug_gpu", unplug_gpu)
+    opener: Any = lambda: Life(0)  # noqa: E731
+    part = driver_life._run("unplug", driver_life._unplug, opener, lambda vm: None, {})
+    assert (part.what, part.oracle) == (error.message, "")
 
 
 @pytest.mark.parametrize(
