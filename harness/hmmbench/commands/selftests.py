@@ -17,6 +17,7 @@ from hmmbench.commands import options
 from hmmbench.report.result import check_writable, write_result
 from hmmbench.suites import selftests
 from hmmbench.suites.selftests import OURS, THEIRS, Run, SelftestOutcome
+from hmmbench.vm.errors import VmError
 from hmmbench.vm.standard import best_spec
 
 
@@ -64,8 +65,12 @@ def main(
     typer.echo(ours.text, nl=False)
     theirs = None
     if compare:
-        with ui.stage(f"hmm-tests on {THEIRS}"):
-            theirs = selftests.run(spec, THEIRS, program, keep=out / THEIRS)
+        try:
+            with ui.stage(f"hmm-tests on {THEIRS}"):
+                theirs = selftests.run(spec, THEIRS, program, keep=out / THEIRS)
+        except VmError as error:
+            # Only the comparison is lost with that machine.
+            ui.say(f"NOT COMPARED with {THEIRS}: {error.message}")
     about = {"kernel": artifacts.kernel_release, "accel": accel.name}
     write_result(json_file, "selftests", selftests.to_json(ours, theirs, about), on)
     for line in table(ours, theirs, artifacts.kernel_release, accel.name):

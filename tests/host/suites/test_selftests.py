@@ -3,6 +3,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hmmbench import cli
+from hmmbench.commands import selftests as command
 from hmmbench.commands.selftests import table
 from hmmbench.suites import selftests
 from hmmbench.suites.selftests import OURS, THEIRS, Run
@@ -104,3 +112,26 @@ def test_beside_the_other() -> None:
     assert "2 passed, 1 failed, 0 skipped" in shown
     assert "0.88 times" in shown
     assert selftests.to_json(ours, None, {})["ratio"] is None
+
+
+def test_ours_are_judged_though_theirs_could_not_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(spec: object, driver: str, *_: object, **how: object) -> Run:
+        if driver == THEIRS:
+            raise VmDied("QEMU was ended by signal 9", exit_status=-9)
+        return read(CONSOLE.replace("ok 1", "not ok 1"))
+
+    built = SimpleNamespace(kernel_source_dir=None, kernel_release="k")
+    monkeypatch.setattr(command, "ensure", lambda *_: built)
+    monkeypatch.setattr(command.depends, "built", lambda *_: {})
+    monkeypatch.setattr(command.hmm_tests, "build", lambda *_: tmp_path)
+    monkeypatch.setattr(command, "best_spec", lambda *_: (None, SimpleNamespace(name="tcg")))
+    monkeypatch.setattr(selftests, "run", run)
+    out = tmp_path / "json"
+    assert cli.main(["selftests", "--json", str(out)]) == 1
+    shown = capsys.readouterr()
+    assert "NOT COMPARED with test_hmm: QEMU was ended by signal 9" in shown.err
+    assert "1 passed, 1 failed" in shown.out
+    data = json.loads(out.read_text())
+    assert (data["failed"], data["test_hmm"], data["ratio"]) == (1, None, None)
