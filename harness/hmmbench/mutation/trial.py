@@ -262,7 +262,11 @@ def run_hmm_tests(row: Row, mutant: Mutant, ui: Ui) -> None:
     except HmmbenchError as error:
         row.message = row.message or error.message
     else:
-        row.hmm_tests = KILLED if found.bad else ALIVE
+        # That QEMU dies is no kill, here as in status_of().
+        if found.oracle == "device":
+            row.message = row.message or found.trouble
+        else:
+            row.hmm_tests = KILLED if found.bad else ALIVE
 
 
 def run_sound(

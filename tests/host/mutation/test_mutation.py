@@ -28,9 +28,9 @@ from hmmbench.suites.selftests import OURS, Run, SelftestOutcome
 from hmmbench.vm.errors import VmDied, VmError
 
 
-def ran(*statuses: str, trouble: str = "") -> Run:
+def ran(*statuses: str, trouble: str = "", oracle: str = "") -> Run:
     tests = [SelftestOutcome(str(n), s, 0.1) for n, s in enumerate(statuses)]
-    return Run(OURS, tests, trouble=trouble)
+    return Run(OURS, tests, trouble=trouble, oracle=oracle)
 
 
 @pytest.fixture
@@ -56,7 +56,9 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> list[Run | Exception]:
     [
         (ran("pass", "skip"), ALIVE),
         (ran("pass", "fail"), KILLED),
-        (ran("pass", trouble="the kernel printed: BUG"), KILLED),
+        (ran("pass", trouble="the kernel printed: BUG", oracle="kernel"), KILLED),
+        # No kill for the tests either, though none was reported after it.
+        (ran("pass", "fail", trouble="QEMU crashed (SIGSEGV)", oracle="device"), ERROR),
         (ran("skip"), KILLED),
         (EnvironmentFailure("no compiler"), ERROR),
         (VmDied("it ended", panicked=True), KILLED),
