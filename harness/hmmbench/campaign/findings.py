@@ -88,7 +88,11 @@ class Findings:
                  for v in violations], indent=1,
             ) + "\n"
         )  # fmt: skip
-        example.target.keep(folder / "machine")
+        try:
+            example.target.keep(folder / "machine")
+        except (OSError, VmError) as error:
+            # The finding is true without it.
+            self.note(f"what its machine leaves could not be kept: {error}")
         kind = THREADS if self.exact is None else EXACT
         return Finding(
             first, folder / "recipe.json", folder, len(example.program.ops), 0.0, shown_by=(kind,)

@@ -618,6 +618,27 @@ def test_a_machine_that_fails_beside_a_finding_costs_nothing_of_it(
     assert "it did not stand" in said.getvalue()
 
 
+@pytest.mark.parametrize("error", [VmError("the disk is full"), OSError("no such machine")])
+def test_a_machine_that_leaves_nothing_costs_nothing_of_the_finding(
+    error: Exception, tmp_path: Path
+) -> None:
+    class Gone(FakeTarget):
+        def execute(self, program: Program, environment: Environment) -> Execution:
+            return Execution(program, violations=[Violation("mirror", "wrong")])
+
+        def keep(self, folder: Path) -> None:
+            raise error
+
+    said: list[str] = []
+    campaign = Campaign(
+        Gone(), tmp_path, grammar=2, examples=1, shrink_s=0,
+        note=lambda tally, text: said.append(text),
+    )  # fmt: skip
+    (finding,) = campaign.run().findings
+    assert Recipe.read(finding.recipe).oracle == "mirror"
+    assert f"what its machine leaves could not be kept: {error}" in said
+
+
 class TwoReports(FakeTarget):
     """The kernel complains after a fork, and of something else after any job."""
 
