@@ -306,7 +306,8 @@ class Campaign:
             except VmError as error:
                 self._failed(running, error)
                 # What the other machines have found is not to be lost with this one.
-                self._found_beside([])
+                if not self._enough():
+                    self._found_beside([])
                 raise
             self._before[number] = running
             # That one is judged; all of them would never be given back.

@@ -20,8 +20,8 @@ from rich.console import Console
 from hmmbench.campaign.export_c import export
 from hmmbench.campaign.findings import repeats
 from hmmbench.campaign.replay import replay
-from hmmbench.campaign.runner import Campaign
-from hmmbench.campaign.shrink import Shrinker
+from hmmbench.campaign.runner import BETTER_S, Campaign
+from hmmbench.campaign.shrink import SMALL, Shrinker
 from hmmbench.example.recipe import Environment, Recipe
 from hmmbench.example.target import Execution
 from hmmbench.example.totals import Totals
@@ -35,7 +35,7 @@ from hmmbench.model.space import gp_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.report.filling import conclude, fill
 from hmmbench.report.result import Report
-from hmmbench.report.tally import Tally
+from hmmbench.report.tally import Finding, Tally
 from hmmbench.vm.errors import VmError
 
 
@@ -616,6 +616,34 @@ def test_a_machine_that_fails_beside_a_finding_costs_nothing_of_it(
     said = io.StringIO()
     report.show(Console(file=said, width=200))
     assert "it did not stand" in said.getvalue()
+
+
+def test_a_machine_that_fails_after_the_end_finds_nothing_more(tmp_path: Path) -> None:
+    """There was time for a better recipe, and it is over while two machines run."""
+    begun, told = threading.Event(), threading.Event()
+
+    class Fails(FakeTarget):
+        def execute(self, program: Program, environment: Environment) -> Execution:
+            assert begun.wait(60)
+            fake.CLOCK.spend(BETTER_S + 1)
+            raise VmError("it did not stand")
+
+        def keep(self, folder: Path) -> None:
+            told.set()
+
+    class Finds(FakeTarget):
+        def execute(self, program: Program, environment: Environment) -> Execution:
+            begun.set()
+            # Answers when the other's error has been taken.
+            assert told.wait(60)
+            return Execution(program, violations=[Violation("mirror", "wrong")])
+
+    large = Finding(Violation("kernel", "BUG"), tmp_path, tmp_path, SMALL + 1, 1.0)
+    campaign = Campaign([Fails(), Finds()], tmp_path, grammar=2, tally=Tally(findings=[large]))
+    campaign._looks_since = fake.CLOCK.monotonic()
+    tally = campaign.run()
+    assert tally.findings == [large]
+    assert len(tally.failed) == 1
 
 
 @pytest.mark.parametrize("error", [VmError("the disk is full"), OSError("no such machine")])
