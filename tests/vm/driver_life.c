@@ -11,7 +11,8 @@
  *   starve   the address space changes all the time while the GPU faults
  *   copyerr  some copies of the kernel's copy engine fail (injected by the caller)
  *   silent   the device does not answer a TLB invalidation (injected by the caller)
- *   unload   the module is to go while pages cannot leave VRAM; it does when they are unmapped
+ *   unload   the module is to go while pages cannot leave VRAM, and who asked is killed; it
+ *            does when they are unmapped
  *
  * Prints what failed, or "TEST passed".  Exit status 0 or 1.
  */
@@ -39,6 +40,7 @@
 #define DRIVER		"/sys/bus/pci/drivers/hmm_gpu/"
 #define DEVICE		"/sys/bus/pci/devices/" PCI_NAME
 #define DEBUGFS		"/sys/kernel/debug/dri/0/"
+#define MODULE		"/sys/module/hmm_gpu/"
 
 static struct hmmgpu *gpu;
 static struct hmmgpu_ctx *ctx;
@@ -498,9 +500,17 @@ static int unload(void)
 	return syscall(SYS_delete_module, "hmm_gpu", O_NONBLOCK) ? -errno : 0;
 }
 
-static int reaper(void)
+/* Whether a one-line file has just this text. */
+static int reads(const char *path, const char *text)
 {
-	return !system("grep -qx hmm_gpu-reap /proc/[0-9]*/comm 2>/dev/null");
+	char line[32] = "";
+	FILE *f = fopen(path, "r");
+
+	if (f && fgets(line, sizeof(line), f))
+		line[strcspn(line, "\n")] = 0;
+	if (f)
+		fclose(f);
+	return !strcmp(line, text);
 }
 
 static void test_unload(void)
@@ -517,11 +527,11 @@ static void test_unload(void)
 	error = unload();
 	CHECK(error == -EWOULDBLOCK, "unloading a module that is held: %d", error);
 	munmap(p, n * PAGE);
-	for (int wait = 0; wait < 100 && reaper(); wait++)
+	for (int wait = 0; wait < 100 && !reads(MODULE "refcnt", "0"); wait++)
 		usleep(100000);
-	CHECK(!reaper(), "pages are gone, and somebody waits for them");
+	CHECK(reads(MODULE "refcnt", "0"), "pages are gone, and somebody waits for them");
 
-	/* removed by the module's exit: that waits */
+	/* removed by the module's exit: that waits, also if it is killed while it removes */
 	write_text(DRIVER "bind", PCI_NAME);
 	p = lost_pages(n);
 	pid = fork();
@@ -529,17 +539,21 @@ static void test_unload(void)
 		munmap(p, n * PAGE);
 		_exit(-unload());
 	}
-	for (int wait = 0; wait < 100 && !reaper(); wait++)
+	for (long look = 0; look < 10000000 && !reads(MODULE "initstate", "going"); look++)
+		;
+	kill(pid, SIGKILL);
+	CHECK(!access(DRIVER, F_OK), "killed after the device was removed");
+	for (int wait = 0; wait < 100 && !access(DRIVER, F_OK); wait++)
 		usleep(100000);
-	CHECK(reaper(), "nobody waits for the pages");
+	CHECK(access(DRIVER, F_OK), "the device is not removed");
 	/* it looks twice meanwhile */
 	usleep(2500000);
 	CHECK(waitpid(pid, &status, WNOHANG) == 0, "the module went with pages in VRAM: %#x", status);
 	munmap(p, n * PAGE);
-	if (status == -1)
-		waitpid(pid, &status, 0);
-	CHECK(!status, "unloading: %#x", status);
-	CHECK(access("/sys/module/hmm_gpu", F_OK), "the module is still there");
+	for (int wait = 0; status == -1 && wait < 100 && !waitpid(pid, &status, WNOHANG); wait++)
+		usleep(100000);
+	CHECK(status == SIGKILL, "unloading: %#x", status);
+	CHECK(access(MODULE, F_OK), "the module is still there");
 }
 
 static const struct {

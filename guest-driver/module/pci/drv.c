@@ -4,14 +4,13 @@
  * the device up and down, opening and closing files.  What the driver consists
  * of stands in overview.h.
  */
-#include <linux/completion.h>
 #include <linux/dma-mapping.h>
-#include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/pci.h>
-#include <linux/sched.h>
 #include <linux/slab.h>
+#include <linux/wait.h>
 #include <linux/wait_bit.h>
+#include <linux/workqueue.h>
 
 #include <drm/drm_drv.h>
 #include <drm/drm_file.h>
@@ -48,9 +47,13 @@
 /* A removed device whose VRAM pages could not be moved is looked at so often. */
 #define HG_REAP_INTERVAL	HZ
 
-/* Threads that do so, of all devices there have been; the module's exit waits for each. */
+/*
+ * Works that do so, of all devices there have been; the module's exit waits for each.
+ * The queue is the module's, for they outlive their devices.
+ */
 static atomic_t hg_reapers;
-static DECLARE_COMPLETION(hg_reaped);
+static DECLARE_WAIT_QUEUE_HEAD(hg_reaped);
+static struct workqueue_struct *hg_reap_wq;
 
 static int hg_open(struct drm_device *drm, struct drm_file *file)
 {
@@ -156,34 +159,34 @@ static const struct drm_driver hg_drm_driver = {
  * their struct pages must stay until the last of them is unmapped.  (A CPU that
  * touches one gets SIGBUS.)
  */
-static int hg_reap(void *data)
+static void hg_reap(struct work_struct *work)
 {
-	struct hg_device *hdev = data;
+	struct hg_device *hdev = container_of(to_delayed_work(work), struct hg_device, reap_work);
 
-	while (READ_ONCE(hdev->vram.used))
-		schedule_timeout_idle(HG_REAP_INTERVAL);
+	if (READ_ONCE(hdev->vram.used)) {
+		queue_delayed_work(hg_reap_wq, &hdev->reap_work, HG_REAP_INTERVAL);
+		return;
+	}
 	hg_pagemap_fini(hdev);
 	drm_dev_put(&hdev->drm);
+	if (atomic_dec_and_test(&hg_reapers))
+		wake_up(&hg_reaped);
+	/* the module's exit waits for the end of this, too */
 	module_put(THIS_MODULE);
-	/* not to come back here: the module's exit waits for this and no longer */
-	kthread_complete_and_exit(&hg_reaped, 0);
 }
 
 /*
  * After an unbind the reference keeps rmmod away.  The module's exit, which may be who
  * removes the device, asks for no references any more: it waits itself, and cannot fail.
- * Without a thread for it, device and module stay for ever.
+ * Nor can this: whoever removes the device may have been killed by now, and nothing that
+ * would have to be made first could be, such as a thread.
  */
 static void hg_start_reaper(struct hg_device *hdev)
 {
-	struct task_struct *task;
-
 	atomic_inc(&hg_reapers);
 	__module_get(THIS_MODULE);
 	drm_dev_get(&hdev->drm);
-	task = kthread_run(hg_reap, hdev, "hmm_gpu-reap");
-	if (IS_ERR(task))
-		dev_err(hdev->drm.dev, "nobody waits for them: %ld\n", PTR_ERR(task));
+	queue_delayed_work(hg_reap_wq, &hdev->reap_work, 0);
 }
 
 /* Takes the device out of use; the software stays for those who have it open. */
@@ -253,6 +256,7 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	xa_init_flags(&hdev->svms, XA_FLAGS_ALLOC);
 	ida_init(&hdev->ctx_ida);
 	INIT_WORK(&hdev->error_work, hg_sched_error_work);
+	INIT_DELAYED_WORK(&hdev->reap_work, hg_reap);
 	pci_set_drvdata(pdev, hdev);
 	ret = init_srcu_struct(&hdev->users);
 	if (ret)
@@ -380,9 +384,19 @@ static int __init hg_module_init(void)
 
 	if (ret)
 		return ret;
+	ret = -ENOMEM;
+	hg_reap_wq = alloc_workqueue("hmm_gpu-reap", WQ_UNBOUND, 0);
+	if (!hg_reap_wq)
+		goto err_fault;
 	ret = pci_register_driver(&hg_pci_driver);
 	if (ret)
-		hg_fault_module_exit();
+		goto err_reap;
+	return 0;
+
+err_reap:
+	destroy_workqueue(hg_reap_wq);
+err_fault:
+	hg_fault_module_exit();
 	return ret;
 }
 module_init(hg_module_init);
@@ -391,8 +405,8 @@ static void __exit hg_module_exit(void)
 {
 	pci_unregister_driver(&hg_pci_driver);
 	/* no device, no new ones; processes keep their pages as long as they like, so idle */
-	while (atomic_dec_return(&hg_reapers) >= 0)
-		wait_for_completion_state(&hg_reaped, TASK_IDLE);
+	wait_event_idle(hg_reaped, !atomic_read(&hg_reapers));
+	destroy_workqueue(hg_reap_wq);
 	hg_fault_module_exit();
 }
 module_exit(hg_module_exit);

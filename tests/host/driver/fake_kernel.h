@@ -211,13 +211,12 @@ static inline void srcu_read_unlock(struct srcu_struct *s, int i) { (void)i; s->
 #define init_waitqueue_head(w)	((void)(w))
 #define init_completion(c)	((c)->done = 0)
 #define complete(c)		((c)->done = 1)
-#define DECLARE_COMPLETION(c)	struct completion c
-#define TASK_IDLE		0
+#define DECLARE_WAIT_QUEUE_HEAD(w) wait_queue_head_t w
 #define wait_for_completion(c)	CHECK((c)->done)
-#define wait_for_completion_state(c, s)	wait_for_completion(c)
 #define wake_up(w)		((void)(w))
 #define wake_up_all(w)		((void)(w))
 #define wait_event(w, cond)	do { if (!(cond)) would_hang(); } while (0)
+#define wait_event_idle(w, cond) wait_event(w, cond)
 #define wait_event_timeout(w, cond, t) ((void)local_clock(), (cond))
 #define INIT_WORK(w, f)		((void)(f))
 #define wait_event_interruptible(w, cond) ({ if (!(cond)) would_hang(); 0; })
