@@ -90,15 +90,15 @@ static void copy_batch(struct hg_device *hdev, struct hg_copy_op *ops, unsigned 
 
 	if (!slot) {
 		for (i = 0; i < n; i++)
-			ops[i].failed = true;
+			ops[i].error = -EIO;
 		return;
 	}
 	for (i = 0; i < n; i++) {
-		ops[i].failed = false;
+		ops[i].error = 0;
 		if (ops[i].sys) {
 			ops[i].dma = dma_map_page(dev, ops[i].sys, 0, op_size(&ops[i]), dir);
 			if (dma_mapping_error(dev, ops[i].dma)) {
-				ops[i].failed = true;
+				ops[i].error = -ENOMEM;
 				continue;
 			}
 		}
@@ -107,7 +107,7 @@ static void copy_batch(struct hg_device *hdev, struct hg_copy_op *ops, unsigned 
 	if (slot->n && hg_ce_run(hdev, slot)) {
 		/* The list failed somewhere: do it piece by piece and see which. */
 		for (i = 0; i < n; i++) {
-			if (ops[i].failed)
+			if (ops[i].error)
 				continue;
 			slot->n = 0;
 			add_op(slot, &ops[i], to_device);
@@ -115,24 +115,25 @@ static void copy_batch(struct hg_device *hdev, struct hg_copy_op *ops, unsigned 
 				hg_inc(hdev, copy_errors);
 				if (ops[i].sys)
 					dma_unmap_page(dev, ops[i].dma, op_size(&ops[i]), dir);
-				ops[i].failed = true;
+				ops[i].error = -EIO;
 			}
 		}
 	}
 	hg_ce_put(hdev, slot);
 	for (i = 0; i < n; i++) {
-		if (ops[i].sys && !ops[i].failed)
+		if (ops[i].sys && !ops[i].error)
 			dma_unmap_page(dev, ops[i].dma, op_size(&ops[i]), dir);
 		/* the copy may have waited for the end of a reset: it is of what was left */
-		ops[i].failed |= hg_vram_frames_lost(hdev, ops[i].vram >> PAGE_SHIFT,
-						     op_size(&ops[i]) >> PAGE_SHIFT);
+		if (hg_vram_frames_lost(hdev, ops[i].vram >> PAGE_SHIFT,
+					op_size(&ops[i]) >> PAGE_SHIFT))
+			ops[i].error = -EIO;
 	}
 }
 
 /**
  * hg_copy_pages() - copy or clear pages and wait until that is done
  * @hdev: device
- * @ops: pieces; the result is in each one's failed
+ * @ops: pieces; the result is in each one's error
  * @n: number
  * @to_device: direction
  *

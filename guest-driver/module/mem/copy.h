@@ -12,7 +12,8 @@
  * @dma: bus address of @sys during the copy
  * @index: for the caller
  * @huge: 2 MiB instead of one page
- * @failed: out: the data did not arrive
+ * @error: out: 0; -EIO: the data did not arrive; -ENOMEM: there is no bus address for @sys
+ *	now, and nobody tried
  */
 struct hg_copy_op {
 	u64 vram;
@@ -20,7 +21,7 @@ struct hg_copy_op {
 	dma_addr_t dma;
 	u32 index;
 	bool huge;
-	bool failed;
+	int error;
 };
 
 /* What a migration of up to @max pages needs, in one allocation. */

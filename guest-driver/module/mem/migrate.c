@@ -88,7 +88,7 @@ static void fill_device_pages(struct hg_device *hdev, struct hg_migrate_buf *buf
 		hg_delay(migrate_before_copy);
 		hg_copy_pages(hdev, buf->ops, 1, true);
 		hg_delay(migrate_after_copy);
-		if (buf->ops[0].failed)
+		if (buf->ops[0].error)
 			drop_page(huge);
 		else
 			buf->dst[0] = migrate_pfn(page_to_pfn(huge)) | HG_PFN_COMPOUND;
@@ -118,7 +118,7 @@ static void fill_device_pages(struct hg_device *hdev, struct hg_migrate_buf *buf
 
 	for (i = 0; i < used; i++) {
 		/* nobody may ever see what an unfinished copy left in VRAM */
-		if (buf->ops[i].failed)
+		if (buf->ops[i].error)
 			drop_page(buf->pages[i]);
 		else
 			buf->dst[buf->ops[i].index] =

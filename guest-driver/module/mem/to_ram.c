@@ -78,7 +78,8 @@ static bool is_needed(unsigned long must, unsigned long index, bool huge)
  * so stay.
  *
  * Return: 0; -ENOMEM or -EIO if page @must is one of those; if all are alike, -EIO
- * for any whose content cannot be had.
+ * for any whose content cannot be had.  No memory, also to map a page for the device,
+ * is no word about the content: it is tried again.
  */
 int hg_copy_to_system(struct hg_device *hdev, struct vm_area_struct *vma,
 		      unsigned long addr, struct hg_migrate_buf *buf,
@@ -132,9 +133,10 @@ int hg_copy_to_system(struct hg_device *hdev, struct vm_area_struct *vma,
 	for (i = 0; i < n; i++) {
 		struct hg_copy_op *op = &buf->ops[i];
 
-		if (op->failed) {
-			if (is_needed(must, op->index, op->huge))
-				ret = -EIO;
+		if (op->error) {
+			/* of many, that a content cannot be had is what to tell */
+			if (is_needed(must, op->index, op->huge) && ret != -EIO)
+				ret = op->error;
 			unlock_page(op->sys);
 			put_page(op->sys);
 			continue;

@@ -137,6 +137,10 @@ def test_eviction_kills_nobody(folder: Path) -> None:
     run(folder, "memory_unit")
 
 
+def test_no_bus_address_is_no_unreadable_page(folder: Path) -> None:
+    run(folder, "copy_unit")
+
+
 def test_unplugging_waits_for_no_other_device(folder: Path) -> None:
     run(folder, "remove_unit")
 
