@@ -12,6 +12,7 @@
  *   gone     the device and its VRAM go while a fault on a page there is served
  *   unreadable, misread  the GPU writes to a page in VRAM that is shared after fork(): it has
  *            to come home first, and copies fail, all or the first (injected by the caller)
+ *   unreadables  16 threads do, a page each, and all copies fail
  *   valid    32 threads read a page each, at an address that the caller knows
  *
  * Prints what failed, or "TEST passed".  Exit status 0 or 1.
@@ -257,21 +258,24 @@ static void gone(void)
 	CHECK(!finish(start(far(), 0)), "a job after it");
 }
 
-static int write_shared(uint64_t *p)
+/* A thread a page. */
+static int write_shared(uint64_t *p, size_t n)
 {
 	uint64_t moved = 0;
 	pid_t child;
 	int error;
 
-	*p = 1;
-	need(hmmgpu_migrate(gpu, p, PAGE, HMM_GPU_MIGRATE_DEVICE, &moved, NULL), "migrate");
-	CHECK(moved == 1, "%lu pages moved", moved);
+	for (size_t i = 0; i < n; i++)
+		p[i * PAGE / sizeof(*p)] = 1;
+	need(hmmgpu_migrate(gpu, p, n * PAGE, HMM_GPU_MIGRATE_DEVICE, &moved, NULL), "migrate");
+	CHECK(moved == n, "%lu pages moved", moved);
 	child = fork();
 	if (!child) {
 		pause();
 		_exit(0);
 	}
-	error = finish(start(p, 0));
+	error = finish(touch((struct touch_args){ .base = (uintptr_t)p, .npages = n, .write = 1,
+						  .value = 7 }, n));
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	return error;
@@ -281,7 +285,7 @@ static void unreadable(void)
 {
 	uint32_t flags = 0;
 	uint64_t *p = far();
-	int error = write_shared(p);
+	int error = write_shared(p, 1);
 
 	CHECK(error == -EIO, "a page that cannot come home: %d", error);
 	need(hmmgpu_query(gpu, p, 1, &flags), "query");
@@ -289,10 +293,23 @@ static void unreadable(void)
 	CHECK(!finish(start(far(), 0)), "the next job");
 }
 
+static void unreadables(void)
+{
+	size_t n = 16;
+	void *p = mmap((void *)0x300000400000, n * PAGE, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	int error;
+
+	need(p == MAP_FAILED ? -errno : 0, "mmap");
+	error = write_shared(p, n);
+	CHECK(error == -EIO, "pages that cannot come home: %d", error);
+	CHECK(!finish(start(far(), 0)), "the next job");
+}
+
 static void misread(void)
 {
 	uint64_t *p = far();
-	int error = write_shared(p);
+	int error = write_shared(p, 1);
 
 	CHECK(!error, "a page that comes home at last: %d", error);
 	CHECK(*p == 7, "it has %lu", *p);
@@ -323,7 +340,7 @@ static const struct {
 	{ "memory", memory }, { "ended", ended }, { "closed", closed },
 	{ "secret", secret }, { "another", another },
 	{ "killed", killed }, { "gone", gone }, { "unreadable", unreadable },
-	{ "misread", misread }, { "valid", valid },
+	{ "unreadables", unreadables }, { "misread", misread }, { "valid", valid },
 };
 
 int main(int argc, char **argv)

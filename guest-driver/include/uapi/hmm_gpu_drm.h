@@ -101,7 +101,12 @@ struct drm_hmm_gpu_wait {
 	__u64 job;		/* waits until this job is done */
 	__s64 timeout_ns;	/* relative; < 0 = for ever; 0 = poll; -ETIME when it ends first */
 	/* out: */
-	__s32 error;		/* 0 or -errno: EFAULT access, EILSEQ illegal instruction, ETIME budget, ECANCELED, EIO */
+	/*
+	 * 0 or -errno: EFAULT access, ENOMEM no memory for a page (tried for a while), EIO a
+	 * page cannot be read from VRAM, or the device failed, EILSEQ illegal instruction,
+	 * ETIME budget, ECANCELED, ENODEV
+	 */
+	__s32 error;
 	__u32 status;		/* HG_ERR_* */
 	__u32 reason;		/* HG_REASON_* */
 	__u32 block;

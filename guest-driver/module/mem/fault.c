@@ -245,7 +245,9 @@ static int map_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int n, bo
 }
 
 /*
- * What the CPU's page table says to the access: 0 or an error; -EBUSY: it changes.
+ * What the CPU's page table says to the access: 0; -EFAULT, -EPERM: it may not have the
+ * page; -EIO: it may, but its content cannot be read from VRAM; -EBUSY: the table changes,
+ * or there was no memory (-ENOMEM is for who has tried often enough: see starved()).
  * The mmap lock is held for reading, and until the cancel is written: a cancel names
  * an address and hits whoever waits there.  A job that the first of two cancels has
  * ended may be followed by one that waits where the second is due, if the address was
@@ -294,8 +296,7 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 static void refuse(struct hg_svm *svm, struct hg_fault *f, u32 scope, int error)
 {
 	/* before the cancel, which ends the job */
-	WRITE_ONCE(svm->fault_addr, f->addr);
-	WRITE_ONCE(svm->fault_error, error);
+	WRITE_ONCE(*hg_svm_refused_at(svm, f->addr), f->addr | -error);
 	hg_fault_cancel(svm->vm.hdev, f->asid, f->addr, HG_CANCEL_ADDR | scope);
 }
 

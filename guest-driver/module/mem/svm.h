@@ -3,12 +3,16 @@
 #ifndef HMM_GPU_MEM_SVM_H
 #define HMM_GPU_MEM_SVM_H
 
+#include <linux/hash.h>
 #include <linux/mmu_notifier.h>
 #include <linux/refcount.h>
 
 #include <drm/drm_mm.h>
 
 #include "mmu/mmu.h"
+
+/* A batch of faults, each of a page, is 256 entries. */
+#define HG_REFUSED_BITS	8
 
 /**
  * struct hg_svm - mirror of one process's address space
@@ -26,7 +30,10 @@
  * @policy: HMM_GPU_POLICY_*; read without lock, any value is right
  * @fail_huge: the next allocation of 2 MiB for a migration fails, once
  * @faults: pages asked for by faults; its fault service alone writes it
- * @fault_error, @fault_addr: why the last page was refused, and which; likewise
+ * @refused: pages that were refused, each with the error in the bits below the page's, in
+ *	a place by its hash; likewise, and whose job has ended reads it.  One word each: so
+ *	whoever reads an entry has both of the same page.  Of two pages with the same place
+ *	the later one has it, and a job that ended for the other one gets -EFAULT
  * @starved: batches since @starved_since (jiffies) that there was not memory enough
  *	for; likewise
  * @starves: this is one; likewise
@@ -42,8 +49,7 @@ struct hg_svm {
 	u32 policy;
 	bool fail_huge;
 	unsigned long faults;
-	int fault_error;
-	u64 fault_addr;
+	u64 refused[1 << HG_REFUSED_BITS];
 	unsigned int starved;
 	unsigned long starved_since;
 	bool starves;
@@ -56,6 +62,26 @@ void hg_svm_destroy(struct hg_svm *svm);
 struct hg_svm *hg_svm_get(struct hg_device *hdev, u32 asid);
 void hg_svm_put(struct hg_svm *svm);
 
+/* Where the error of a page is. */
+static inline u64 *hg_svm_refused_at(struct hg_svm *svm, u64 page)
+{
+	return &svm->refused[hash_64(page >> PAGE_SHIFT, HG_REFUSED_BITS)];
+}
+
+/**
+ * hg_svm_refused() - why a page was refused the last time
+ * @svm: mirror
+ * @addr: an address in it
+ *
+ * Return: an error, or 0: it was not, or another page has its place since.
+ */
+static inline int hg_svm_refused(struct hg_svm *svm, u64 addr)
+{
+	u64 page = addr & PAGE_MASK, entry = READ_ONCE(*hg_svm_refused_at(svm, page));
+
+	return (entry & PAGE_MASK) == page ? -(int)(entry & ~PAGE_MASK) : 0;
+}
+
 /**
  * hg_svm_fault_error() - what a job gets that ended with a fault
  * @svm: mirror
@@ -66,10 +92,9 @@ void hg_svm_put(struct hg_svm *svm);
  */
 static inline int hg_svm_fault_error(struct hg_svm *svm, u64 addr)
 {
-	int error = READ_ONCE(svm->fault_error);
+	int error = hg_svm_refused(svm, addr);
 
-	return (error == -ENOMEM || error == -EIO) &&
-	       READ_ONCE(svm->fault_addr) == (addr & PAGE_MASK) ? error : -EFAULT;
+	return error == -ENOMEM || error == -EIO ? error : -EFAULT;
 }
 
 #endif

@@ -132,12 +132,14 @@ static int dm_job(struct hg_dmirror *dm, unsigned long va, size_t len, bool writ
 	struct device *dev = &dm->hdev->pdev->dev;
 	struct hg_svm *svm = dm->hf->svm;
 	dma_addr_t dma;
+	unsigned long at;
 	int ret;
 
 	dma = dma_map_page(dev, dm->buffer, 0, len, dir);
 	if (dma_mapping_error(dev, dma))
 		return -ENOMEM;
-	WRITE_ONCE(svm->fault_error, 0);
+	/* no job of the file runs; what was refused before is of others */
+	memset(svm->refused, 0, sizeof(svm->refused));
 	if (write)
 		ret = hg_job_copy(dm->hf, dm->ctx, dma, va, len, HG_SPACE_SYS << HG_COPY_SRC_SHIFT);
 	else
@@ -150,8 +152,8 @@ static int dm_job(struct hg_dmirror *dm, unsigned long va, size_t len, bool writ
 	}
 	dma_unmap_page(dev, dma, len, dir);
 	/* the device knows that it was refused; the fault service knows why */
-	if (ret == -EFAULT && READ_ONCE(svm->fault_error))
-		ret = READ_ONCE(svm->fault_error);
+	for (at = va; ret == -EFAULT && at < va + len; at += PAGE_SIZE)
+		ret = hg_svm_refused(svm, at) ?: ret;
 	return ret;
 }
 

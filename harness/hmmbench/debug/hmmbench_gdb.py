@@ -212,9 +212,11 @@ class HmmMirror(gdb.Command):  # type: ignore[misc]
             f" {int(vm['gpu_sys'])} pages of system memory, {int(vm['gpu_vram'])} of VRAM"
         )
         flags = [name for name in ("dead", "exclusive", "audit_over") if vm[name]]
+        places = svm["refused"]
+        refused = sum(int(places[i]) != 0 for i in range(places.type.range()[1] + 1))
         say(
             f"    policy {int(svm['policy']):#x}, {', '.join(flags) or 'no flag set'}, "
-            f"{int(svm['faults'])} pages faulted, last error {int(svm['fault_error'])}"
+            f"{int(svm['faults'])} pages faulted, {refused} of the last refused ones known"
         )
         # The owner's task_struct, with flags in its low bits.
         owner = int(vm["pt_lock"]["owner"]["counter"]) & ~7
