@@ -153,6 +153,7 @@ def test_mirror_in_gdb(vm: Machine, built: Artifacts) -> None:
     assert f"asid {asid[1]}: root" in said
     assert int(asid[3]) >= 2
     assert re.search(r"told to svm_notifier_ops", said)
+    assert "0 of the last refused ones known" in said
     assert "0 invalidations under way" in said
     assert "pt_lock is free" in said
 

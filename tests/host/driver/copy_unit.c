@@ -18,7 +18,12 @@
 #define roundup_pow_of_two(n)	(n)
 #define hash_long(v, b)		0
 struct vm_area_struct { unsigned long vm_start, vm_end; };
-struct vm_fault { struct page *page; struct vm_area_struct *vma; void *pte; unsigned long address; };
+struct vm_fault {
+	struct page *page;
+	struct vm_area_struct *vma;
+	void *pte;
+	unsigned long address;
+};
 struct migrate_vma {
 	struct vm_area_struct *vma;
 	void *pgmap_owner;
