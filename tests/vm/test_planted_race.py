@@ -22,7 +22,7 @@ PATCH = paths.project_root() / "tests/mutants/planted/gives-way-after-retry-chec
 
 def test_the_recipe_fails(tmp_path: Path) -> None:
     recipe = json.loads(RECIPE.read_text())
-    assert (len(recipe["ops"]), len(recipe["decisions"])) == (4, 1)
+    assert (len(recipe["ops"]), len(recipe["decisions"])) == (5, 1)
     result = tmp_path / "replay.json"
     words = ["replay", str(RECIPE), "--driver-patch", str(PATCH), "--json", str(result)]
     assert cli.main(words) == 1
