@@ -22,7 +22,6 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,52 +31,14 @@
 #include <unistd.h>
 
 #include "accesses.h"
-#include "hmmgpu.h"
+#include "gpu_test.h"
 
-#define PAGE		4096UL
 #define WORDS		(PAGE / sizeof(uint64_t))
 #define PCI_NAME	"0000:01:00.0"
 #define DRIVER		"/sys/bus/pci/drivers/hmm_gpu/"
 #define DEVICE		"/sys/bus/pci/devices/" PCI_NAME
 #define DEBUGFS		"/sys/kernel/debug/dri/0/"
 #define MODULE		"/sys/module/hmm_gpu/"
-
-static struct hmmgpu *gpu;
-static struct hmmgpu_ctx *ctx;
-static struct hmmgpu_kernel *kernels;
-static int failures;
-
-static void __attribute__((format(printf, 2, 3))) fail(int line, const char *text, ...)
-{
-	va_list args;
-
-	va_start(args, text);
-	printf("line %d: ", line);
-	vprintf(text, args);
-	printf("\n");
-	va_end(args);
-	failures++;
-}
-
-#define CHECK(condition, ...)				\
-	do {						\
-		if (!(condition))			\
-			fail(__LINE__, __VA_ARGS__);	\
-	} while (0)
-
-static void need(int error, const char *what)
-{
-	if (error) {
-		printf("%s: %s\n", what, strerror(-error));
-		exit(1);
-	}
-}
-
-static void start_gpu(void)
-{
-	need(hmmgpu_open(&gpu, NULL), "open");
-	need(hmmgpu_ctx_create(gpu, 0, &ctx), "context");
-}
 
 static void stop_gpu(void)
 {

@@ -3,11 +3,11 @@
 #ifndef HMMBENCH_TESTS_GPU_TEST_H
 #define HMMBENCH_TESTS_GPU_TEST_H
 
+#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "hmmgpu.h"
+#include "need.h"
 
 #define PAGE	4096UL
 
@@ -16,29 +16,33 @@ static struct hmmgpu_ctx *ctx;
 static struct hmmgpu_kernel *kernels;
 static int failures;
 
-#define CHECK(condition, ...)				\
-	do {						\
-		if (!(condition)) {			\
-			printf("line %d: ", __LINE__);	\
-			printf(__VA_ARGS__);		\
-			printf("\n");			\
-			failures++;			\
-		}					\
-	} while (0)
-
-/* What a test cannot do without. */
-static void need(int error, const char *what)
+static inline void __attribute__((format(printf, 2, 3))) fail(int line, const char *text, ...)
 {
-	if (error) {
-		printf("%s: %s\n", what, strerror(-error));
-		exit(1);
-	}
+	va_list args;
+
+	va_start(args, text);
+	printf("line %d: ", line);
+	vprintf(text, args);
+	printf("\n");
+	va_end(args);
+	failures++;
 }
 
-static void begin(const char *file)
+#define CHECK(condition, ...)				\
+	do {						\
+		if (!(condition))			\
+			fail(__LINE__, __VA_ARGS__);	\
+	} while (0)
+
+static inline void start_gpu(void)
 {
 	need(hmmgpu_open(&gpu, NULL), "open");
 	need(hmmgpu_ctx_create(gpu, 0, &ctx), "context");
+}
+
+static inline void begin(const char *file)
+{
+	start_gpu();
 	need(hmmgpu_kernel_load_file(file, &kernels), "kernels");
 }
 

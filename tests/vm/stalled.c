@@ -31,6 +31,7 @@
 #include "accesses.h"
 #include "hmm_gpu_drm.h"
 #include "hmmgpu.h"
+#include "need.h"
 
 #define PAGE		4096UL
 #define FAULTS		200
@@ -47,14 +48,6 @@ struct user {
 	struct hmmgpu_ctx *ctx;
 	struct hmmgpu_kernel *kernels;
 };
-
-static void need(int error, const char *what)
-{
-	if (error) {
-		printf("%s: %s\n", what, strerror(error < 0 ? -error : error));
-		exit(1);
-	}
-}
 
 static uint64_t now_us(void)
 {
