@@ -226,13 +226,12 @@ class VmTarget:
     def _dead(done: Execution, error: VmDied, said: bool) -> None:
         """What the end of a machine says; `said`: its kernel has reported something.  Raises the
         error if that is nothing."""
-        crash = device.check(error)
-        if crash is not None:
-            done.violations.append(crash)
-        elif not said and error.exit_status is not None and not error.panicked:
+        found = device.died(error)
+        if found is None and not said:
             raise error
-        elif not said:
-            done.violations.append(Violation("kernel", error.summary, details=error.message))
+        # What the kernel has said is what it died of.
+        if found is not None and not (said and found.oracle == "kernel"):
+            done.violations.append(found)
         done.tainted = True
 
     def _rebind(self, vm: Machine, done: Execution, settle_s: float) -> None:

@@ -219,21 +219,15 @@ def _confirm(row: Row, mutant: Mutant, ui: Ui, out: Path, how: How) -> None:
             if points is not None:
                 recipe, _lost = holds.here(recipe, points.table)
             again = replay(Fresh(target, recipe.chain) if how.exact else target, recipe, 1)
-            failed = again.found
-    except VmDied as error:
-        failed = error.panicked
-        row.message = error.message
+            if not again.found:
+                return
     except HmmbenchError as error:
-        failed = False
-        row.message = error.message
-    else:
-        if not failed:
+        if not (isinstance(error, VmDied) and error.panicked):
+            row.status = ERROR
+            row.message = f"the sound driver could not be tried: {error.message}"
             return
-    row.status, row.false_alarm = ERROR, failed
-    row.message = (
-        f"the sound driver fails too: {row.recipe}" if failed
-        else f"the sound driver could not be tried: {row.message}"
-    )  # fmt: skip
+    row.status, row.false_alarm = ERROR, True
+    row.message = f"the sound driver fails too: {row.recipe}"
 
 
 def _built(request: BuildRequest, coherent: bool) -> tuple[Artifacts, MachineSpec]:

@@ -22,3 +22,13 @@ def check(error: VmDied) -> Violation | None:
         return None
     name = signal.Signals(-error.exit_status).name
     return Violation("device", f"QEMU crashed ({name})", details=error.message)
+
+
+def died(error: VmDied) -> Violation | None:
+    """What a machine's end is a violation of: QEMU broke, or the guest's kernel ended itself.
+    None: it was ended from outside."""
+    if crash := check(error):
+        return crash
+    if error.exit_status is None or error.panicked:
+        return Violation("kernel", error.summary, details=error.message)
+    return None

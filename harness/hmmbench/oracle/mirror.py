@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from hmmbench.oracle import misuse
 from hmmbench.oracle.misuse import WORDS
 from hmmbench.oracle.violation import Violation, page_at
 
@@ -64,3 +65,8 @@ def check(audit: Audit) -> Violation | None:
     return Violation(
         "mirror", message, details="\n".join(lines), page=page_at(int(str(v["address"]), 0))
     )
+
+
+def seen(audit: Audit) -> Violation | None:
+    """The first of all that the device saw: of this oracle's checks, or of the protocol's."""
+    return check(audit) or next(iter(misuse.check(audit.protocol)), None)

@@ -10,7 +10,6 @@ check, are tests/vm/test_driver_life.py, test_driver_odd.py and test_buffers.py.
 from __future__ import annotations
 
 import contextlib
-import errno
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -21,10 +20,10 @@ from typing import Any
 from hmmbench.base import paths
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.guest import splat
-from hmmbench.oracle import mirror, misuse
+from hmmbench.oracle import device, mirror
 from hmmbench.suites import selftests
 from hmmbench.vm.agent import AgentError
-from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
+from hmmbench.vm.errors import GuestHangs, VmDied, VmError
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
@@ -86,10 +85,10 @@ def parts(opener: Opener, leaving: Callable[[Machine], None]) -> Iterator[Part]:
     runs: dict[str, Callable[[Machine], None]] = {
         **{name: _mode(name, rule) for name, rule in _MODES.items()},
         "unplug": _unplug,
-        "odd": lambda vm: _do(vm, f"/tmp/driver_odd {KERNELS}"),
-        "buffers": lambda vm: _do(vm, _BUFFERS),
+        "odd": _command(f"/tmp/driver_odd {KERNELS}"),
+        "buffers": _command(_BUFFERS),
         # For its traces alone.
-        "debugfs": lambda vm: _do(vm, f"({_DEBUGFS}) || true"),
+        "debugfs": _command(f"({_DEBUGFS}) || true"),
     }
     for name, act in runs.items():
         yield _run(name, act, opener, leaving, files)
@@ -107,20 +106,6 @@ def kernels_own(
     if found.trouble:
         return Part("hmm-tests", found.trouble, found.oracle or OWN)
     return Part("hmm-tests", ", ".join(failed), OWN if failed else "")
-
-
-class _Hang(VmError):
-    """Something of the guest's has not come to its end."""
-
-
-def _do(vm: Machine, command: str, limit_s: float = LIMIT_S) -> None:
-    """Raises _Hang if a command does not end, which is no failure of its own, and AgentError if it
-    fails."""
-    result = vm.agent.execute(command, limit_s)
-    if result.status == -errno.ETIMEDOUT:
-        raise _Hang(f"{command!r} did not end in {limit_s:g} s")
-    if result.status:
-        raise AgentError(f"{command!r} failed with status {result.status}: {result.output.strip()}")
 
 
 def build(
@@ -192,7 +177,7 @@ def _run(
             vm.agent.write_file(path, content, 0o755)
         act(vm)
         # gcov keeps the counts of a module that is gone.
-        _do(vm, "rmmod hmm_gpu")
+        vm.agent.check("rmmod hmm_gpu", LIMIT_S)
         vm.catch_up()
     except VmError as error:
         part = _broken(name, error)
@@ -209,9 +194,9 @@ def _broken(name: str, error: VmError) -> Part:
     """A part that did not come to its end."""
     oracle = ""
     if isinstance(error, VmDied):
-        if found := selftests.died(error):
+        if found := device.died(error):
             return Part(name, found.message, found.oracle, found.details)
-    elif isinstance(error, AgentTimeout | _Hang):
+    elif isinstance(error, GuestHangs):
         oracle = "progress"
     elif isinstance(error, AgentError):
         oracle = OWN
@@ -224,15 +209,22 @@ def _seen(name: str, vm: Machine) -> Part | None:
         audit = mirror.read(vm.gpu.violations())
     except VmError:
         return None
-    found = mirror.check(audit) or next(iter(misuse.check(audit.protocol)), None)
+    found = mirror.seen(audit)
     return None if found is None else Part(name, found.message, found.oracle, found.details)
+
+
+def _command(text: str) -> Callable[[Machine], None]:
+    def act(vm: Machine) -> None:
+        vm.agent.check(text, LIMIT_S)
+
+    return act
 
 
 def _mode(name: str, rule: str) -> Callable[[Machine], None]:
     def act(vm: Machine) -> None:
         if rule:
             vm.gpu.inject(rule)
-        _do(vm, f"/tmp/driver_life {KERNELS} {name}")
+        vm.agent.check(f"/tmp/driver_life {KERNELS} {name}", LIMIT_S)
         vm.gpu.inject()
 
     return act
@@ -241,16 +233,10 @@ def _mode(name: str, rule: str) -> Callable[[Machine], None]:
 def _unplug(vm: Machine) -> None:
     """The port takes the device away from the driver while jobs run and pages are in VRAM."""
     log = "/tmp/unplug.log"
-    _do(vm, f"(/tmp/driver_life {KERNELS} unplug; echo over) >{log} 2>&1 & echo started")
-    _do(vm, _until(log, "unplug now"))
-    try:
-        vm.unplug_gpu(LIMIT_S)
-    except (VmDied, QmpFailure):
-        # A request that QEMU refused is the bench's mistake, and no hang.
-        raise
-    except VmError as error:
-        raise _Hang(error.message) from error
-    _do(vm, _until(log, "unplug passed"))
+    vm.agent.check(f"(/tmp/driver_life {KERNELS} unplug; echo over) >{log} 2>&1 & echo started")
+    vm.agent.check(_until(log, "unplug now"), LIMIT_S)
+    vm.unplug_gpu(LIMIT_S)
+    vm.agent.check(_until(log, "unplug passed"), LIMIT_S)
 
 
 def _until(path: str, text: str) -> str:

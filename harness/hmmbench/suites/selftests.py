@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hmmbench.guest import splat
-from hmmbench.oracle import device, mirror, misuse
-from hmmbench.oracle.violation import Violation
+from hmmbench.oracle import device, mirror
 from hmmbench.suites import ktap
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
@@ -165,16 +164,6 @@ def run(
     return begun
 
 
-def died(error: VmDied) -> Violation | None:
-    """What a machine's end is a violation of: QEMU broke, or the guest's kernel ended itself.
-    None: it was ended from outside."""
-    if crash := device.check(error):
-        return crash
-    if error.exit_status is None or error.panicked:
-        return Violation("kernel", error.summary, details=error.message)
-    return None
-
-
 def _ask_devices(vm: Machine, found: Run) -> None:
     """What the GPUs' own checks saw meanwhile."""
     for number in range(GPUS):
@@ -186,7 +175,7 @@ def _ask_devices(vm: Machine, found: Run) -> None:
             return
         audit = mirror.read(str(text))
         found.audit_checks += audit.checks
-        seen = mirror.check(audit) or next(iter(misuse.check(audit.protocol)), None)
+        seen = mirror.seen(audit)
         if seen is not None:
             found.blame(f"gpu{number}: {seen.message}", seen.oracle)
 
@@ -197,7 +186,7 @@ def read(found: Run, console: str, end: VmDied | None = None) -> None:
     end -- what its machine died of meanwhile; if that came from outside it is no trouble, nor is
            what was not reported for it
     """
-    violation = None if end is None else died(end)
+    violation = None if end is None else device.died(end)
     lost = end is not None and violation is None
     lines: list[tuple[float, str]] = []
     splats = splat.scan(console)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import struct
@@ -12,7 +13,7 @@ from typing import Any
 
 from hmmbench.guest.program import PROTOCOL_VERSION
 from hmmbench.vm.channel import ProtocolError, Requests, protocol
-from hmmbench.vm.errors import VmError
+from hmmbench.vm.errors import GuestHangs, VmError
 
 #: How much longer than the guest's own limit the bench waits for an answer (seconds). The
 #: guest's clock stands still while QEMU is not scheduled; the host's does not.
@@ -25,7 +26,8 @@ class AgentError(VmError):
 
 @dataclass(frozen=True)
 class ExecResult:
-    """End of a command in the guest. status: exit status, or -signal if a signal ended it."""
+    """End of a command in the guest. status: exit status, or -signal if a signal ended it, or
+    -ETIMEDOUT if it did not end in its time."""
 
     status: int
     output: str
@@ -95,8 +97,11 @@ class Agent:
         return ExecResult(status, body[4:].decode("utf-8", "replace"))
 
     def check(self, command: str, timeout: float = 30.0) -> str:
-        """As execute(), but a command that fails raises AgentError; its output."""
+        """As execute(), but a command that fails raises AgentError, and GuestHangs one that does
+        not end; its output."""
         result = self.execute(command, timeout)
+        if result.status == -errno.ETIMEDOUT:
+            raise GuestHangs(f"the command {command!r} did not end in the guest in {timeout:g} s")
         if result.status != 0:
             raise AgentError(
                 f"the command {command!r} failed in the guest with status {result.status}:"

@@ -56,8 +56,12 @@ class VmDied(VmError):
         self.stderr = stderr
 
 
-class AgentTimeout(VmError):
-    """The guest's agent gave no answer in time: the guest hangs, or is much too slow."""
+class GuestHangs(VmError):
+    """The guest did not do in time what it was asked for: it hangs, or is much too slow."""
+
+
+class AgentTimeout(GuestHangs):
+    """The guest's agent gave no answer in time."""
 
 
 def _indent(text: str) -> str:

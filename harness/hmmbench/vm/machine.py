@@ -38,7 +38,7 @@ from hmmbench.guest import splat
 from hmmbench.vm.agent import Agent
 from hmmbench.vm.channel import Channel, Requests
 from hmmbench.vm.console import Console
-from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError, guard_disk
+from hmmbench.vm.errors import AgentTimeout, GuestHangs, QmpFailure, VmDied, VmError, guard_disk
 from hmmbench.vm.exact import Exact
 from hmmbench.vm.gpu import Gpu
 from hmmbench.vm.mailbox import Mailbox, MailboxChannel
@@ -284,7 +284,7 @@ class Machine(Standing, Saving):
             ):
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise VmError(f"the guest did not give the device up within {timeout:g} s")
+                    raise GuestHangs(f"the guest did not give the device up within {timeout:g} s")
                 if self._gone:
                     break
                 self._changed.wait(left)

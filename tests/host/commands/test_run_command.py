@@ -14,6 +14,7 @@ from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
+from fake import device_says
 from rich.console import Console
 
 from hmmbench import cli
@@ -32,8 +33,8 @@ from hmmbench.report.result import Report
 from hmmbench.report.tally import Finding, Tally
 from hmmbench.suites import doctor, driver_life, selftests
 from hmmbench.suites.driver_life import Part
-from hmmbench.vm.agent import AgentError, ExecResult
-from hmmbench.vm.errors import AgentTimeout, QmpFailure, VmDied, VmError
+from hmmbench.vm.agent import Agent, AgentError, ExecResult
+from hmmbench.vm.errors import AgentTimeout, GuestHangs, QmpFailure, VmDied, VmError
 
 #: What hmm-exact says where its hooks are, and where they are not.
 NEEDS = "hmm-exact: needs -accel tcg,thread=single"
@@ -277,10 +278,8 @@ def test_the_drivers_other_moments_are_judged(part: Part, verdict: str, tmp_path
 
 def record(*checks: str) -> str:
     """What the device says of its own checks."""
-    found = [{"check": check, "address": 0, "asid": 1, "a": 2, "b": 3} for check in checks]
-    return json.dumps(
-        {"checks": 0, "undecided": 0, "total": len(found), "ready": True, "unlooked": {},
-         "violations": found}
+    return device_says(
+        *({"check": check, "address": 0, "asid": 1, "a": 2, "b": 3} for check in checks)
     )
 
 
@@ -294,7 +293,9 @@ class Life:
 
     agent = console = gpu = property(lambda self: self)
 
-    def execute(self, command: str, timeout: float) -> ExecResult:
+    check = Agent.check
+
+    def execute(self, command: str, timeout: float = 30.0) -> ExecResult:
         self.asked = True
         if isinstance(self.answer, VmError):
             raise self.answer
@@ -318,7 +319,7 @@ class Life:
         """It does as it is told."""
 
     def unplug_gpu(self, timeout: float) -> None:
-        raise VmError("the guest did not give the device up")
+        raise GuestHangs("the guest did not give the device up")
 
     def write_file(self, path: str, content: bytes, mode: int = 0) -> None:
         """There is room."""

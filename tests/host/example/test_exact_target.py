@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, cast
 
 import pytest
+from fake import device_says
 
 from hmmbench.base.errors import Cancelled
 from hmmbench.example.exact_target import ExactTarget
@@ -120,20 +120,13 @@ def test_what_dies_each_time_is_an_error() -> None:
     assert [box.ran for box in target.boxes] == [[1, 3]] * (LOST_MACHINES + 1)
 
 
-def saw(unlooked: dict[str, int] | None = None, *found: dict[str, object]) -> str:
-    """What the device says of its checks."""
-    return json.dumps({
-        "ready": True, "checks": 0, "undecided": 0, "total": len(found),
-        "unlooked": unlooked or {}, "violations": found,
-    })  # fmt: skip
-
-
 def test_what_a_check_did_not_look_at_is_counted_once() -> None:
     """The device counts until its violations are cleared, which is when there are any."""
     wrong: dict[str, object] = {"check": "ring-misuse", "address": 0, "asid": 1, "a": 2, "b": 3}
     said = [
-        saw({"copy-overlap": 2}), saw({"copy-overlap": 2}),
-        saw({"copy-overlap": 3, "table-freed-used": 1}, wrong), saw({"copy-overlap": 4}),
+        device_says(unlooked={"copy-overlap": 2}), device_says(unlooked={"copy-overlap": 2}),
+        device_says(wrong, unlooked={"copy-overlap": 3, "table-freed-used": 1}),
+        device_says(unlooked={"copy-overlap": 4}),
     ]  # fmt: skip
 
     class Device(Box):
@@ -174,7 +167,7 @@ def test_a_crash_of_qemu_is_a_finding(kind: type[VmTarget], status: int, crash: 
             return b""
 
         def violations(self) -> str:
-            return saw()
+            return device_says()
 
         def program(self, *words: object) -> bytes:
             raise VmDied("QEMU ended", exit_status=status)

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from fake import device_says
 
 from hmmbench.oracle import mirror
 
@@ -17,21 +16,14 @@ ONE = {
 }  # fmt: skip
 
 
-def text(*found: dict[str, object]) -> str:
-    return json.dumps(
-        {"mode": "fill", "ready": True, "checks": 9, "total": len(found), "undecided": 1,
-         "unlooked": {}, "violations": found}
-    )  # fmt: skip
-
-
 def test_nothing_found() -> None:
-    audit = mirror.read(text())
+    audit = mirror.read(device_says(checks=9, undecided=1))
     assert (audit.checks, audit.undecided, audit.ready) == (9, 1, True)
     assert mirror.check(audit) is None
 
 
 def test_the_first_is_told() -> None:
-    wrong = mirror.check(mirror.read(text(ONE, dict(ONE, seq=2))))
+    wrong = mirror.check(mirror.read(device_says(ONE, dict(ONE, seq=2))))
     assert wrong is not None
     assert wrong.oracle == "mirror"
     assert wrong.message.startswith("mirror-vram-in-system: write at 0x7000 by sm 1 warp 2")
@@ -39,7 +31,7 @@ def test_the_first_is_told() -> None:
 
 
 def test_other_checks_are_others_business() -> None:
-    assert mirror.check(mirror.read(text(dict(ONE, check="ring-misuse")))) is None
+    assert mirror.check(mirror.read(device_says(dict(ONE, check="ring-misuse")))) is None
 
 
 def test_no_json() -> None:

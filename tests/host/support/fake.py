@@ -7,12 +7,14 @@ the model, so that agreeing with it means something.  `bug` breaks it in one way
 from __future__ import annotations
 
 import errno
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -514,3 +516,11 @@ class FakeTarget:
 
     def keep(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def device_says(*found: dict[str, Any], **fields: Any) -> str:
+    """The property `violations` of a device whose checks and audit have found these."""
+    return json.dumps({
+        "mode": "fill", "ready": True, "checks": 0, "undecided": 0, "unlooked": {},
+        "total": len(found), "violations": found, **fields,
+    })  # fmt: skip
