@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ends import gone, until
 
 from hmmbench.base.errors import Cancelled, EnvironmentFailure
 from hmmbench.base.processes import Children
@@ -75,16 +76,13 @@ def test_who_is_killed_leaves_no_child() -> None:
     """Nobody is there then to end it."""
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
-        child = Path(f"/proc/{int(parent.stdout.readline())}")
+        pid = int(parent.stdout.readline())
+        child = Path(f"/proc/{pid}")
         assert child.exists()
         # Before its exec it is no sleep yet, and not bound.
-        while "sleep" not in (child / "cmdline").read_text():
-            time.sleep(0.01)
+        until(lambda: "sleep" in (child / "cmdline").read_text())
         parent.kill()
-    end = time.monotonic() + 30
-    while child.exists() and "State:\tZ" not in (child / "status").read_text():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: gone(pid), 30)
 
 
 def test_no_such_program() -> None:

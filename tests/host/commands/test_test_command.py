@@ -7,11 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ends import gone, until
 
 from hmmbench.base import paths
 
@@ -49,20 +48,6 @@ from pathlib import Path
 (Path(__file__).parent / "pid").write_text(str(os.getpid()))
 time.sleep(60)
 """
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 50
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def gone(pid: int) -> bool:
-    try:
-        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return True
 
 
 @pytest.mark.parametrize(
