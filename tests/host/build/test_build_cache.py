@@ -129,6 +129,9 @@ def test_trees_that_nobody_uses_are_pruned(
     cache.used(own_cache / "work/b")
     cache.prune_trees()
     assert [tree.is_dir() for tree in trees] == [False, True, False, False, True]
+    assert {mark.name for mark in (own_cache / "used").iterdir()} == {
+        f"{tree.parent.name}-{tree.name}" for tree in trees if tree.is_dir()
+    }
 
 
 @pytest.mark.parametrize("how", ["built in", "marked"])
