@@ -13,7 +13,7 @@ import test_fp
 import test_simt
 from hg_asm import EXIT, FENCE, FENCE_I, Item, assemble, branch, csrr, li
 from hg_lib import FULL, HW, PAGE, SYS, Ctx, Device, Tables, ffi, map_code
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 CODE = 0x1_0000
@@ -204,6 +204,33 @@ def both(vec: str, run: object) -> None:
     assert off[2] == on[2]
 
 
+def launch(dev: Device, code: bytes, threads: int,
+           lazy: bool) -> tuple[int, Tables, dict[int, int]]:  # fmt: skip
+    """A program of test_simt.py with its memory: where its report is, the tables and the frame of
+    each page, which are mapped unless they are to be on fault (lazy)."""
+    t = Tables(dev, 1)
+    map_code(dev, t, CODE, code)
+    frames = {
+        base + k * PAGE: dev.alloc()
+        for base, n in ((test_simt.DATA, 4), (test_simt.OUT, 5))
+        for k in range(n)
+    }
+    if not lazy:
+        for va, frame in frames.items():
+            t.map(va, frame, FULL | SYS)
+    rep = Ctx(dev, 1, 1).launch(CODE, test_simt.DATA, block=threads, shared=64 * 8 + 256,
+                                budget=20_000)  # fmt: skip
+    return rep, t, frames
+
+
+# Instructions are fetched for the first time, the load's and, while it misses, the next: one step
+# for both, but two once with vectors, which had done nothing and called that a safe point.
+FETCHED_LATE = assemble([
+    *li(20, test_simt.OUT), csrr(5, "tid"), asm.i("slli", 9, 5, 3), asm.r("add", 9, 9, 20),
+    asm.load("ld", 8, 9), asm.i("addi", 8, 8, 1), EXIT,
+])  # fmt: skip
+
+
 @pytest.mark.parametrize("vec", SETS)
 @given(code=test_simt.programs(), threads=st.integers(1, 64), lazy=st.booleans(),
        audit=st.sampled_from(["off", "sampled=3", "access"]))  # fmt: skip
@@ -213,23 +240,45 @@ def test_programs(vec: str, code: bytes, threads: int, lazy: bool, audit: str) -
 
     def run(dev: Device) -> int:
         assert dev.lib.hg_audit_set(dev.dev, audit.encode()) == 0
-        t = Tables(dev, 1)
-        map_code(dev, t, CODE, code)
-        frames = {
-            base + k * PAGE: dev.alloc()
-            for base, n in ((test_simt.DATA, 4), (test_simt.OUT, 5))
-            for k in range(n)
-        }
-        if not lazy:
-            for va, frame in frames.items():
-                t.map(va, frame, FULL | SYS)
-        rep = Ctx(dev, 1, 1).launch(CODE, test_simt.DATA, block=threads, shared=64 * 8 + 256,
-                                    budget=20_000)  # fmt: skip
+        rep, t, frames = launch(dev, code, threads, lazy)
         dev.service(lambda f: t.map(f.addr, frames[f.addr], FULL | SYS),
                     lambda: dev.report(rep).complete)  # fmt: skip
         return rep
 
     both(vec, run)
+
+
+@pytest.mark.parametrize("vec", SETS)
+@given(code=test_simt.programs(), threads=st.integers(1, 64), lazy=st.booleans(),
+       audit=st.sampled_from(["off", "access"]),
+       at_once=st.sampled_from([1, 1, 2, 7, 64]))  # fmt: skip
+@example(code=FETCHED_LATE, threads=64, lazy=True, audit="off", at_once=1)
+@example(code=FETCHED_LATE, threads=20, lazy=True, audit="off", at_once=1)
+@settings(max_examples=40)
+def test_steps(vec: str, code: bytes, threads: int, lazy: bool, audit: str, at_once: int) -> None:
+    """Where the engine stands after each step does not depend on the host's vectors: a recipe
+    says after how many steps somebody else runs, and is replayed on other hosts."""
+
+    def steps(which: str) -> list[tuple[int, str]]:
+        stood = []
+        with Device(vec=which, sms=1, utlb_entries=4, seed=3) as dev:
+            dev.enable_faults()
+            assert dev.lib.hg_audit_set(dev.dev, audit.encode()) == 0
+            rep, t, frames = launch(dev, code, threads, lazy)
+            others = range(1, dev.lib.hg_engines(dev.dev))
+            while not dev.report(rep).complete:
+                did = dev.step_engine(0, at_once)
+                stood.append((did, dev.at(0)))
+                if did + sum(dev.step_engine(k, 64) for k in others):
+                    continue
+                faults = dev.take_faults()
+                for f in faults:
+                    t.map(f.addr, frames[f.addr], FULL | SYS)
+                assert faults or dev.lib.hg_deadline(dev.dev) != 2**64 - 1
+                dev.replay()
+        return stood
+
+    assert steps("off") == steps(vec)
 
 
 PAGES = 6

@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -247,7 +248,13 @@ static void test_unplug(void)
 static void test_lazyfree(void)
 {
 	size_t n = 256;
+	cpu_set_t before, one;
 
+	/* MADV_FREE leaves pages in its CPU's batch; on another they would not all migrate */
+	need(sched_getaffinity(0, sizeof(before), &before), "affinity");
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	need(sched_setaffinity(0, sizeof(one), &one), "one CPU");
 	for (int device = 0; device < 2; device++) {
 		uint64_t *p = pages(n);
 
@@ -265,6 +272,7 @@ static void test_lazyfree(void)
 		expect(__LINE__, p, n, 77);
 		munmap(p, n * PAGE);
 	}
+	need(sched_setaffinity(0, sizeof(before), &before), "all CPUs");
 }
 
 static void test_cow(void)

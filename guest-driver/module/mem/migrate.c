@@ -298,7 +298,8 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 		/*
 		 * A page in some CPU's batch for the LRU lists has a reference
 		 * more.  A failed try may put it into such a batch, and the next
-		 * one, which finds it there, has all of them drained.
+		 * one, which finds it there, has all of them drained; but not
+		 * on the same CPU, whose own batches go first.  Then it stays.
 		 */
 		if (tries == HG_MIGRATE_TRIES || (tries > 1 && !now.migrated) ||
 		    signal_pending(current))

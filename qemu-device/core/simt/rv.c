@@ -794,7 +794,9 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
                     most = most < (join - pc + 3) / 4 ? most : (join - pc + 3) / 4;
                     did = run_some(e, vec, w, in, mask, hg_steps_room(e, most));
                     pc += 4 * (uint64_t)did;
-                    hg_point_insns(e, did);
+                    if (did) {          /* none: not a safe point either */
+                        hg_point_insns(e, did);
+                    }
                 }
                 if (did) {
                     n += did;

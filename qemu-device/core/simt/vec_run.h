@@ -473,7 +473,7 @@ NAME(run_any)(HgEngine *e, HgWarp *w, unsigned asid, unsigned warp, const HgIcPa
         }
     }
 out:
-    if (stepped) {
+    if (stepped && unspent != left) {   /* a safe point comes after an instruction only */
         hg_spend(e, HG_AT_SAFE, unspent - left);
     }
     *pc_ = PC;
