@@ -6,6 +6,7 @@
  *   reset    the same with a function-level reset; and while others begin to use the device
  *   unplug   prints "unplug now" and waits for the device to go
  *   lazyfree memory given back with MADV_FREE and then written by the GPU is kept
+ *   batches  pages that an idle CPU has in a batch for the LRU lists move all the same
  *   cow      pages in VRAM that fork() shares: either side writes by GPU or CPU
  *   tight    more memory in use than the driver may have VRAM
  *   starve   the address space changes all the time while the GPU faults
@@ -248,13 +249,7 @@ static void test_unplug(void)
 static void test_lazyfree(void)
 {
 	size_t n = 256;
-	cpu_set_t before, one;
 
-	/* MADV_FREE leaves pages in its CPU's batch; on another they would not all migrate */
-	need(sched_getaffinity(0, sizeof(before), &before), "affinity");
-	CPU_ZERO(&one);
-	CPU_SET(sched_getcpu(), &one);
-	need(sched_setaffinity(0, sizeof(one), &one), "one CPU");
 	for (int device = 0; device < 2; device++) {
 		uint64_t *p = pages(n);
 
@@ -272,7 +267,81 @@ static void test_lazyfree(void)
 		expect(__LINE__, p, n, 77);
 		munmap(p, n * PAGE);
 	}
-	need(sched_setaffinity(0, sizeof(before), &before), "all CPUs");
+}
+
+static void on_cpu(int cpu)
+{
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	need(sched_setaffinity(0, sizeof(one), &one) ? errno : 0, "affinity");
+}
+
+/* A byte from or for the other process. */
+static void hear(const int *way)
+{
+	char byte;
+
+	if (read(way[0], &byte, 1) != 1)
+		exit(1);
+}
+
+static void tell(const int *way)
+{
+	if (write(way[1], "", 1) != 1)
+		exit(1);
+}
+
+/*
+ * What another CPU gave back with MADV_FREE, locked, and unlocked by unmapping.  The
+ * last when the page is in VRAM: a CPU of another process that has it still can then
+ * not move it, and would fault for ever.
+ */
+static void test_batches(void)
+{
+	size_t n = 256;
+	uint64_t *p = pages(n);
+	int go[2], come[2], status = -1;
+	pid_t child;
+
+	alarm(30);
+	madvise(p, n * PAGE, MADV_NOHUGEPAGE);
+	on_cpu(1);
+	fill(p, n, 1);
+	CHECK(!madvise(p, n * PAGE, MADV_FREE), "MADV_FREE: %s", strerror(errno));
+	on_cpu(0);
+	to_device(__LINE__, p, n);
+	munmap(p, n * PAGE);
+
+	n = 8;
+	p = pages(n);
+	fill(p, n, 5);
+	need(pipe(go) || pipe(come) ? errno : 0, "pipe");
+	child = fork();
+	if (!child) {
+		alarm(30);
+		on_cpu(1);
+		/* read-only, or locking would copy them */
+		if (mprotect(p, n * PAGE, PROT_READ) || mlock(p, n * PAGE))
+			_exit(2);
+		tell(come);
+		hear(go);
+		munmap(p, n * PAGE);
+		tell(come);
+		hear(go);
+		_exit(0);
+	}
+	hear(come);
+	to_device(__LINE__, p, n);
+	tell(go);
+	hear(come);
+	expect(__LINE__, p, n, 5);
+	tell(go);
+	waitpid(child, &status, 0);
+	CHECK(!status, "child: status %#x", status);
+	munmap(p, n * PAGE);
+	alarm(0);
 }
 
 static void test_cow(void)
@@ -533,6 +602,7 @@ static const struct {
 	{ "reset", test_reset },
 	{ "unplug", test_unplug },
 	{ "lazyfree", test_lazyfree },
+	{ "batches", test_batches },
 	{ "cow", test_cow },
 	{ "tight", test_tight },
 	{ "starve", test_starve },

@@ -65,6 +65,9 @@ struct pci_dev;
  * @wq: work of contexts, errors
  * @homing: bit locks, one for the folios of a hash value: held by the CPU fault
  *	that moves one home.  Only ever tried; nobody waits for one
+ * @homing_fails: faults in a row that could not move a folio of that hash value home.
+ *	Written without a lock where the kernel locks the fault's page: a lost count
+ *	means a fault more until hg_drain_batches()
  * @fail_tables: so many times more there is no memory for page tables: for tests
  * @fail_exclusive: errno that exclusive access is refused with; EOPNOTSUPP once; likewise
  */
@@ -107,6 +110,7 @@ struct hg_device {
 	struct delayed_work reap_work;
 	struct workqueue_struct *wq;
 	DECLARE_BITMAP(homing, 1 << HG_HOMING_BITS);
+	u8 homing_fails[1 << HG_HOMING_BITS];
 
 	struct hg_ce ce;
 	struct hg_fault_unit fault;

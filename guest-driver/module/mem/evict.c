@@ -11,6 +11,7 @@
 #include "base/hmm_gpu_trace.h"
 #include "base/stats.h"
 #include "mem/copy.h"
+#include "mem/drain.h"
 #include "mem/evict.h"
 #include "mem/to_ram.h"
 #include "mem/vram.h"
@@ -147,8 +148,10 @@ unsigned long hg_vram_stop(struct hg_device *hdev)
 		left = can_leave(vram);
 		if (!left || !READ_ONCE(hdev->hw_live))
 			break;
-		if (!hg_vram_evict(hdev, left))
+		if (!hg_vram_evict(hdev, left)) {
+			hg_drain_batches(hdev);
 			schedule_timeout_uninterruptible(1 + tries);
+		}
 	}
 	return can_leave(vram);
 }

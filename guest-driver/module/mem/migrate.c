@@ -21,6 +21,7 @@
 #include "base/hmm_gpu_trace.h"
 #include "base/stats.h"
 #include "mem/copy.h"
+#include "mem/drain.h"
 #include "mem/evict.h"
 #include "mem/map.h"
 #include "mem/migrate.h"
@@ -247,10 +248,13 @@ static int reserve_for(struct hg_svm *svm, unsigned long start, unsigned long en
 	return ret;
 }
 
-/* Moves one chunk of the ioctl's range, with retries, and counts what is left. */
+/*
+ * Moves one chunk of the ioctl's range, with retries, and counts what is left.
+ * @drained: hg_drain_batches() was called for this range.
+ */
 static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *end,
 			bool to_device, unsigned long *pfns,
-			struct hg_migrate_result *res, bool *mapped)
+			struct hg_migrate_result *res, bool *mapped, bool *drained)
 {
 	unsigned long limit = *end, before = res->migrated, n, device;
 	struct hg_migrate_result now = {};
@@ -295,15 +299,13 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 			return ret;
 		if (device == (to_device ? n : 0))
 			return 0;
-		/*
-		 * A page in some CPU's batch for the LRU lists has a reference
-		 * more.  A failed try may put it into such a batch, and the next
-		 * one, which finds it there, has all of them drained; but not
-		 * on the same CPU, whose own batches go first.  Then it stays.
-		 */
 		if (tries == HG_MIGRATE_TRIES || (tries > 1 && !now.migrated) ||
 		    signal_pending(current))
 			break;
+		if (tries == 1 && !*drained) {
+			hg_drain_batches(svm->vm.hdev);
+			*drained = true;
+		}
 	}
 	if (to_device) {
 		res->failed += n - device;
@@ -331,7 +333,7 @@ int hg_migrate_range(struct hg_svm *svm, unsigned long start, unsigned long end,
 		     bool to_device, bool map, struct hg_migrate_result *res)
 {
 	unsigned long addr, next, *pfns;
-	bool mapped = false;
+	bool mapped = false, drained = false;
 	int ret = 0;
 
 	if (to_device && READ_ONCE(svm->vm.hdev->stopping))
@@ -346,7 +348,7 @@ int hg_migrate_range(struct hg_svm *svm, unsigned long start, unsigned long end,
 			break;
 		}
 		next = min(end, ALIGN(addr + 1, HG_WINDOW_PAGES << PAGE_SHIFT));
-		ret = migrate_step(svm, addr, &next, to_device, pfns, res, &mapped);
+		ret = migrate_step(svm, addr, &next, to_device, pfns, res, &mapped, &drained);
 		if (ret)
 			break;
 		if (map) {

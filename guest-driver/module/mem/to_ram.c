@@ -18,6 +18,7 @@
 #include "base/hmm_gpu_trace.h"
 #include "base/stats.h"
 #include "mem/copy.h"
+#include "mem/drain.h"
 #include "mem/to_ram.h"
 #include "mem/vram.h"
 #include "mmu/mmu.h"
@@ -152,6 +153,9 @@ int hg_copy_to_system(struct hg_device *hdev, struct vm_area_struct *vma,
 	return ret;
 }
 
+/* So many CPU faults in a row in vain, and it is no passing reference that keeps a page. */
+#define HG_HOMING_TRIES		8
+
 static unsigned int homing_slot(struct page *page)
 {
 	return hash_long(page_to_pfn(&page_folio(page)->page), HG_HOMING_BITS);
@@ -176,6 +180,21 @@ static void end_homing(struct hg_device *hdev, struct page *page)
 {
 	if (!HG_FAULT_PAGE_LOCKED)
 		clear_bit_unlock(homing_slot(page), hdev->homing);
+}
+
+/*
+ * A fault that could not move its page.  Who else moves it, or has a reference for the
+ * moment, is done some faults later; a batch for the LRU lists of a CPU that is idle
+ * never is.
+ */
+static void not_homed(struct hg_device *hdev, struct page *page)
+{
+	u8 *fails = &hdev->homing_fails[homing_slot(page)];
+
+	hg_inc(hdev, cpu_fault_retries);
+	WRITE_ONCE(*fails, (READ_ONCE(*fails) + 1) % HG_HOMING_TRIES);
+	if (!READ_ONCE(*fails))
+		hg_drain_batches(hdev);
 }
 
 /**
@@ -260,8 +279,10 @@ vm_fault_t hg_migrate_to_ram(struct vm_fault *vmf)
 	 * moment.  The CPU finds out by faulting again, and not by trying here:
 	 * our own reference is in their way.
 	 */
-	if (!done)
-		hg_inc(hdev, cpu_fault_retries);
+	if (done)
+		WRITE_ONCE(hdev->homing_fails[homing_slot(vmf->page)], 0);
+	else
+		not_homed(hdev, vmf->page);
 out:
 	hg_migrate_buf_free(buf);
 out_homing:

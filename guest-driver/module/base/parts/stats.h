@@ -32,6 +32,7 @@
 	X(pages_to_system_failed)	\
 	X(cpu_faults)			\
 	X(cpu_fault_retries)		\
+	X(batch_drains)			\
 	X(huge_to_device)		\
 	X(huge_to_system)		\
 	X(evictions)			\
