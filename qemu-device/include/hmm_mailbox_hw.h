@@ -40,6 +40,7 @@
 
 #define HM_PROCESSES		4	/* of a program, at most */
 #define HM_NO_PHASE		0xffff	/* in place of a phase: no program runs */
+#define HM_AFTER_PHASE		0xfffe	/* that, in a schedule's decisions, behind the program */
 
 /*
  * The memory: struct hm_head, and at HM_FRAME one frame (struct hb_header of

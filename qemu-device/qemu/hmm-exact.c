@@ -37,6 +37,7 @@
 #include "accel/tcg/tcg-accel-ops-icount.h"
 #include "migration/vmstate.h"
 #include "hmm-exact.h"
+#include "hmm_mailbox_hw.h"
 
 #if __has_include("system/turns.h")
 #include "system/turns.h"
@@ -201,6 +202,10 @@ static uint32_t *passages_of(int place)
 {
     uint16_t phase = x.told_phase ? le32_to_cpu(qatomic_read(x.told_phase)) : 0;
 
+    /* A decision names a phase that there is once in a schedule. */
+    if (phase == HM_NO_PHASE && x.phase != HM_NO_PHASE) {
+        phase = HM_AFTER_PHASE;
+    }
     if (phase != x.phase) {
         memset(x.passages, 0, x.plan.counted->len * sizeof(*x.passages));
         x.phase = phase;
@@ -1028,7 +1033,7 @@ void hmm_exact_plan_set(HmmExactPlan *p, bool scheduled)
     x.plan = *p;
     g_free(x.passages);
     x.passages = g_new0(uint32_t, p->counted->len);
-    x.phase = 0;
+    x.phase = HM_NO_PHASE;
     g_free(x.met);
     x.met = bitmap_new(MAX(1, p->counted->len * p->counted->len));
     points_changed();

@@ -99,7 +99,7 @@ typedef struct HmmExactRange {
  * its threads run, is another matter in a smaller program.
  */
 typedef struct HmmExactPassage {
-    uint16_t phase;             /* its low bits */
+    uint16_t phase;             /* its low bits; or HM_NO_PHASE, HM_AFTER_PHASE */
     uint32_t number;            /* from 1; 0: not counted */
 } HmmExactPassage;
 

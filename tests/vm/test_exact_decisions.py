@@ -154,13 +154,29 @@ def test_what_surrounds_a_program_is_no_phase_of_it(
     """What the driver is told before each program, in a machine that ran one before."""
     place, path = table.address("vram_limit_set [hmm_gpu]"), tmp_path / "log"
     phases = sorted({op.phase for op in WORK.program.ops})
-    for wanted, found in (([*phases, phases[-1] + 1], 0), ([layout().HM_NO_PHASE], 1)):
+    for wanted, found in (
+        ([*phases, phases[-1] + 1, layout().HM_AFTER_PHASE], 0), ([layout().HM_NO_PHASE], 1),
+    ):  # fmt: skip
         each = ",".join(f"{phase}:{place:x}:1:50000" for phase in wanted)
         for _ in range(2):
             env = Environment(vram=8 << 20, schedule=f"{PLAIN} do={each} count={place:x}")
             target.execute(WORK.program, env)
             target.write_log(path)
             assert len(of(decisions.read(path), What.HELD)) == found
+
+
+def test_before_and_behind_a_program_are_two(
+    target: ExactTarget, table: SymbolTable, tmp_path: Path
+) -> None:
+    """Both count from 1, so a decision has to say which it means."""
+    place, path = table.address("handle_mm_fault"), tmp_path / "log"
+    before, behind = layout().HM_NO_PHASE, layout().HM_AFTER_PHASE
+    for wanted in ([before, behind], [behind]):
+        each = ",".join(f"{phase}:{place:x}:1:50000" for phase in wanted)
+        for _ in range(2):
+            target.execute(WORK.program, Environment(schedule=f"{PLAIN} do={each}"))
+            target.write_log(path)
+            assert of(decisions.read(path), What.HELD)["phase"].tolist() == wanted
 
 
 def test_who_is_killed_while_it_counts_is_not_counted(

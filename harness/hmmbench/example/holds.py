@@ -131,8 +131,8 @@ def moved(schedule: str, phases: Mapping[int, int]) -> str:
     listed = holds(schedule)
     if not listed or not phases:
         return schedule
-    surrounds = layout().HM_NO_PHASE
-    phases = {**phases, surrounds: surrounds}
+    surrounds = (layout().HM_NO_PHASE, layout().HM_AFTER_PHASE)
+    phases = {**phases, **{phase: phase for phase in surrounds}}
     kept = [replace(one, phase=phases[one.phase]) for one in listed if one.phase in phases]
     return schedule if kept == list(listed) else told(schedule, kept, by_chance=True)
 

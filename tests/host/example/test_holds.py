@@ -86,9 +86,9 @@ def test_a_list_goes_with_the_phases_of_its_program() -> None:
     )  # fmt: skip
     assert holds.moved(schedule, {0: 0}) == "seed=1 slice=15:17"
     # What surrounds the program stays.
-    around = Hold(layout().HM_NO_PHASE, 16, 1, 5)
-    schedule = holds.told("", [around, Hold(3, 16, 2, 6)])
-    assert holds.holds(holds.moved(schedule, {0: 0})) == (around,)
+    around = Hold(layout().HM_NO_PHASE, 16, 1, 5), Hold(layout().HM_AFTER_PHASE, 16, 1, 5)
+    schedule = holds.told("", [*around, Hold(3, 16, 2, 6)])
+    assert holds.holds(holds.moved(schedule, {0: 0})) == around
     # Held by chance as well, it stays so.
     both = f"seed=1 point=1:2:3 at=10 {holds.told('', listed)}"
     assert holds.moved(both, {3: 0, 6: 1}).startswith("seed=1 point=1:2:3 at=10 do=0:10:2:6,")
