@@ -294,28 +294,16 @@ static void tell(const int *way)
 }
 
 /*
- * What another CPU gave back with MADV_FREE, locked, and unlocked by unmapping.  The
- * last when the page is in VRAM: a CPU of another process that has it still can then
- * not move it, and would fault for ever.
+ * Pages in VRAM that another process has unlocked, on a CPU where nothing runs since:
+ * a CPU touches them, or the device is unbound.
  */
-static void test_batches(void)
+static void unlocked(int unbind)
 {
-	size_t n = 256;
+	size_t n = 8;
 	uint64_t *p = pages(n);
 	int go[2], come[2], status = -1;
 	pid_t child;
 
-	alarm(30);
-	madvise(p, n * PAGE, MADV_NOHUGEPAGE);
-	on_cpu(1);
-	fill(p, n, 1);
-	CHECK(!madvise(p, n * PAGE, MADV_FREE), "MADV_FREE: %s", strerror(errno));
-	on_cpu(0);
-	to_device(__LINE__, p, n);
-	munmap(p, n * PAGE);
-
-	n = 8;
-	p = pages(n);
 	fill(p, n, 5);
 	need(pipe(go) || pipe(come) ? errno : 0, "pipe");
 	child = fork();
@@ -334,13 +322,39 @@ static void test_batches(void)
 	}
 	hear(come);
 	to_device(__LINE__, p, n);
+	if (unbind)
+		stop_gpu();
 	tell(go);
 	hear(come);
+	if (unbind)
+		write_text(DRIVER "unbind", PCI_NAME);
 	expect(__LINE__, p, n, 5);
 	tell(go);
 	waitpid(child, &status, 0);
 	CHECK(!status, "child: status %#x", status);
 	munmap(p, n * PAGE);
+	/* now that the child has closed its GPU, too */
+	if (unbind) {
+		write_text(DRIVER "bind", PCI_NAME);
+		start_gpu();
+	}
+}
+
+static void test_batches(void)
+{
+	size_t n = 256;
+	uint64_t *p = pages(n);
+
+	alarm(30);
+	madvise(p, n * PAGE, MADV_NOHUGEPAGE);
+	on_cpu(1);
+	fill(p, n, 1);
+	CHECK(!madvise(p, n * PAGE, MADV_FREE), "MADV_FREE: %s", strerror(errno));
+	on_cpu(0);
+	to_device(__LINE__, p, n);
+	munmap(p, n * PAGE);
+	unlocked(0);
+	unlocked(1);
 	alarm(0);
 }
 

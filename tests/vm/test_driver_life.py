@@ -16,6 +16,7 @@ from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 
 PROGRAM = "/tmp/driver_life"
+LIFE = ["unbind", "reset", "lazyfree", "batches", "cow", "tight"]
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +47,7 @@ def leftovers(vm: Machine) -> dict[str, int]:
     return {name: value for name, value in work.live(vm).items() if value}
 
 
-@pytest.mark.parametrize("name", ["unbind", "reset", "lazyfree", "batches", "cow", "tight",
-                                  "starve"])  # fmt: skip
+@pytest.mark.parametrize("name", [*LIFE, "starve"])
 def test_driver_life(machine: Machine, name: str) -> None:
     result = machine.agent.execute(f"{PROGRAM} {KERNELS} {name}", timeout=120)
     assert (result.status, f"{name} passed" in result.output) == (0, True), result.output
@@ -55,7 +55,7 @@ def test_driver_life(machine: Machine, name: str) -> None:
     machine.agent.check("rmmod hmm_gpu")
 
 
-@pytest.mark.parametrize("name", ["unbind", "reset", "lazyfree", "batches", "cow", "tight"])
+@pytest.mark.parametrize("name", LIFE)
 @pytest.mark.parametrize("machine", [{"coherent": True}], ids=["coherent"], indirect=True)
 def test_driver_life_with_coherent_memory(machine: Machine, name: str) -> None:
     test_driver_life(machine, name)
