@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A process whose GPU faults are not answered, beside others: stalled KERNELS.elf HOW
+ * A process whose GPU faults are not answered, beside others: stalled KERNELS.elf HOW [unplug]
  *
  *   delay  the driver stands in the service of a fault, with the mmap lock, for as long as a
  *          delay point lets it (migrate_after_setup; set by the caller for each child)
@@ -8,8 +8,9 @@
  *
  * A child waits for its page.  Meanwhile: faults of this process are timed and counted; the child
  * closes the GPU; a child is killed; the device is reset; the module is not removed, at once; the
- * driver is unbound.  Prints "NAME number ..." a line, times in microseconds.  Exit status 0,
- * or 1 where something could not be done at all.
+ * driver is unbound.  With "unplug" a child waits, and nothing else is done until the port has
+ * taken the device away, which somebody else asks it for.  Prints "NAME number ..." a line, times
+ * in microseconds.  Exit status 0, or 1 where something could not be done at all.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -320,6 +321,35 @@ static void say(const char *name, uint64_t value)
 	fflush(stdout);
 }
 
+/* When the pages come, as errors, nothing is left. */
+static void end_fuse(pid_t fuse)
+{
+	if (!fuse)
+		return;
+	kill(fuse, SIGKILL);
+	waitpid(fuse, NULL, 0);
+	umount2(MOUNT, MNT_DETACH);
+	for (int i = 0; i < 100 && syscall(SYS_delete_module, "hmm_gpu", O_NONBLOCK); i++)
+		usleep(100000);
+	say("module_left", !access("/sys/module/hmm_gpu", F_OK));
+}
+
+/* The port takes the device away while a child waits for its page; how long that took. */
+static uint64_t unplugged(void)
+{
+	int to, from;
+	pid_t child = start_child(&to, &from);
+	uint64_t t = now_us();
+
+	printf("unplug now\n");
+	fflush(stdout);
+	while (!access("/sys/bus/pci/devices/" PCI_NAME, F_OK))
+		usleep(10000);
+	t = now_us() - t;
+	say("unplugged_kill", gone(child));
+	return t;
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t t, alone, beside, faulted, replays;
@@ -327,12 +357,18 @@ int main(int argc, char **argv)
 	pid_t fuse = 0, child;
 	int to, from;
 
-	if (argc != 3)
+	if (argc != 3 && (argc != 4 || strcmp(argv[3], "unplug")))
 		return 1;
 	kernels_file = argv[1];
 	by_fuse = !strcmp(argv[2], "fuse");
 	if (by_fuse)
 		fuse = start_fuse();
+	if (argc == 4) {
+		say("unplug", unplugged());
+		end_fuse(fuse);
+		printf("stalled passed\n");
+		return 0;
+	}
 	begin(&u);
 	faults(&u);
 
@@ -378,22 +414,14 @@ int main(int argc, char **argv)
 	say("rmmod_error", syscall(SYS_delete_module, "hmm_gpu", O_NONBLOCK) ? errno : 0);
 	say("rmmod", now_us() - t);
 
-	/* the driver leaves the device, and so it would at unplug */
+	/* the driver leaves the device */
 	child = start_child(&to, &from);
 	t = now_us();
 	need(write_text("/sys/bus/pci/drivers/hmm_gpu/unbind", PCI_NAME), "unbind");
 	say("unbind", now_us() - t);
 	say("unbound_kill", gone(child));
 
-	/* when the pages come, as errors, nothing is left */
-	if (by_fuse) {
-		kill(fuse, SIGKILL);
-		waitpid(fuse, NULL, 0);
-		umount2(MOUNT, MNT_DETACH);
-		for (int i = 0; i < 100 && syscall(SYS_delete_module, "hmm_gpu", O_NONBLOCK); i++)
-			usleep(100000);
-		say("module_left", !access("/sys/module/hmm_gpu", F_OK));
-	}
+	end_fuse(fuse);
 	printf("stalled passed\n");
 	return 0;
 }

@@ -76,20 +76,13 @@ def test_driver_and_bad_device(machine: Machine, name: str, rule: str) -> None:
     machine.agent.check("rmmod hmm_gpu")
 
 
-def wait_for(vm: Machine, path: str, text: str) -> None:
-    """Until a file of the guest has a text; 20 s."""
-    vm.agent.check(
-        f"for i in $(seq 200); do grep -q '{text}' {path} && exit; sleep 0.1; done; false"
-    )
-
-
 def test_unplug(machine: Machine) -> None:
     """The port takes the device away from the driver while jobs run and pages are in VRAM."""
     log = "/tmp/unplug.log"
     machine.agent.check(f"{PROGRAM} {KERNELS} unplug >{log} 2>&1 & echo started")
-    wait_for(machine, log, "unplug now")
+    work.wait_for(machine, log, "unplug now")
     machine.unplug_gpu()
-    wait_for(machine, log, "unplug passed")
+    work.wait_for(machine, log, "unplug passed")
     assert "0000:" not in machine.agent.check("ls /sys/bus/pci/drivers/hmm_gpu/")
     machine.agent.check("rmmod hmm_gpu")
 

@@ -21,15 +21,36 @@ from hmmbench.vm.standard import best_spec
 SOON = 8_000_000
 
 
-def stalled(machine: Machine, how: str, folder: Path) -> dict[str, int]:
-    """What the program measured, by name."""
+def put(machine: Machine, folder: Path) -> None:
     for path, content in driver_life.build(folder, ["stalled"], work.WARNINGS).items():
         machine.agent.write_file(path, content, 0o755)
-    result = machine.agent.execute(f"/tmp/stalled {driver_life.KERNELS} {how}", timeout=180)
-    assert (result.status, "stalled passed" in result.output) == (0, True), result.output
-    print(result.output)
-    lines = [line.split() for line in result.output.splitlines()]
+
+
+def measured(output: str) -> dict[str, int]:
+    """What the program said, by name."""
+    assert "stalled passed" in output, output
+    print(output)
+    lines = [line.split() for line in output.splitlines()]
     return {line[0]: int(line[1]) for line in lines if len(line) == 2 and line[1].isdigit()}
+
+
+def stalled(machine: Machine, how: str, folder: Path) -> dict[str, int]:
+    put(machine, folder)
+    result = machine.agent.execute(f"/tmp/stalled {driver_life.KERNELS} {how}", timeout=180)
+    assert result.status == 0, result.output
+    return measured(result.output)
+
+
+def unplugged(machine: Machine, how: str, folder: Path) -> dict[str, int]:
+    """The port takes the device away, as QMP tells it to; it may wait 5 s for a second thought."""
+    put(machine, folder)
+    log = "/tmp/stalled.log"
+    run = f"/tmp/stalled {driver_life.KERNELS} {how} unplug"
+    machine.agent.check(f"{run} >{log} 2>&1 & echo started")
+    work.wait_for(machine, log, "unplug now")
+    machine.unplug_gpu(15)
+    work.wait_for(machine, log, "stalled passed")
+    return measured(machine.agent.check(f"cat {log}"))
 
 
 def nobody_waits(seen: dict[str, int]) -> None:
@@ -47,6 +68,12 @@ def test_who_waits_for_a_page_makes_nobody_else_wait(vm: Machine, tmp_path: Path
     nobody_waits(stalled(vm, "delay", tmp_path))
 
 
+def test_a_device_is_unplugged_beside_who_waits(vm: Machine, tmp_path: Path) -> None:
+    seen = unplugged(vm, "delay", tmp_path)
+    assert seen["unplug"] < SOON + 5_000_000
+    assert seen["unplugged_kill"] < SOON
+
+
 # Defined only where it is asked for: a skipped test looks like one that passed.
 if os.environ.get("HMMBENCH_FULL"):
 
@@ -59,4 +86,17 @@ if os.environ.get("HMMBENCH_FULL"):
             assert splat.scan(machine.console.text()) == []
         nobody_waits(seen)
         assert seen["beside"] <= 2 * seen["alone"]
+        assert seen["module_left"] == 0
+
+    @pytest.mark.full("a kernel with FUSE")
+    @pytest.mark.timeout(1800)
+    def test_a_device_is_unplugged_beside_a_page_of_fuse(
+        full_artifacts: Artifacts, tmp_path: Path
+    ) -> None:
+        with Opener(best_spec(full_artifacts)[0]) as opener:
+            machine = opener()
+            seen = unplugged(machine, "fuse", tmp_path)
+            assert splat.scan(machine.console.text()) == []
+        assert seen["unplug"] < SOON + 5_000_000
+        assert seen["unplugged_kill"] < SOON
         assert seen["module_left"] == 0

@@ -141,6 +141,13 @@ def set_delays(machine: Machine, *lines: str) -> None:
     machine.agent.write_file(DELAYS, "\n".join(["clear", *lines, ""]).encode(), mode=0)
 
 
+def wait_for(machine: Machine, path: str, text: str) -> None:
+    """Until a file of the guest has a text; 20 s."""
+    machine.agent.check(
+        f"for i in $(seq 200); do grep -q '{text}' {path} && exit; sleep 0.1; done; false"
+    )
+
+
 def delay_points(machine: Machine) -> list[delays.Point]:
     return delays.parse(machine.agent.read_file(DELAYS).decode())
 
