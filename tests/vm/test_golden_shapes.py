@@ -150,7 +150,7 @@ def test_duplicates_and_batch_limit(machine: Machine) -> None:
 
 
 def test_what_the_queue_has_no_room_for_comes_back(machine: Machine) -> None:
-    """One entry at a time, slowly: two SMs fault again at each replay, more than it has room for."""
+    """One entry at a time, slowly: SMs fault again at each replay, more than there is room for."""
     size = 128
     knob = "/sys/module/hmm_gpu/parameters/fault_batch"
     machine.agent.check(f"echo 1 > {knob}")
