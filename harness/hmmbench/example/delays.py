@@ -112,7 +112,8 @@ class Aim:
 #: Threads of a process that touch memory at once: a stampede, if it is the same.
 CROWD = 3
 
-#: What changes the CPU's page table under a page that is being made exclusive: "claim".
+#: What changes the CPU's page table under a page that is being made exclusive: "claim".  What
+#: moves it to VRAM before that: "take".
 CHANGES = (Mprotect.number, Munmap.number, Madvise.number, Mremap.number, Fork.number)
 
 #: By what the program does at the same time (`races`).  Waiting costs little where few examples
@@ -123,6 +124,7 @@ AIMED = {
     "exclusive": Aim(("exclusive_before_revoke",), 0.4, ((1000, 1000), (3000, 700), (8000, 500))),
     "copy": Aim(("ce_before_run",), 0.06, ((500, 1000), (2000, 300))),
     "claim": Aim(("exclusive_before_map",), 0.3, ((1000, 1000), (3000, 1000))),
+    "take": Aim(("exclusive_before_entry",), 0.4, ((1000, 1000), (3000, 1000))),
     "move": Aim(("vram_after_free",), 0.06, ((500, 500), (2000, 200))),
     "refusal": Aim(("fault_before_cancel",), 0.4, RARE_DELAYS),
     "stampede": Aim(("to_ram_entry",), 0.25, ((3000, 1000), (8000, 1000))),
@@ -156,9 +158,9 @@ def races(program: Program) -> set[str]:
         elif o.op in (CloseGpu.number, Query.number) and beside[o.phase, o.proc] > 1:
             found.add("close" if o.op == CloseGpu.number else "query")
         elif o.op == Migrate.number and o.arg == MIGRATE_DEVICE and beside[o.phase, o.proc] > 1:
-            found.add("move")
+            found |= {"move", "take"}
     if "exclusive" not in found:
-        found.discard("claim")
+        found -= {"claim", "take"}
     return found
 
 

@@ -163,6 +163,8 @@ CLOSING = Program([Op(CloseGpu.number), Op(Madvise.number, actor=1)])
         ([Op(Migrate.number), Op(CpuAccess.number, actor=1)], {"copy"}),
         ([Op(Migrate.number), Op(CpuAccess.number, proc=1)], {"copy"}),
         ([Op(Migrate.number, arg=1), Op(CpuAccess.number, phase=1)], set()),
+        ([Op(Policy.number, arg=POLICY_EXCLUSIVE), Op(Migrate.number, arg=1, phase=1),
+          Op(GpuAccess.number, actor=1, phase=1)], {"exclusive", "take", "copy", "move"}),
         # VRAM is everybody's
         ([Op(Evict.number), Op(CpuAccess.number, proc=1)], {"evict"}),
         ([Op(Evict.number), Op(CpuAccess.number, phase=1)], set()),
