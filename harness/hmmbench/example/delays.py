@@ -116,10 +116,12 @@ CROWD = 3
 #: moves it to VRAM before that: "take".
 CHANGES = (Mprotect.number, Munmap.number, Madvise.number, Mremap.number, Fork.number)
 
-#: By what the program does at the same time (`races`).  Waiting costs little where few examples
+#: By what the program does at the same time (`races`): "close" while others use the GPU, and
+#: "serve", whether their faults are served meanwhile.  Waiting costs little where few examples
 #: pass the points, and those seldom; a page is freed often.
 AIMED = {
     "close": Aim(("release_before_remove", "svm_closing_invalidate"), 0.4, RARE_DELAYS),
+    "serve": Aim(("svm_after_range_fault",), 0.3, ((3000, 1000), (8000, 500))),
     "query": Aim(("query_before_walk", "query_after_walk"), 0.2, ((1000, 1000), (3000, 500))),
     "exclusive": Aim(("exclusive_before_revoke",), 0.4, ((1000, 1000), (3000, 700), (8000, 500))),
     "copy": Aim(("ce_before_run",), 0.06, ((500, 1000), (2000, 300))),
@@ -156,7 +158,7 @@ def races(program: Program) -> set[str]:
         elif o.op in CHANGES and beside[o.phase, o.proc] > 1:
             found.add("claim")
         elif o.op in (CloseGpu.number, Query.number) and beside[o.phase, o.proc] > 1:
-            found.add("close" if o.op == CloseGpu.number else "query")
+            found |= {"close", "serve"} if o.op == CloseGpu.number else {"query"}
         elif o.op == Migrate.number and o.arg == MIGRATE_DEVICE and beside[o.phase, o.proc] > 1:
             found |= {"move", "take"}
     if "exclusive" not in found:
