@@ -27,8 +27,9 @@ from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
 
-PATCH = Path(__file__).parent.parent / "mutants" / "cancel-unchecked.patch"
-REPLAYS_OLD = Path(__file__).with_name("replays-old-faults.patch")
+MUTANTS = Path(__file__).parent.parent / "mutants"
+PATCH = MUTANTS / "cancel-unchecked.patch"
+REPLAYS_OLD = MUTANTS / "replays-old-faults.patch"
 ROUNDS = 5
 
 

@@ -41,6 +41,10 @@ INJECTIONS = (
     "mmu.walk prob=0.1 delay=1000000",
 )
 
+#: A GPU that is slower to fault again than the driver is to answer.  Late replays meet the next
+#: fault of what they sent again beside such a one alone, so it goes with waits at their point.
+LATE_REPLAY, SLOW_WALKS = "fault_before_replay", "mmu.walk delay=1000000"
+
 #: Share of examples in which the device misbehaves by one of these.
 INJECTED = 0.3
 
@@ -79,6 +83,9 @@ class Surroundings:
         inject: tuple[str, ...] = ()
         if self.injections and rng.random() < INJECTED:
             inject = (rng.choice(self.injections),)
+        late = any(line.split()[0] == LATE_REPLAY for line in lines)
+        if self.injections and late:
+            inject = (SLOW_WALKS,)
         at_faults = any(o.op == Policy.number and o.arg & POLICY_MIGRATE for o in p.ops)
         short = rng.random() < (VRAM_SHORT_AT_FAULTS if at_faults else VRAM_SHORT)
         vram = rng.choice(VRAM_PAGES_AT_FAULTS if at_faults else VRAM_PAGES) if short else None

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from hmmbench.guest.program import MIGRATE_DEVICE, POLICY_EXCLUSIVE, PROT_READ, Program
 from hmmbench.model.ops.advice import Madvise
-from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuCopy
+from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess, GpuCopy
 from hmmbench.model.ops.mapping import Mprotect, Mremap, Munmap
 from hmmbench.model.ops.moving import Evict, Migrate, Policy, Query
 from hmmbench.model.ops.processes import Fork
@@ -116,9 +116,14 @@ CROWD = 3
 #: moves it to VRAM before that: "take".
 CHANGES = (Mprotect.number, Munmap.number, Madvise.number, Mremap.number, Fork.number)
 
+#: Jobs, and what may have them refused.
+JOBS = (GpuAccess.number, GpuCopy.number)
+REFUSES = (Mprotect.number, Munmap.number)
+
 #: By what the program does at the same time (`races`): "close" while others use the GPU, and
-#: "serve", whether their faults are served meanwhile.  Waiting costs little where few examples
-#: pass the points, and those seldom; a page is freed often.
+#: "serve", whether their faults are served meanwhile; "round", jobs that may be refused beside
+#: others: a late replay of theirs meets the next fault of what is refused.  Waiting costs little
+#: where few examples pass the points, and those seldom; a page is freed often.
 AIMED = {
     "close": Aim(("release_before_remove", "svm_closing_invalidate"), 0.4, RARE_DELAYS),
     "serve": Aim(("svm_after_range_fault",), 0.3, ((3000, 1000), (8000, 500))),
@@ -128,6 +133,7 @@ AIMED = {
     "claim": Aim(("exclusive_before_map",), 0.3, ((1000, 1000), (3000, 1000))),
     "take": Aim(("exclusive_before_entry",), 0.4, ((1000, 1000), (3000, 1000))),
     "move": Aim(("vram_after_free",), 0.06, ((500, 500), (2000, 200))),
+    "round": Aim(("fault_before_replay",), 0.12, ((3000, 1000),)),
     "refusal": Aim(("fault_before_cancel",), 0.4, RARE_DELAYS),
     "stampede": Aim(("to_ram_entry",), 0.25, ((3000, 1000), (8000, 1000))),
     "evict": Aim(("to_ram_moved",), 0.3, ((1000, 1000), (3000, 500))),
@@ -148,6 +154,11 @@ def races(program: Program) -> set[str]:
         protects = before.op == Mprotect.number and before.a == PROT_READ
         if protects and o.op == GpuCopy.number and (o.proc, o.arg) == (before.proc, before.region):
             found.add("refusal")
+    jobs = {(o.phase, o.proc, o.actor) for o in program.ops if o.op in JOBS}
+    phases = Counter(phase for phase, _, _ in jobs)
+    refusing = [o.phase for o in program.ops if o.op in REFUSES]
+    if any(n > 1 and min(refusing, default=phase + 1) <= phase for phase, n in phases.items()):
+        found.add("round")
     for o in program.ops:
         if o.op == Migrate.number and at_once[o.phase] > 1:
             found.add("copy")

@@ -26,7 +26,7 @@ from hmmbench.example.recipe import Environment
 from hmmbench.guest.program import POLICY_EXCLUSIVE, Op, Program
 from hmmbench.model.ops.advice import Madvise
 from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess, GpuCopy
-from hmmbench.model.ops.mapping import Mprotect
+from hmmbench.model.ops.mapping import Mprotect, Munmap
 from hmmbench.model.ops.moving import Evict, Migrate, Policy, Query
 from hmmbench.report.page.build import _delay
 
@@ -165,6 +165,12 @@ CLOSING = Program([Op(CloseGpu.number), Op(Madvise.number, actor=1)])
         ([Op(Migrate.number, arg=1), Op(CpuAccess.number, phase=1)], set()),
         ([Op(Policy.number, arg=POLICY_EXCLUSIVE), Op(Migrate.number, arg=1, phase=1),
           Op(GpuAccess.number, actor=1, phase=1)], {"exclusive", "take", "copy", "move"}),
+        # Jobs of two threads, which may be refused; of one thread; before anything is refused
+        ([Op(Munmap.number), Op(GpuAccess.number, phase=1), Op(GpuCopy.number, phase=1, actor=1)],
+         {"round"}),
+        ([Op(Mprotect.number), Op(GpuAccess.number), Op(GpuCopy.number, proc=1)], {"round"}),
+        ([Op(Munmap.number), Op(GpuAccess.number, phase=1), Op(GpuCopy.number, phase=1)], set()),
+        ([Op(GpuAccess.number), Op(GpuCopy.number, actor=1), Op(Munmap.number, phase=1)], set()),
         # VRAM is everybody's
         ([Op(Evict.number), Op(CpuAccess.number, proc=1)], {"evict"}),
         ([Op(Evict.number), Op(CpuAccess.number, phase=1)], set()),
