@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from c_layout import Layout
 from host_agent import HostAgent
 
 from hmmbench.base import paths
@@ -169,12 +170,18 @@ def test_many_are_refused_and_room_comes_back(agent: Agent, host_agent: HostAgen
 
 
 def test_structs_are_those_of_the_header() -> None:
-    text = (paths.user_sources() / "session" / "session.h").read_text()
-    sizes = dict(re.findall(r"^struct (hs_\w+) \{\t+/\* (\d+) bytes", text, re.MULTILINE))
-    assert {name: int(size) for name, size in sizes.items()} == {
-        "hs_alloc": gp._ALLOC.size, "hs_launch": gp._LAUNCH.size,
-        "hs_migrate": gp._MIGRATE.size, "hs_result": gp._RESULT.size,
-    }  # fmt: skip
+    """And the order of their fields is that in which they are packed and unpacked."""
+    header = paths.user_sources() / "session" / "session.h"
+    told = {
+        "hs_alloc": (gp._ALLOC, "kind pad size addr"),
+        "hs_launch": (gp._LAUNCH, "kernel name_len grid block shared_size local_size budget pad"),
+        "hs_migrate": (gp._MIGRATE, "addr len to_device map"),
+        "hs_result": (gp._RESULT, "error line block thread addr pc instrs printed"),
+    }
+    assert set(re.findall(r"^struct (hs_\w+) \{", header.read_text(), re.MULTILINE)) == set(told)
+    for name, (packed, names) in told.items():
+        layout = Layout(name, header)
+        assert (packed.format, names.split()) == (layout.form.format, layout.names)
     assert isinstance(numbers(), cheader.Header)
     assert all(f"HS_MEM_{m.upper()}" in numbers() for m in session.MEMORY)
 

@@ -14,7 +14,10 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+
+from hmmbench.base import paths
 
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)[ \t]+(\S.*)$")
 _COMMENT = re.compile(r"/\*.*?(\*/|$)|//.*$")
@@ -127,3 +130,9 @@ def parse(text: str, source: str = "header") -> Header:
 def load(path: Path) -> Header:
     """Parse a header file.  Raises OSError if it cannot be read."""
     return parse(path.read_text(encoding="utf-8"), path.name)
+
+
+@cache
+def hardware() -> Header:
+    """The constants of hmm_gpu_hw.h.  Raises OSError if it cannot be read."""
+    return load(paths.device_sources() / "include" / "hmm_gpu_hw.h")

@@ -19,7 +19,9 @@ from hmmbench.base import paths
 from hmmbench.device import cheader
 from hmmbench.device.library import Edit, ffi, library
 
-HW = cheader.load(paths.device_sources() / "include" / "hmm_gpu_hw.h")
+HW = cheader.hardware()
+#: Events that the log of tests/host.h keeps.
+TH_LOG = cheader.load(paths.device_sources() / "tests" / "host.h").TH_LOG
 
 RAM_BASE = 0x4000_0000
 RAM_SIZE = 16 << 20
@@ -44,20 +46,24 @@ class Fault:
     """One fault-ring entry."""
 
     def __init__(self, raw: bytes) -> None:
-        w = struct.unpack("<8I", raw)
-        self.addr = w[0] | w[1] << 32
-        self.time = w[2] | w[3] << 32
-        self.asid = w[4] & 0xFFFF
-        self.ctx = w[4] >> 16
-        self.engine = w[5] & 0xFF
-        self.unit = w[5] >> 8 & 0xFF
-        self.client = w[5] >> 16 & 0xFF
-        self.source = w[5] & 0xFFFFFF
-        self.access = w[6] & 0xF
-        self.reason = w[6] >> 4 & 0xFF
-        self.level = w[6] >> 12 & 0xF
-        self.valid = bool(w[7] & HW.HG_FE_VALID)
-        self.replayable = bool(w[7] & HW.HG_FE_REPLAYABLE)
+        w = struct.unpack(f"<{HW.HG_FAULT_ENTRY_SIZE // 4}I", raw)
+        self.addr = w[HW.HG_FE_ADDR_LO] | w[HW.HG_FE_ADDR_HI] << 32
+        self.time = w[HW.HG_FE_TIME_LO] | w[HW.HG_FE_TIME_HI] << 32
+        # Fields of a word are as the comments of the header say (test_cheader.py).
+        space, source, info, flags = (
+            w[at] for at in (HW.HG_FE_ASID, HW.HG_FE_SOURCE, HW.HG_FE_INFO, HW.HG_FE_FLAGS)
+        )
+        self.asid = space & 0xFFFF
+        self.ctx = space >> 16
+        self.engine = source & 0xFF
+        self.unit = source >> 8 & 0xFF
+        self.client = source >> 16 & 0xFF
+        self.source = source & 0xFFFFFF
+        self.access = info & 0xF
+        self.reason = info >> 4 & 0xFF
+        self.level = info >> 12 & 0xF
+        self.valid = bool(flags & HW.HG_FE_VALID)
+        self.replayable = bool(flags & HW.HG_FE_REPLAYABLE)
 
     def __repr__(self) -> str:
         return (
@@ -71,8 +77,17 @@ class Report:
     """A job report."""
 
     def __init__(self, raw: bytes) -> None:
-        (self.status, self.reason, self.addr, self.pc, self.block, self.thread, self.instrs,
-         self.time, self.done, _) = struct.unpack("<IIQQIIQQQQ", raw)  # fmt: skip
+        def u32(at: int) -> int:
+            return int.from_bytes(raw[at : at + 4], "little")
+
+        def u64(at: int) -> int:
+            return int.from_bytes(raw[at : at + 8], "little")
+
+        self.status, self.reason = u32(HW.HG_RPT_STATUS), u32(HW.HG_RPT_REASON)
+        self.addr, self.pc = u64(HW.HG_RPT_ADDR), u64(HW.HG_RPT_PC)
+        self.block, self.thread = u32(HW.HG_RPT_BLOCK), u32(HW.HG_RPT_THREAD)
+        self.instrs, self.time = u64(HW.HG_RPT_INSTRS), u64(HW.HG_RPT_TIME)
+        self.done = u64(HW.HG_RPT_DONE)
         self.complete = self.done == HW.HG_RPT_DONE_MAGIC
 
     def __repr__(self) -> str:
@@ -130,7 +145,7 @@ class Ctx:
 
     def __init__(self, dev: Device, n: int, asid: int, size: int = 64, priv: bool = False) -> None:
         self.dev, self.n, self.size = dev, n, size
-        self.ring = dev.alloc((size * 64 + PAGE - 1) // PAGE)
+        self.ring = dev.alloc((size * HW.HG_DESC_SIZE + PAGE - 1) // PAGE)
         self.put = 0
         self.base = HW.HG_REG_CTX + n * HW.HG_CTX_STRIDE
         dev.wr(self.base + HW.HG_CTX_RING_BASE, self.ring, 8)
@@ -144,8 +159,9 @@ class Ctx:
 
     def push(self, words: Sequence[int]) -> None:
         """Append a descriptor without ringing the doorbell."""
-        w = list(words) + [0] * (8 - len(words))
-        self.dev.write(self.ring + self.put * 64, struct.pack("<8Q", *w))
+        n = HW.HG_DESC_SIZE // 8
+        w = list(words) + [0] * (n - len(words))
+        self.dev.write(self.ring + self.put * HW.HG_DESC_SIZE, struct.pack(f"<{n}Q", *w))
         self.put = (self.put + 1) % self.size
 
     def ring_doorbell(self) -> None:
@@ -292,10 +308,10 @@ class Device:
         """Trace events of these names (all of the log that is left)."""
         want = {EV[n] for n in names}
         total = int(self.host.logged)
-        first = max(0, total - 65536)
+        first = max(0, total - TH_LOG)
         out: list[tuple[int, ...]] = []
         for n in range(first, total):
-            e = self.host.log[n % 65536]
+            e = self.host.log[n % TH_LOG]
             if e.ev in want:
                 out.append((e.ev, e.a, e.b, e.c, e.d))
         return out
@@ -332,13 +348,13 @@ class Device:
 
     def report(self, addr: int) -> Report:
         """The report at addr."""
-        return Report(self.read(addr, 64))
+        return Report(self.read(addr, HW.HG_REPORT_SIZE))
 
     # -- faults --
     def enable_faults(self, size: int = 256) -> None:
         """Set up and enable the replayable ring (and a small non-replayable one)."""
         self.ring_size = size
-        self.ring = self.alloc((size * 32 + PAGE - 1) // PAGE)
+        self.ring = self.alloc((size * HW.HG_FAULT_ENTRY_SIZE + PAGE - 1) // PAGE)
         self.nr_ring = self.alloc()
         for base, at, n in ((HW.HG_REG_FAULT, self.ring, size), (HW.HG_REG_NRFAULT, self.nr_ring,
                                                                  64)):  # fmt: skip
@@ -357,10 +373,11 @@ class Device:
         get &= HW.HG_FAULT_INDEX_MASK
         out: list[Fault] = []
         while get != put and len(out) < limit:
-            f = Fault(self.read(at + get * 32, 32))
+            entry = at + get * HW.HG_FAULT_ENTRY_SIZE
+            f = Fault(self.read(entry, HW.HG_FAULT_ENTRY_SIZE))
             if not f.valid:
                 break
-            self.write(at + get * 32 + 28, b"\0\0\0\0")
+            self.write(entry + HW.HG_FE_FLAGS * 4, b"\0\0\0\0")
             out.append(f)
             get = (get + 1) % size
         self.wr(base + HW.HG_FAULT_GET, get | over)

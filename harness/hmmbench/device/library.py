@@ -72,7 +72,7 @@ const char *hg_at_name(unsigned at);
 uint32_t hg_step_engine(HgDev *d, unsigned i, uint32_t steps);
 uint64_t hg_deadline(HgDev *d);
 bool hg_audit_waits(HgDev *d);
-void hg_ram_add(HgDev *d, uint64_t bus_addr, uint64_t size, void *ptr, bool ro, void *opaque);
+void hg_ram_add(HgDev *d, uint64_t bus_addr, uint64_t size, void *ptr, bool readonly, void *opaque);
 void hg_ram_remove(HgDev *d, uint64_t bus_addr, uint64_t size);
 size_t hg_save_size(HgDev *d);
 size_t hg_save_max(HgDev *d);
@@ -85,8 +85,8 @@ const char *hg_vec_name(HgDev *d);
 int64_t th_vec_fp(HgDev *d, const char *vec, uint32_t raw, uint64_t n, const uint64_t *a,
                   const uint64_t *b, const uint64_t *c, const uint8_t *fcsr, const uint32_t *mask,
                   uint32_t mxcsr, uint64_t *fast);
-const char *hg_check_name(unsigned n);
-uint64_t hg_check_count(HgDev *d, unsigned n);
+const char *hg_check_name(unsigned check);
+uint64_t hg_check_count(HgDev *d, unsigned check);
 int hg_inject(HgDev *d, const char *rules, char *err, size_t errlen);
 size_t hg_inject_get(HgDev *d, char *buf, size_t len);
 int hg_audit_set(HgDev *d, const char *mode);

@@ -23,14 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hmmbench.device import cheader
 from hmmbench.example.tracer import NUMBER, Traced
 from hmmbench.guest.program import RES_SKIPPED, Program, Result
 from hmmbench.model import ops
 from hmmbench.report import words
 
-#: Of hmm_gpu_hw.h: HG_INVAL_RANGE and HG_OP_LAUNCH.
-INVAL_RANGE = 3
-OP_LAUNCH = 1
+HW = cheader.hardware()
 #: Resolution of either trace's times (ns).
 RESOLUTION = 1000
 
@@ -49,12 +48,12 @@ def align(driver: Sequence[Traced], device: Sequence[Traced]) -> Alignment | Non
     # (asid, page) -> times; only keys that both sides saw equally often are used.
     high = _gaps(_times(device, "hmm_gpu_fault", "va"), _times(driver, "hmm_gpu_fault", "addr"))
     low = _gaps(
-        _times([e for e in device if e.value("type") == INVAL_RANGE], "hmm_gpu_inval_start",
+        _times([e for e in device if e.value("type") == HW.HG_INVAL_RANGE], "hmm_gpu_inval_start",
                "start"),
         _times(driver, "hmm_gpu_tlb_invalidate", ""),
     ) + _gaps(
         _launches(device, "hmm_gpu_launch"),
-        _launches([e for e in driver if e.value("op") == OP_LAUNCH], "hmm_gpu_job"),
+        _launches([e for e in driver if e.value("op") == HW.HG_OP_LAUNCH], "hmm_gpu_job"),
     )  # fmt: skip
     if high and low:
         most, least = min(high), max(low)

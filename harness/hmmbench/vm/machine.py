@@ -34,6 +34,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hmmbench.base import processes
+from hmmbench.device import cheader
 from hmmbench.guest import splat
 from hmmbench.vm.agent import Agent
 from hmmbench.vm.channel import Channel, Requests
@@ -301,9 +302,11 @@ class Machine(Standing, Saving):
 
     def reset_gpu(self) -> None:
         """Function-level reset, asked for in the guest through sysfs."""
+        hw = cheader.hardware()
         self.agent.check(
             'for d in /sys/bus/pci/devices/*; do if [ "$(cat $d/vendor)$(cat $d/device)" ='
-            " 0x12340x4d47 ]; then echo 1 >$d/reset; exit; fi; done; echo no hmm-gpu; exit 1"
+            f" {hw.HG_PCI_VENDOR_ID:#06x}{hw.HG_PCI_DEVICE_ID:#06x} ]; then"
+            " echo 1 >$d/reset; exit; fi; done; echo no hmm-gpu; exit 1"
         )
 
     # -- evidence

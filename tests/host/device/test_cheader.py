@@ -18,6 +18,8 @@ HEADERS = [
     ROOT / "guest-driver/user/agent/base/program.h",
     ROOT / "guest-driver/user/kernels/accesses.h",
     ROOT / "guest-driver/include/uapi/hmm_gpu_drm.h",
+    ROOT / "guest-driver/user/session/session.h",
+    ROOT / "qemu-device/include/hmm_mailbox_hw.h",
 ]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import random
 import re
-import struct
 from pathlib import Path
 
 import pytest
+from c_layout import PROTOCOL, USER, Layout, numbers
 
 from hmmbench.base import paths
 from hmmbench.campaign.generate import program, size_of
@@ -20,43 +20,9 @@ from hmmbench.model.ops.jobs import CpuAccess
 from hmmbench.model.ops.processes import Nop
 from hmmbench.vm import channel
 
-USER = paths.user_sources()
-HEADERS = (
-    USER / "kernels/accesses.h", USER / "agent/base/program.h", USER / "agent/protocol.h"
-)  # fmt: skip
-HEADER = {name: value for file in HEADERS for name, value in cheader.load(file).items()}
+HEADER = numbers(*PROTOCOL)
 UAPI = cheader.load(paths.driver_sources() / "include" / "uapi" / "hmm_gpu_drm.h")
-HW = cheader.load(paths.device_sources() / "include" / "hmm_gpu_hw.h")
-
-CODES = {
-    "uint8_t": "B", "uint16_t": "H", "uint32_t": "I", "uint64_t": "Q", "int32_t": "i",
-}  # fmt: skip
-
-
-class Layout:
-    """A struct of the headers: packs and unpacks it by the names of its fields."""
-
-    def __init__(self, name: str) -> None:
-        text = "".join(file.read_text() for file in HEADERS)
-        found = re.search(rf"^struct {name} {{\s*(?:/\* (\d+) bytes)?(.*?)^}};", text, re.M | re.S)
-        assert found, name
-        body = re.sub(r"/\*.*?\*/", "", found[2], flags=re.S)
-        self.names: list[str] = []
-        codes = ""
-        for kind, field, many in re.findall(r"(\w+) (\w+)(?:\[(\w+)\])?;", body):
-            count = int(HEADER.get(many, many)) if many else 0
-            self.names += [f"{field}{n}" for n in range(count)] if many else [field]
-            codes += CODES[kind] * (count or 1)
-        self.form = struct.Struct("<" + codes)
-        assert struct.calcsize("@" + codes) == self.form.size, "C puts nothing between its fields"
-        assert int(found[1]) == self.form.size, f"{name}: the comment says {found[1]} bytes"
-
-    def unpack(self, data: bytes, at: int = 0) -> dict[str, int]:
-        return dict(zip(self.names, self.form.unpack_from(data, at), strict=True))
-
-    def pack(self, **fields: int) -> bytes:
-        assert fields.keys() <= set(self.names)
-        return self.form.pack(*(fields.get(name, 0) for name in self.names))
+HW = cheader.hardware()
 
 
 def families() -> dict[str, dict[int, tuple[str, str]]]:
