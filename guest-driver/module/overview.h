@@ -102,7 +102,8 @@
  * ===========================  ===================================================
  * the kernel's of misc.c       held in dm_open(), which enters the device; taken by
  *                              misc_deregister(), which is not called within it
- * hg_device.users (SRCU)       held over each ioctl of ours and while a file is
+ * hg_device.users (SRCU)       held over each ioctl of ours (MIGRATE and QUERY: within
+ *                              the locks that they wait for) and while a file is
  *                              opened (hg_enter()); the removal waits for all of
  *                              them, and the unplugging of other devices for none
  * hg_dmirror.lock              mutex: one ioctl of such a file at a time; context

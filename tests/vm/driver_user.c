@@ -115,6 +115,8 @@ static void child(void)
 {
 	struct drm_hmm_gpu_wait w = { .job = spin(0) };
 	struct drm_hmm_gpu_ctx_destroy d = { 0 };
+	struct drm_hmm_gpu_bo_create bo = { .size = 4096 };
+	struct core_gem_close buffer = { 0 };
 	int status;
 
 	/* the library keeps the number to itself, and there is one context */
@@ -124,13 +126,18 @@ static void child(void)
 			break;
 	}
 	d.ctx_id = w.ctx_id;
+	CHECK(!ioctl(hmmgpu_fd(gpu), DRM_IOCTL_HMM_GPU_BO_CREATE, &bo));
+	buffer.handle = bo.handle;
 	if (!fork()) {
+		CHECK(ioctl(hmmgpu_fd(gpu), CORE_IOCTL_GEM_CLOSE, &buffer) &&
+		      errno == EPERM);
 		CHECK(ioctl(hmmgpu_fd(gpu), DRM_IOCTL_HMM_GPU_WAIT, &w) && errno == EPERM);
 		CHECK(ioctl(hmmgpu_fd(gpu), DRM_IOCTL_HMM_GPU_CTX_DESTROY, &d) && errno == EPERM);
 		_exit(0);
 	}
 	wait(&status);
 	CHECK(!status);
+	CHECK(!ioctl(hmmgpu_fd(gpu), CORE_IOCTL_GEM_CLOSE, &buffer));
 	CHECK(ioctl(hmmgpu_fd(gpu), DRM_IOCTL_HMM_GPU_WAIT, &w) && errno == ETIME);
 }
 

@@ -3,6 +3,7 @@
  * How faults end that are not simply served: fault_ends KERNELS.elf TEST
  *
  *   memory   there is no memory for page tables: for a while, and then for ever
+ *   charged  the process may have no more memory: for a while, and then for ever
  *   ended    the context is destroyed before its fault is served: the page stays untouched
  *   closed   the file is closed while the first of two windows is served: the other stays
  *            untouched
@@ -25,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,15 +37,20 @@
 
 #define DEBUGFS	"/sys/kernel/debug/dri/0/"
 
+static void put(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+
+	need(fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0, path);
+	close(fd);
+}
+
 static void set(const char *name, const char *text)
 {
 	char path[100];
-	int fd;
 
 	snprintf(path, sizeof(path), DEBUGFS "%s", name);
-	fd = open(path, O_WRONLY);
-	need(fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0, path);
-	close(fd);
+	put(path, text);
 }
 
 /* Memory that no page table leads to yet. */
@@ -127,6 +134,67 @@ static void memory(void)
 	set("fail_tables", "5");
 	error = finish(start(far(), 0));
 	CHECK(!error, "the next owner's shortage that passes: %d", error);
+}
+
+#define GROUP	"/sys/fs/cgroup/charged/"
+
+/* So many bytes more than now. */
+static void may_have(long bytes)
+{
+	char text[30] = { 0 };
+	int fd = open(GROUP "memory.current", O_RDONLY);
+
+	need(fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 ? -errno : 0, GROUP "memory.current");
+	close(fd);
+	snprintf(text, sizeof(text), "%ld", atol(text) + bytes);
+	put(GROUP "memory.max", bytes < 0 ? "max" : text);
+}
+
+/* Somebody else, who has memory, takes the limit away: once a fault was cancelled, or soon. */
+static pid_t relief(int stays)
+{
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	if (!stays)
+		usleep(150000);
+	else if (system("n=$(grep '^cancels ' " DEBUGFS "counters); for i in $(seq 600); do "
+			"[ \"$(grep '^cancels ' " DEBUGFS "counters)\" = \"$n\" ] || exit 0; "
+			"sleep 0.05; done; false"))
+		_exit(1);
+	may_have(-1);
+	_exit(0);
+}
+
+static void charged(void)
+{
+	struct touch_args what = { .npages = 1000, .write = 1, .value = 7 };
+	int error, status;
+	pid_t other;
+
+	need(finish(start(far(), 0)), "a job");
+	need(mkdir(GROUP, 0755) ? -errno : 0, GROUP);
+	put("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	put(GROUP "memory.swap.max", "0");
+	/* nobody is killed for it, so there is no memory; the kernel says much about that */
+	put("/proc/self/oom_score_adj", "-1000");
+	put("/proc/sys/kernel/printk", "1");
+	for (int stays = 0; stays <= 1; stays++) {
+		what.base = (uintptr_t)mmap(NULL, what.npages * PAGE, PROT_READ | PROT_WRITE,
+					    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		need((void *)what.base == MAP_FAILED ? -errno : 0, "mmap");
+		other = relief(stays);
+		put(GROUP "cgroup.procs", "0");
+		may_have(64 * PAGE);
+		error = finish(touch(what, 1));
+		CHECK(waitpid(other, &status, 0) == other && !status, "the limit: %#x", status);
+		CHECK(error == (stays ? -ENOMEM : 0), "a shortage that %s: %d",
+		      stays ? "stays" : "passes", error);
+		put("/sys/fs/cgroup/cgroup.procs", "0");
+		munmap((void *)what.base, what.npages * PAGE);
+	}
+	rmdir(GROUP);
 }
 
 static void ended(void)
@@ -337,7 +405,7 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
-	{ "memory", memory }, { "ended", ended }, { "closed", closed },
+	{ "memory", memory }, { "charged", charged }, { "ended", ended }, { "closed", closed },
 	{ "secret", secret }, { "another", another },
 	{ "killed", killed }, { "gone", gone }, { "unreadable", unreadable },
 	{ "unreadables", unreadables }, { "misread", misread }, { "valid", valid },

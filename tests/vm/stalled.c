@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A process whose GPU faults are not answered, beside others: stalled KERNELS.elf HOW [unplug]
+ * A process whose GPU faults are not answered, beside others: stalled KERNELS.elf HOW [unplug|calls]
  *
  *   delay  the driver stands in the service of a fault, with the mmap lock, for as long as a
  *          delay point lets it (migrate_after_setup; set by the caller for each child)
@@ -9,17 +9,21 @@
  * A child waits for its page.  Meanwhile: faults of this process are timed and counted; the child
  * closes the GPU; a child is killed; the device is reset; the module is not removed, at once; the
  * driver is unbound.  With "unplug" a child waits, and nothing else is done until the port has
- * taken the device away, which somebody else asks it for.  Prints "NAME number ..." a line, times
+ * taken the device away, which somebody else asks it for.  With "calls" processes stand in calls
+ * of the driver, for memory of userfaultfd or the mmap lock, when it is unbound.  Prints "NAME number ..." a line, times
  * in microseconds.  Exit status 0, or 1 where something could not be done at all.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -350,6 +354,101 @@ static uint64_t unplugged(void)
 	return t;
 }
 
+/* Memory that never comes: nobody answers for it. */
+static void *missing(void)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	void *p = pages(1);
+	int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
+
+	reg.range.start = (uintptr_t)p;
+	reg.range.len = PAGE;
+	need(fd < 0 || ioctl(fd, UFFDIO_API, &api) || ioctl(fd, UFFDIO_REGISTER, &reg) ? errno : 0,
+	     "userfaultfd");
+	return p;
+}
+
+/* Waits to write what the service of a fault has for reading. */
+static void *map_later(void *arg)
+{
+	(void)arg;
+	usleep(300000);
+	return pages(1);
+}
+
+enum { IN_ARGUMENTS, IN_ANSWER, BEHIND_THE_LOCK, CALLS };
+
+/* A child that stands in a call. */
+static pid_t start_call(int which)
+{
+	int out[2], status;
+	pid_t pid;
+	char c = 0;
+
+	need(pipe(out) ? errno : 0, "pipe");
+	pid = fork();
+	if (!pid) {
+		struct drm_hmm_gpu_query query = { .npages = 1 };
+		struct drm_hmm_gpu_migrate move = { .len = PAGE, .dst = HMM_GPU_MIGRATE_DEVICE };
+		pthread_t thread;
+		struct user u;
+		void *p;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		begin(&u);
+		p = which == BEHIND_THE_LOCK ? pages(1) : missing();
+		query.addr = move.addr = (uintptr_t)p;
+		query.ptr = (uintptr_t)p;
+		if (which == BEHIND_THE_LOCK) {
+			void *page = page_that_never_comes(&u);
+
+			/* its stack is mapped before the lock is taken */
+			need(pthread_create(&thread, NULL, map_later, NULL), "thread");
+			launch_touch(&u, page);
+			usleep(500000);
+		}
+		if (write(out[1], &c, 1) != 1)
+			_exit(1);
+		if (which == IN_ARGUMENTS)
+			ioctl(hmmgpu_fd(u.gpu), DRM_IOCTL_HMM_GPU_QUERY, p);
+		else if (which == IN_ANSWER)
+			ioctl(hmmgpu_fd(u.gpu), DRM_IOCTL_HMM_GPU_QUERY, &query);
+		else
+			ioctl(hmmgpu_fd(u.gpu), DRM_IOCTL_HMM_GPU_MIGRATE, &move);
+		_exit(2);	/* it was to stand there */
+	}
+	close(out[1]);
+	need(read(out[0], &c, 1) == 1 ? 0 : EIO, "child");
+	close(out[0]);
+	usleep(300000);
+	if (waitpid(pid, &status, WNOHANG)) {
+		printf("call %d did not stand: status %#x\n", which, status);
+		exit(1);
+	}
+	return pid;
+}
+
+/* How long the driver takes to leave the device; the children are ended when it is too long. */
+static void unbound_beside_calls(void)
+{
+	static const char *const names[CALLS] = { "arguments", "answer", "lock" };
+	pid_t child[CALLS], who;
+	uint64_t t;
+
+	for (int i = 0; i < CALLS; i++)
+		child[i] = start_call(i);
+	t = now_us();
+	who = fork();
+	if (!who)
+		_exit(write_text("/sys/bus/pci/drivers/hmm_gpu/unbind", PCI_NAME) != 0);
+	while (!waitpid(who, NULL, WNOHANG) && now_us() - t < 12000000)
+		usleep(10000);
+	say("unbind", now_us() - t);
+	for (int i = 0; i < CALLS; i++)
+		say(names[i], gone(child[i]));
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t t, alone, beside, faulted, replays;
@@ -357,14 +456,17 @@ int main(int argc, char **argv)
 	pid_t fuse = 0, child;
 	int to, from;
 
-	if (argc != 3 && (argc != 4 || strcmp(argv[3], "unplug")))
+	if (argc != 3 && (argc != 4 || (strcmp(argv[3], "unplug") && strcmp(argv[3], "calls"))))
 		return 1;
 	kernels_file = argv[1];
 	by_fuse = !strcmp(argv[2], "fuse");
 	if (by_fuse)
 		fuse = start_fuse();
 	if (argc == 4) {
-		say("unplug", unplugged());
+		if (!strcmp(argv[3], "calls"))
+			unbound_beside_calls();
+		else
+			say("unplug", unplugged());
 		end_fuse(fuse);
 		printf("stalled passed\n");
 		return 0;

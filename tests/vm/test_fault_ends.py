@@ -48,7 +48,7 @@ def machine(
         yield vm
 
 
-@pytest.mark.parametrize("name", ["memory", "ended", "closed", "secret", "another"])
+@pytest.mark.parametrize("name", ["memory", "charged", "ended", "closed", "secret", "another"])
 def test_fault_ends(machine: Machine, name: str) -> None:
     result = machine.agent.execute(f"/tmp/fault_ends {driver_life.KERNELS} {name}", timeout=60)
     machine.agent.check(

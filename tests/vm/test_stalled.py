@@ -78,6 +78,13 @@ def test_a_device_is_unplugged_beside_who_waits(vm: Machine, tmp_path: Path) -> 
     unplug_waits_for_nobody(unplugged(vm, "delay", tmp_path))
 
 
+def test_the_driver_leaves_beside_who_stands_in_calls(vm: Machine, tmp_path: Path) -> None:
+    """Before the arguments, behind the answer, and for the mmap lock; all can be killed."""
+    seen = stalled(vm, "delay calls", tmp_path)
+    for name in ("unbind", "arguments", "answer", "lock"):
+        assert seen[name] < SOON, name
+
+
 # Defined only where it is asked for: a skipped test looks like one that passed.
 if os.environ.get("HMMBENCH_FULL"):
 

@@ -125,13 +125,14 @@ struct hg_device {
 #define to_hg(d)	container_of(d, struct hg_device, drm)
 
 /**
- * hg_enter() - a call of user space begins
+ * hg_enter() - a call of user space is at the device from here on
  * @hdev: device
  * @idx: out: for hg_exit()
  *
  * What drm_dev_enter() is for, but of this device alone: that one's readers are those
  * of all DRM devices, and our calls wait for programs, which nobody else should have
- * to wait for who unplugs another.
+ * to wait for who unplugs another.  Who has entered waits for no memory of a process,
+ * nor for its mmap lock: those may not come for as long as somebody likes.
  *
  * Return: false: the device is gone.
  */

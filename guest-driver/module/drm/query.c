@@ -61,8 +61,8 @@ int hg_query_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 	struct hg_svm *svm = hf->svm;
 	u32 __user *out = u64_to_user_ptr(args->ptr);
 	unsigned long addr, end, next, *pfns;
+	int ret, idx;
 	u32 *q;
-	int ret;
 
 	ret = hg_check_mm(hf);
 	if (ret)
@@ -89,11 +89,19 @@ int hg_query_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
 		ret = hg_snapshot_lock(svm, addr, next, pfns);
 		if (ret)
 			break;
-		for (i = 0; i < n; i++)
-			q[i] = describe(svm, hg_mmu_lookup(&svm->vm, addr + (i << PAGE_SHIFT)),
-					pfns[i]);
+		if (hg_enter(to_hg(drm), &idx)) {
+			for (i = 0; i < n; i++)
+				q[i] = describe(svm, hg_mmu_lookup(&svm->vm,
+								   addr + (i << PAGE_SHIFT)),
+						pfns[i]);
+			hg_exit(to_hg(drm), idx);
+		} else {
+			ret = -ENODEV;
+		}
 		mutex_unlock(&svm->vm.pt_lock);
-		/* may fault, and so not under pt_lock */
+		if (ret)
+			break;
+		/* may fault, and so not under pt_lock; the device is left */
 		if (copy_to_user(out, q, n * sizeof(*q))) {
 			ret = -EFAULT;
 			break;

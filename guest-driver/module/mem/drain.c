@@ -27,7 +27,7 @@
  */
 void hg_drain_batches(struct hg_device *hdev)
 {
-	struct page *page = alloc_page(GFP_KERNEL | __GFP_NOWARN);
+	struct page *page = alloc_page(GFP_KERNEL | __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
 	unsigned long src;
 
 	if (!page)

@@ -67,7 +67,8 @@ unsigned long hg_vram_evict(struct hg_device *hdev, unsigned long n)
 
 	if (!n)
 		return 0;
-	tried = bitmap_zalloc(vram->nr_chunks, GFP_KERNEL);
+	tried = bitmap_zalloc(vram->nr_chunks,
+			      GFP_KERNEL | __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
 	if (!tried)
 		return 0;
 	mutex_lock(&vram->evict_lock);

@@ -15,7 +15,8 @@
  * device gone.  It holds the device and the module, and the workqueue is the module's,
  * whose exit waits for those that have given them back.  There are no more works than
  * numbers, and numbers stay taken while a work has their mirror: so with
- * WQ_MAX_ACTIVE none waits for another.
+ * WQ_MAX_ACTIVE none waits for another, while there are two devices at most (6.12:
+ * 512 works; a device has 255 numbers, and one more that takes the ring empty).
  *
  * A replay makes everybody try again who waits, whatever for.  So while one address
  * space is stuck, each replay for another brings its faults once more, two at most for
@@ -245,9 +246,24 @@ static int map_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int n, bo
 }
 
 /*
+ * No memory for a page is no refusal: the replay brings it back, some milliseconds
+ * later.  True: it was tried often enough, and the job gets -ENOMEM.  Counted
+ * together for all of the address space, and afresh after some time.
+ */
+static bool starved(struct hg_svm *svm)
+{
+	if (time_after(jiffies, svm->starved_since + HG_STARVED_WINDOW)) {
+		svm->starved_since = jiffies;
+		svm->starved = 0;
+	}
+	svm->starves = true;
+	return svm->starved >= HG_STARVED_TRIES;
+}
+
+/*
  * What the CPU's page table says to the access: 0; -EFAULT, -EPERM: it may not have the
  * page; -EIO: it may, but its content cannot be read from VRAM; -EBUSY: the table changes,
- * or there was no memory (-ENOMEM is for who has tried often enough: see starved()).
+ * or there was no memory; -ENOMEM: that has been tried often enough.
  * The mmap lock is held for reading, and until the cancel is written: a cancel names
  * an address and hits whoever waits there.  A job that the first of two cancels has
  * ended may be followed by one that waits where the second is due, if the address was
@@ -273,8 +289,16 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 		return -EFAULT;
 	range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
 	ret = hg_range_fault(svm, &range, range.default_flags);
-	/* no memory is no refusal */
-	if (ret == -ENOMEM)
+	/* hmm_range_fault() of 6.12 says so of no memory, too */
+	if (ret == -EFAULT) {
+		ret = fixup_user_fault(svm->vm.mm, addr,
+				       FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0), NULL);
+		/* it is there, which is not all that the mirror asks of a page */
+		if (!ret)
+			ret = hg_range_fault(svm, &range, range.default_flags);
+	}
+	/* no memory is no refusal, unless it was tried often enough */
+	if (ret == -ENOMEM && !starved(svm))
 		return -EBUSY;
 	if (ret)
 		return ret;
@@ -329,21 +353,6 @@ static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, i
 static bool is_moot(int error)
 {
 	return error == -EBUSY || error == -ESRCH || error == -ENODEV;
-}
-
-/*
- * No memory for a page is no refusal: the replay brings it back, some milliseconds
- * later.  True: it was tried often enough, and the job gets -ENOMEM.  Counted
- * together for all of the address space, and afresh after some time.
- */
-static bool starved(struct hg_svm *svm)
-{
-	if (time_after(jiffies, svm->starved_since + HG_STARVED_WINDOW)) {
-		svm->starved_since = jiffies;
-		svm->starved = 0;
-	}
-	svm->starves = true;
-	return svm->starved >= HG_STARVED_TRIES;
 }
 
 /*

@@ -74,7 +74,8 @@ static int window_break_cow(struct hg_svm *svm, unsigned long start,
 
 		if (!wants_cow(want[i], pfns[i]))
 			continue;
-		mmap_read_lock(svm->vm.mm);
+		if (mmap_read_lock_killable(svm->vm.mm))
+			return -EINTR;
 		vma = vma_lookup(svm->vm.mm, va);
 		if (vma && !(vma->vm_flags & VM_WRITE)) {
 			mmap_read_unlock(svm->vm.mm);
@@ -264,7 +265,7 @@ static int window_write(struct hg_svm *svm, struct hmm_range *range,
  *
  * Return: 0; -EBUSY: the address space changes too fast; -EFAULT, -EPERM: at
  * least one page cannot be had as wanted; -EIO: nor can its content; -ENOMEM;
- * -ESRCH: the mirror is dead; -ENODEV: so is the device.
+ * -ESRCH: the mirror is dead; -ENODEV: so is the device; -EINTR: the caller is killed.
  */
 int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end,
 		      const unsigned long *want, unsigned long *pfns, bool atomic)
@@ -292,7 +293,9 @@ int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end
 			memset(pfns, 0, n * sizeof(*pfns));
 
 		range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
-		mmap_read_lock(svm->vm.mm);
+		ret = mmap_read_lock_killable(svm->vm.mm);
+		if (ret)
+			break;
 		ret = window_fault(svm, &range, want);
 		mmap_read_unlock(svm->vm.mm);
 		if (ret)

@@ -177,7 +177,7 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 
 	if (to_device && !hg_vma_may_migrate(vma))
 		return -EINVAL;
-	buf = hg_migrate_buf_alloc(n, GFP_KERNEL);
+	buf = hg_migrate_buf_alloc(n, GFP_KERNEL | __GFP_RETRY_MAYFAIL);
 	if (!buf)
 		return -ENOMEM;
 	args.src = buf->src;
@@ -238,14 +238,19 @@ static int reserve_for(struct hg_svm *svm, unsigned long start, unsigned long en
 		       unsigned long *pfns)
 {
 	unsigned long n = (end - start) >> PAGE_SHIFT, device;
-	int ret;
+	struct hg_device *hdev = svm->vm.hdev;
+	int ret, idx;
 
-	if (!hg_vram_short(svm->vm.hdev, n))
+	if (!hg_vram_short(hdev, n))
 		return 0;
 	ret = hg_svm_count_device(svm, start, end, pfns, &device);
-	if (!ret)
-		hg_vram_reserve(svm->vm.hdev, n - device);
-	return ret;
+	if (ret)
+		return ret;
+	if (!hg_enter(hdev, &idx))
+		return -ENODEV;
+	hg_vram_reserve(hdev, n - device);
+	hg_exit(hdev, idx);
+	return 0;
 }
 
 /*
@@ -260,7 +265,7 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 	struct hg_migrate_result now = {};
 	struct vm_area_struct *vma;
 	unsigned int tries;
-	int ret;
+	int ret, idx;
 
 	for (tries = 0; ; tries++) {
 		ret = to_device ? reserve_for(svm, start, limit, pfns) : 0;
@@ -281,7 +286,12 @@ static int migrate_step(struct hg_svm *svm, unsigned long start, unsigned long *
 		*end = min(limit, vma->vm_end);
 		n = (*end - start) >> PAGE_SHIFT;
 		now.migrated = 0;
-		ret = hg_migrate_chunk(svm, vma, start, *end, to_device, &now);
+		ret = -ENODEV;
+		/* with the lock: the removal does not wait for who waits for it */
+		if (hg_enter(svm->vm.hdev, &idx)) {
+			ret = hg_migrate_chunk(svm, vma, start, *end, to_device, &now);
+			hg_exit(svm->vm.hdev, idx);
+		}
 		mmap_read_unlock(svm->vm.mm);
 		if (ret == -EINVAL) {
 			if (to_device)

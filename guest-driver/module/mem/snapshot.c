@@ -39,7 +39,9 @@ int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		memset(pfns, 0, ((end - start) >> PAGE_SHIFT) * sizeof(*pfns));
 		range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
 		hg_delay(query_before_walk);
-		mmap_read_lock(svm->vm.mm);
+		ret = mmap_read_lock_killable(svm->vm.mm);
+		if (ret)
+			return ret;
 		ret = hmm_range_fault(&range);
 		mmap_read_unlock(svm->vm.mm);
 		if (ret && ret != -EBUSY)

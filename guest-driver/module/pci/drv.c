@@ -70,22 +70,20 @@ static void hg_postclose(struct drm_device *drm, struct drm_file *file)
 	hg_file_destroy(file->driver_priv);
 }
 
-/* A device's removal waits for our own ioctls; those of the core look after themselves. */
-static long hg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
+/* The core's calls are anybody's who has the file, but this one takes memory from the GPU. */
+static int hg_may(struct file *filp, unsigned int cmd)
 {
 	struct drm_file *file = filp->private_data;
-	struct hg_device *hdev = to_hg(file->minor->dev);
-	unsigned int nr = DRM_IOCTL_NR(cmd);
-	long ret;
-	int idx;
 
-	if (nr < DRM_COMMAND_BASE || nr >= DRM_COMMAND_END)
-		return drm_ioctl(filp, cmd, arg);
-	if (!hg_enter(hdev, &idx))
-		return -ENODEV;
-	ret = drm_ioctl(filp, cmd, arg);
-	hg_exit(hdev, idx);
-	return ret;
+	return DRM_IOCTL_NR(cmd) == DRM_IOCTL_NR(DRM_IOCTL_GEM_CLOSE) ?
+		hg_check_mm(file->driver_priv) : 0;
+}
+
+static long hg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
+{
+	int ret = hg_may(filp, cmd);
+
+	return ret ? ret : drm_ioctl(filp, cmd, arg);
 }
 
 #ifdef CONFIG_COMPAT
@@ -93,24 +91,61 @@ static long hg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 static long hg_compat_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
 	unsigned int nr = DRM_IOCTL_NR(cmd);
+	int ret = hg_may(filp, cmd);
 
+	if (ret)
+		return ret;
 	if (nr < DRM_COMMAND_BASE || nr >= DRM_COMMAND_END)
 		return drm_compat_ioctl(filp, cmd, arg);
-	return hg_ioctl(filp, cmd, (unsigned long)compat_ptr(arg));
+	return drm_ioctl(filp, cmd, (unsigned long)compat_ptr(arg));
 }
 #endif
 
+/*
+ * The removal of the device waits for who is in one of our calls, but not for the
+ * memory that the core takes its arguments from and puts the answer to, which may
+ * never come (FUSE, userfaultfd): so the device is entered in between.
+ */
+static int hg_entered(struct drm_device *drm, void *data, struct drm_file *file,
+		      drm_ioctl_t *call)
+{
+	struct hg_device *hdev = to_hg(drm);
+	int ret, idx;
+
+	if (!hg_enter(hdev, &idx))
+		return -ENODEV;
+	ret = call(drm, data, file);
+	hg_exit(hdev, idx);
+	return ret;
+}
+
+#define HG_ENTERED(name)							\
+static int entered_##name(struct drm_device *drm, void *data, struct drm_file *file)	\
+{										\
+	return hg_entered(drm, data, file, name);				\
+}
+
+HG_ENTERED(hg_get_param_ioctl)
+HG_ENTERED(hg_policy_ioctl)
+HG_ENTERED(hg_ctx_create_ioctl)
+HG_ENTERED(hg_ctx_destroy_ioctl)
+HG_ENTERED(hg_launch_ioctl)
+HG_ENTERED(hg_copy_ioctl)
+HG_ENTERED(hg_wait_ioctl)
+HG_ENTERED(hg_bo_create_ioctl)
+
+/* MIGRATE and QUERY wait for the mmap lock or write to memory: they enter where they need it. */
 static const struct drm_ioctl_desc hg_ioctls[] = {
-	DRM_IOCTL_DEF_DRV(HMM_GPU_GET_PARAM, hg_get_param_ioctl, DRM_RENDER_ALLOW),
-	DRM_IOCTL_DEF_DRV(HMM_GPU_POLICY, hg_policy_ioctl, DRM_RENDER_ALLOW),
-	DRM_IOCTL_DEF_DRV(HMM_GPU_CTX_CREATE, hg_ctx_create_ioctl, DRM_RENDER_ALLOW),
-	DRM_IOCTL_DEF_DRV(HMM_GPU_CTX_DESTROY, hg_ctx_destroy_ioctl, DRM_RENDER_ALLOW),
-	DRM_IOCTL_DEF_DRV(HMM_GPU_LAUNCH, hg_launch_ioctl, DRM_RENDER_ALLOW),
-	DRM_IOCTL_DEF_DRV(HMM_GPU_COPY, hg_copy_ioctl, DRM_RENDER_ALLOW),
-	DRM_IOCTL_DEF_DRV(HMM_GPU_WAIT, hg_wait_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_GET_PARAM, entered_hg_get_param_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_POLICY, entered_hg_policy_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_CTX_CREATE, entered_hg_ctx_create_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_CTX_DESTROY, entered_hg_ctx_destroy_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_LAUNCH, entered_hg_launch_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_COPY, entered_hg_copy_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_WAIT, entered_hg_wait_ioctl, DRM_RENDER_ALLOW),
 	DRM_IOCTL_DEF_DRV(HMM_GPU_MIGRATE, hg_migrate_ioctl, DRM_RENDER_ALLOW),
 	DRM_IOCTL_DEF_DRV(HMM_GPU_QUERY, hg_query_ioctl, DRM_RENDER_ALLOW),
-	DRM_IOCTL_DEF_DRV(HMM_GPU_BO_CREATE, hg_bo_create_ioctl, DRM_RENDER_ALLOW),
+	DRM_IOCTL_DEF_DRV(HMM_GPU_BO_CREATE, entered_hg_bo_create_ioctl, DRM_RENDER_ALLOW),
 };
 
 static const struct file_operations hg_fops = {
@@ -349,7 +384,7 @@ static void hg_remove(struct pci_dev *pdev)
 	WRITE_ONCE(hdev->gone, true);
 	drm_dev_unplug(&hdev->drm);
 	synchronize_srcu(&hdev->users);
-	/* from here on no ioctl of ours runs */
+	/* from here on none of our calls is at the device */
 	hg_sched_stop_all(hdev, -ENODEV);
 	hg_bo_drop_all(hdev);
 	if (left)

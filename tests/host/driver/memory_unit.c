@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* mem/to_ram.c, mem/evict.c: which page is worth an OOM kill. */
+/* mem/to_ram.c, mem/evict.c, mem/drain.c: which page is worth an OOM kill. */
 #define clamp_t(t, v, a, b)	clamp(v, a, b)
 #include "fake_migrate.h"
 #include "mem/to_ram.c"
-#define bitmap_zalloc(n, g)	fake_alloc(8, g)
+#define bitmap_zalloc(n, g)	(last_gfp = (g), fake_alloc(8, g))
 #include "mem/evict.c"
+#include "mem/drain.c"
 
 static gfp_t buf_gfp;
 
@@ -42,5 +43,12 @@ int main(void)
 	CHECK(asked(&hdev, ULONG_MAX) & __GFP_RETRY_MAYFAIL);
 	evict_range(&hdev, 0, 1);
 	CHECK(buf_gfp & __GFP_RETRY_MAYFAIL);
+	last_gfp = 0;
+	hdev.vram.lru.next = &hdev.vram.lru;
+	hg_vram_evict(&hdev, 1);
+	CHECK(last_gfp & __GFP_RETRY_MAYFAIL);
+	last_gfp = 0;
+	hg_drain_batches(&hdev);
+	CHECK(last_gfp & __GFP_RETRY_MAYFAIL);
 	return 0;
 }

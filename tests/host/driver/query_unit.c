@@ -22,12 +22,13 @@ int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 int main(void)
 {
 	static struct hg_svm svm = { .vm.mm = &a_mm };
+	static struct hg_device hdev;
 	struct hg_file hf = { .svm = &svm };
 	struct drm_file file = { .driver_priv = &hf };
 	struct drm_hmm_gpu_query args = { .npages = 512 * 5 };
 
-	CHECK(hg_query_ioctl(NULL, &args, &file) == 0 && windows == 5);
+	CHECK(hg_query_ioctl(&hdev.drm, &args, &file) == 0 && windows == 5);
 	args.npages = TASK_SIZE >> PAGE_SHIFT;
-	CHECK(hg_query_ioctl(NULL, &args, &file) == -EINTR && windows == 10);
+	CHECK(hg_query_ioctl(&hdev.drm, &args, &file) == -EINTR && windows == 10);
 	return 0;
 }

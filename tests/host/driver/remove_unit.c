@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* pci/drv.c: one device is unplugged while a program waits in a call of another. */
+/* pci/drv.c: devices are unplugged while programs wait in calls. */
 #include <sys/ioctl.h>
 #define module_pci_driver(d)
 #define MODULE_DEVICE_TABLE(a, b)
 #define MODULE_DESCRIPTION(d)
 #define MODULE_LICENSE(l)
 #define PCI_DEVICE(v, d)	0
-#define DRM_IOCTL_DEF_DRV(n, f, fl) { 0 }
+#define DRM_IOCTL_DEF_DRV(n, f, fl) { f }
+#define DRM_IOCTL_GEM_CLOSE	0x09
 #define DRM_IOCTL_NR(c)		((c) & 0xff)
 #define DRM_COMMAND_BASE	0x40
 #define DRM_COMMAND_END		0xa0
@@ -25,7 +26,8 @@
 struct inode;
 struct file { void *private_data; };
 struct pci_device_id { int n; };
-struct drm_ioctl_desc { int n; };
+typedef int drm_ioctl_t(struct drm_device *, void *, struct drm_file *);
+struct drm_ioctl_desc { drm_ioctl_t *func; };
 struct file_operations {
 	void *owner;
 	int (*open)(), (*release)(), (*poll)(), (*read)(), (*llseek)(), (*show_fdinfo)();
@@ -65,39 +67,71 @@ int pci_register_driver();
 #include "pci/drv.c"
 
 static struct hg_device one, other;
+static struct hg_file hf;
 static struct pci_dev pdevs[2];
 static int calls;
+/* whose memory for the arguments never comes; what goes while a call waits */
+static struct hg_device *without_memory;
+static struct pci_dev *goes;
 
-/* A call of a program, in which it waits: meanwhile the other device goes. */
+/* The core: it fetches the arguments, then it calls. */
 long drm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
+	struct drm_file *file = filp->private_data;
+	unsigned int nr = DRM_IOCTL_NR(cmd);
+
+	if (to_hg(file->minor->dev) == without_memory)
+		hg_remove(goes);
+	if (nr < DRM_COMMAND_BASE)
+		return 0;
+	return hg_ioctls[nr - DRM_COMMAND_BASE].func(file->minor->dev, NULL, file);
+}
+
+/* A call of a program, in which it waits. */
+int hg_get_param_ioctl(struct drm_device *drm, void *data, struct drm_file *file)
+{
 	calls++;
-	hg_remove(&pdevs[1]);
+	hg_remove(goes);
 	return 0;
 }
 
-static long call(struct hg_device *hdev)
+static long call(struct hg_device *hdev, unsigned int nr)
 {
 	struct drm_minor minor = { &hdev->drm };
-	struct drm_file file = { .minor = &minor };
+	struct drm_file file = { .minor = &minor, .driver_priv = &hf };
 	struct file filp = { &file };
 
-	return hg_ioctl(&filp, DRM_COMMAND_BASE, 0);
+	return hg_ioctl(&filp, nr, 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	static struct hg_svm svm = { .vm.mm = &a_mm };
 	void *regs = calloc(1, HG_BAR0_SIZE);
 
+	hf.svm = &svm;
 	pdevs[0].dev.driver_data = &one;
 	pdevs[1].dev.driver_data = &other;
 	one.pdev = &pdevs[0];
 	other.pdev = &pdevs[1];
 	one.regs = other.regs = fake_regs = regs;
 	one.hw_live = other.hw_live = true;
-	CHECK(call(&one) == 0 && calls == 1);
-	/* the one that is gone takes no calls; the first one does */
-	CHECK(call(&other) == -ENODEV && calls == 1);
-	CHECK(call(&one) == 0 && calls == 2);
+	if (!strcmp(argv[1], "other")) {
+		goes = &pdevs[1];
+		CHECK(call(&one, DRM_COMMAND_BASE) == 0 && calls == 1);
+		/* the one that is gone takes no calls; the first one does */
+		CHECK(call(&other, DRM_COMMAND_BASE) == -ENODEV && calls == 1);
+		CHECK(call(&one, DRM_COMMAND_BASE) == 0 && calls == 2);
+	} else if (!strcmp(argv[1], "memory")) {
+		without_memory = &one;
+		goes = &pdevs[0];
+		CHECK(call(&one, DRM_COMMAND_BASE) == -ENODEV && calls == 0);
+	} else {
+		/* a child's */
+		svm.vm.mm = NULL;
+		CHECK(call(&one, DRM_IOCTL_GEM_CLOSE) == -EPERM);
+		svm.vm.mm = &a_mm;
+		CHECK(call(&one, DRM_IOCTL_GEM_CLOSE) == 0);
+	}
 	return 0;
 }

@@ -64,6 +64,7 @@ def build(folder: Path, unit: str) -> None:
          "-include", folder / "traces.h", "-c", HERE / f"{unit}.c", "-o", main)  # fmt: skip
     missing = re.findall(r" U ([a-zA-Z_]\w*)$", call("nm", "-u", main), re.MULTILINE)
     known = set(_LIBC.findall(call("nm", "-D", "--defined-only", _libc())))
+    known.add("_GLOBAL_OFFSET_TABLE_")
     stubs.write_text(
         "".join(f"long {n}(void) {{ return 0; }}\n" for n in missing if n not in known)
     )
@@ -142,7 +143,15 @@ def test_no_bus_address_is_no_unreadable_page(folder: Path) -> None:
 
 
 def test_unplugging_waits_for_no_other_device(folder: Path) -> None:
-    run(folder, "remove_unit")
+    run(folder, "remove_unit", "other")
+
+
+def test_unplugging_waits_for_no_arguments(folder: Path) -> None:
+    run(folder, "remove_unit", "memory")
+
+
+def test_buffers_are_not_a_childs(folder: Path) -> None:
+    run(folder, "remove_unit", "child")
 
 
 def test_module_does_not_let_itself_go() -> None:
