@@ -25,14 +25,24 @@ CIRCLE = 4
 
 PYTHON = paths.project_root() / "harness/hmmbench"
 
-#: Parts in C that have a file LAYERS.
-C_PARTS = [
-    part
-    for part in ("qemu-device/core", "guest-driver/module", "guest-driver/user")
-    if (paths.project_root() / part / "LAYERS").is_file()
-]
-#: Least number of layers, where one is asked for.
+#: Least number of layers of the parts in C.
 C_LEAST = {"qemu-device/core": 9, "guest-driver/module": 7, "guest-driver/user": 3}
+C_PARTS = tuple(C_LEAST)
+
+#: Headers with pointers to functions, by which a layer calls what it does not know.
+POINTERS = {
+    # what the host does for the device; who watches it; the loops for an instruction set; what a
+    # coroutine runs
+    "qemu-device/core": {"hmm_gpu_core.h", "hooks.h", "simt/vec.h", "base/coro.h"},
+    # who takes the entries of the ring: serving them is another layer's, and another driver's
+    "guest-driver/module": {"hw/fault_unit.h"},
+    # the way to the bench; the engine's users; children; operations; the library's user, and
+    # its parts that end with it
+    "guest-driver/user": {
+        "agent/chan.h", "agent/engine/engine.h", "agent/agent.h", "agent/base/op.h",
+        "lib/hmmgpu.h", "lib/internal.h",
+    },
+}  # fmt: skip
 
 #: What DESIGN names, as a newcomer looks for it.
 ROOMS = (
@@ -232,8 +242,28 @@ def test_c_goes_down(part: str) -> None:
     assert [one for one in circles(direct) if len(one) > CIRCLE] == []
 
 
-def test_the_device_has_layers() -> None:
-    assert "qemu-device/core" in C_PARTS
+def with_pointers(folder: Path) -> set[str]:
+    """Headers that declare a pointer to a function."""
+    return {
+        str(file.relative_to(folder))
+        for file in folder.rglob("*.h")
+        if re.search(r"\(\s*\*\s*\w+\s*\)\s*\(", file.read_text())
+        and "tests" not in file.relative_to(folder).parts
+    }
+
+
+@pytest.mark.parametrize("part", C_PARTS)
+def test_pointers_to_functions_are_where_they_are_known(tmp_path: Path, part: str) -> None:
+    folder = tmp_path / "part"
+    shutil.copytree(paths.project_root() / part, folder)
+    assert with_pointers(folder) == POINTERS[part]
+    other = min(
+        file for file in folder.rglob("*.h")
+        if str(file.relative_to(folder)) not in POINTERS[part]
+    )  # fmt: skip
+    with other.open("a") as stream:
+        stream.write("struct up { void (*up)(void); };\n")
+    assert with_pointers(folder) == POINTERS[part] | {str(other.relative_to(folder))}
 
 
 def lowest_and_highest(folder: Path) -> tuple[Path, str, Path]:

@@ -42,7 +42,7 @@ ORACLES = (
 CAMPAIGN = (
     "campaign/generate.py", "campaign/runner.py", "campaign/surroundings.py",
     "model/drawing.py", "model/scenes.py", "model/ops",
-    "example/delays.py", "example/schedules.py",
+    "example/delays.py", "example/schedules.py", "symbols/points.py",
     "vm/spec.py", "vm/standard.py",
 )  # fmt: skip
 

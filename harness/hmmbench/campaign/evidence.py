@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hmmbench.campaign.fresh import Fresh
+from hmmbench.campaign.pieces import ranges
 from hmmbench.device import events as device_events
 from hmmbench.example import moment as exact_moment
 from hmmbench.example.exact_target import ExactTarget
@@ -30,7 +31,6 @@ from hmmbench.example.recipe import Environment, Link
 from hmmbench.example.target import Target
 from hmmbench.guest.program import PAGE, REGION_BASE, RES_SKIPPED, Acc, Op, Program, Result
 from hmmbench.model import ops, phrases
-from hmmbench.model.ops.jobs import GpuCopy
 from hmmbench.model.ops.mapping import Mmap
 from hmmbench.model.ops.moving import Query
 from hmmbench.model.space import REGION_SHIFT, Space, gp_of, place
@@ -103,12 +103,10 @@ def touched(o: Op) -> list[int]:
     if o.acc:
         return sorted({r << REGION_SHIFT | off >> 12 for k, r, _, off, _, _ in o.acc
                        if k != Acc.DELAY})  # fmt: skip
-    if not o.len or o.op == Mmap.number:
+    if o.op == Mmap.number:
         return []
-    pages = list(range(gp_of(o.region, o.off), gp_of(o.region, o.off + o.len - 1) + 1))
-    if o.op == GpuCopy.number:
-        pages = [*pages[: PAGES // 2], *range(gp_of(o.arg, o.a), gp_of(o.arg, o.a + o.len - 1) + 1)]
-    return pages
+    named = list(ranges(o))
+    return [page for first, end in named for page in range(first, end)[: PAGES // len(named)]]
 
 
 def _offset(gp: int) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hmmbench.base import paths
-from hmmbench.base.outside import VARIABLE
+from hmmbench.base.outside import GROUP, VARIABLE
 
 EXAMPLE = paths.project_root() / "tests/operations"
 
@@ -63,6 +63,24 @@ def test_it_is_drawn_and_named(folder: Path) -> None:
 def test_a_reproducer_has_it(folder: Path) -> None:
     done = python(folder, "-c", EXPORTED)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_package_offers_one(folder: Path, tmp_path: Path) -> None:
+    """A module of it is an entry point."""
+    package = tmp_path / "site/theirs"
+    shutil.copytree(folder, package)
+    (package / "__init__.py").touch()
+    info = tmp_path / "site/theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\npopulate = theirs.populate\n")
+    env = {key: value for key, value in os.environ.items() if key != VARIABLE}
+    env["PYTHONPATH"] = f"{paths.project_root() / 'harness'}:{tmp_path / 'site'}"
+    done = subprocess.run([sys.executable, "-c", DRAWN], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\npopulate = theirs.nothing\n")
+    done = subprocess.run([sys.executable, "-c", DRAWN], env=env, capture_output=True, text=True)
+    assert "no module theirs.nothing" in done.stderr
 
 
 def test_without_it_a_recipe_says_what_is_missing(tmp_path: Path) -> None:
