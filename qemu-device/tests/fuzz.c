@@ -5,7 +5,8 @@
  * (clang -fsanitize=fuzzer) or, with -DHG_FUZZ_MAIN, from a seeded generator.
  *
  * Sizes are what registers and descriptors allow: lists of 4096 entries, copies of 1 GiB,
- * rings of 65536, grids of 2^32.
+ * grids of 2^32, all contexts at once with rings of 4096, fault rings of 65536 used up to
+ * their ends.  What was reached is told at the end (tests/core/test_fuzz.py).
  *
  * What must hold: no sanitizer report, each step ends, and an input within its time; one
  * hold of the device's lock looks at no more than base/lock.h says; memory outside RAM and
@@ -23,11 +24,23 @@
 #include "host.h"
 
 #define RAM_BASE 0x100000ull
-#define RAM_SIZE 0x80000ull
+#define LOW      0x80000ull             /* of RAM: program, data, list; most addresses */
 #define LIST     (RAM_BASE + 0x40000)   /* HG_COPY_LIST_MAX entries */
+/* Rings, each with room for the largest there is; nobody pays for what is not touched. */
+#define FAULT_ENTRIES 65536u
+#define RING_ENTRIES  4096u
+#define FAULT_RING(n) (RAM_BASE + LOW + (n) * (uint64_t)FAULT_ENTRIES * HG_FAULT_ENTRY_SIZE)
+#define RING(n)       (FAULT_RING(2) + (n) * (uint64_t)RING_ENTRIES * HG_DESC_SIZE)
+#define RAM_SIZE      (RING(HG_NUM_CTXS) - RAM_BASE)
 #define VRAM     0x200000ull
 /* That an input may take, under the sanitizers. */
 #define SECONDS_MAX 10
+
+/* The largest that inputs came to. */
+static struct {
+    uint64_t ctxs;              /* whose rings were read from */
+    uint32_t at_once, ring, slot, fault_ring, fault_slot;
+} reached;
 
 typedef struct In {
     const uint8_t *p, *end;
@@ -54,11 +67,11 @@ static uint64_t take(In *in, unsigned n)
 /* Addresses that mean something, most of the time. */
 static uint64_t address(In *in)
 {
-    uint64_t k = take(in, 1), v = take(in, 3);
+    uint64_t k = take(in, 1), v = take(in, 3), ram = k & 0x18 ? LOW : RAM_SIZE;
 
     switch (k & 7) {
-    case 0: return RAM_BASE + (v % RAM_SIZE & ~7ull);
-    case 1: return RAM_BASE + (v % RAM_SIZE & ~4095ull);
+    case 0: return RAM_BASE + (v % ram & ~7ull);
+    case 1: return RAM_BASE + (v % ram & ~4095ull);
     case 2: return v % VRAM;
     case 3: return v << 12;
     case 4: return RAM_BASE + RAM_SIZE - (v & 0x7f);
@@ -85,7 +98,39 @@ static uint64_t reg(In *in)
     return base[b % (sizeof(base) / sizeof(*base))] + (o & 0x3c);
 }
 
-static void setup(HgDev *d, ThHost *h, unsigned priv)
+/* Of 32 bits, sizes among them: of those at random none is a power of two. */
+static uint32_t value(In *in)
+{
+    unsigned k = take(in, 1);
+
+    switch (k & 7) {
+    case 0:
+    case 1: return 1u << (k >> 3);
+    case 2: return take(in, 1);
+    case 3: return take(in, 2);
+    default: return take(in, 4);
+    }
+}
+
+static uint32_t ctx_read(HgDev *d, unsigned n, unsigned off)
+{
+    return hg_mmio_read(d, HG_REG_CTX + n * HG_CTX_STRIDE + off, 4);
+}
+
+/* An empty ring: mostly a small one, else the largest. */
+static void context(HgDev *d, unsigned n, unsigned how)
+{
+    static const uint32_t size[] = { 16, 2, 16, RING_ENTRIES };
+    uint64_t c = HG_REG_CTX + n * HG_CTX_STRIDE;
+
+    hg_mmio_write(d, c + HG_CTX_CTRL, 0, 4);
+    hg_mmio_write(d, c + HG_CTX_RING_BASE, RING(n), 8);
+    hg_mmio_write(d, c + HG_CTX_RING_SIZE, size[how >> 1 & 3], 4);
+    hg_mmio_write(d, c + HG_CTX_CTRL, HG_CTX_ENABLE | (how & 1 ? HG_CTX_PRIV : 0), 4);
+}
+
+/* how: bits 0-2 of context 0, 3-5 of context 1; 6, 7: the fault ring, and the other, is large */
+static void setup(HgDev *d, ThHost *h, unsigned how)
 {
     /* a sane start makes deep states reachable; the input then bends it */
     static const uint32_t prog[] = {
@@ -114,14 +159,12 @@ static void setup(HgDev *d, ThHost *h, unsigned priv)
     pt[1536 + 18] = 0x4000 | HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC;
     hg_mmio_write(d, HG_REG_ASID, HG_ROOT_ENABLE | HG_ROOT_VRAM, 8);
     for (unsigned i = 0; i < 2; i++) {
-        uint64_t c = HG_REG_CTX + i * HG_CTX_STRIDE;
-        hg_mmio_write(d, c + HG_CTX_RING_BASE, RAM_BASE + 0x1000 + i * 0x1000, 8);
-        hg_mmio_write(d, c + HG_CTX_RING_SIZE, 16, 4);
-        hg_mmio_write(d, c + HG_CTX_CTRL, HG_CTX_ENABLE | (priv >> i & 1 ? HG_CTX_PRIV : 0), 4);
+        uint64_t ring = i ? HG_REG_NRFAULT : HG_REG_FAULT;
+        context(d, i, how >> (3 * i));
+        hg_mmio_write(d, ring + HG_FAULT_BASE, FAULT_RING(i), 8);
+        hg_mmio_write(d, ring + HG_FAULT_SIZE, how >> (6 + i) & 1 ? FAULT_ENTRIES : 8, 4);
+        hg_mmio_write(d, ring + HG_FAULT_CTRL, HG_FAULT_CTRL_ENABLE, 4);
     }
-    hg_mmio_write(d, HG_REG_FAULT + HG_FAULT_BASE, RAM_BASE + 0x3000, 8);
-    hg_mmio_write(d, HG_REG_FAULT + HG_FAULT_SIZE, 8, 4);
-    hg_mmio_write(d, HG_REG_FAULT + HG_FAULT_CTRL, 1, 4);
     /* the audit walks what the input writes to RAM */
     for (unsigned i = 0; i < HG_NUM_ENC; i++) {
         hg_mmio_write(d, HG_REG_AUDIT_ENC + i * 8, i == HG_ENC_PFN ? HG_PTE_FRAME_MASK :
@@ -155,11 +198,31 @@ static void list(ThHost *h, In *in, uint64_t *w)
     w[2] = HG_COPY_LIST_MAX;
 }
 
-static void descriptor(HgDev *d, ThHost *h, In *in)
+static void submit(ThHost *h, unsigned n, uint32_t slot, const uint64_t w[8])
 {
-    uint64_t w[8] = { 0 }, ctx = take(in, 1) & 1, slot = take(in, 1) & 15;
-    uint64_t op = take(in, 1);
+    memcpy(h->ram + (RING(n) - RAM_BASE) + slot * HG_DESC_SIZE, w, 8 * sizeof(*w));
+}
 
+static void doorbell(HgDev *d, unsigned n, uint32_t put)
+{
+    hg_mmio_write(d, HG_REG_DOORBELL + n * HG_DOORBELL_STRIDE, put, 4);
+}
+
+/* Of which context. */
+static unsigned descriptor(HgDev *d, ThHost *h, In *in)
+{
+    uint64_t w[8] = { 0 }, op;
+    unsigned n = take(in, 1), where = take(in, 1);
+    uint32_t size, slot;
+
+    n = n & 0x80 ? n % HG_NUM_CTXS : n & 1;
+    if (!(ctx_read(d, n, HG_CTX_STATUS) & HG_CTX_ACTIVE)) {
+        context(d, n, where >> 4);
+    }
+    size = ctx_read(d, n, HG_CTX_RING_SIZE);
+    size = size ? size : 2;
+    slot = (where & 8 ? take(in, 2) : where & 7) & (size - 1);
+    op = take(in, 1);
     w[0] = op % 9;
     if (op & 0x80) {
         w[0] |= take(in, 2) << 8;
@@ -190,8 +253,97 @@ static void descriptor(HgDev *d, ThHost *h, In *in)
         w[1] = (w[1] & 3) | (w[1] & 0xff) << 16;
         break;
     }
-    memcpy(h->ram + 0x1000 + ctx * 0x1000 + slot * HG_DESC_SIZE, w, sizeof(w));
-    hg_mmio_write(d, HG_REG_DOORBELL + ctx * HG_DOORBELL_STRIDE, (slot + 1) & 15, 4);
+    if (where >= 0xf8) {        /* as many of it as there is room for; long lists would take long */
+        w[2] &= (w[0] & 0xff) == HG_OP_COPY_LIST ? 63 : UINT64_MAX;
+        for (slot = 0; slot < size; slot++) {
+            submit(h, n, slot, w);
+        }
+        doorbell(d, n, (ctx_read(d, n, HG_CTX_GET) - 1) & (size - 1));
+        hg_step(d, 4 * size);
+    } else {
+        submit(h, n, slot, w);
+        doorbell(d, n, (slot + 1) & (size - 1));
+    }
+    return n;
+}
+
+/* Contexts with a list each, which one copy engine has before it: the more there are to compare. */
+static void many_lists(HgDev *d, ThHost *h, In *in)
+{
+    unsigned n = take(in, 1), all = take(in, 1);
+    uint64_t w[8] = { HG_OP_COPY_LIST };
+
+    all = 1 + all % (all & 0xc0 ? 4 : HG_NUM_CTXS);     /* mostly few: they take their time */
+    list(h, in, w);
+    for (; all; all--, n++) {
+        context(d, n % HG_NUM_CTXS, 1);
+        submit(h, n % HG_NUM_CTXS, 0, w);
+        doorbell(d, n % HG_NUM_CTXS, 1);
+    }
+}
+
+/* Save and load, with the state bent in between. */
+static void reload(HgDev *d, In *in, void (*bend)(In *in, uint8_t *s, size_t n))
+{
+    char err[200] = "";
+    size_t n;
+    uint8_t *s;
+
+    hg_stop(d);                 /* engines may stand anywhere */
+    n = hg_save_size(d);
+    s = malloc(n);
+    MUST(hg_save(d, s, n) == n && n <= hg_save_max(d));
+    bend(in, s, n);
+    MUST(hg_load(d, s, n, err, sizeof(err)) == 0 || err[0]);
+    free(s);
+    hg_start(d);
+}
+
+static void bend_bytes(In *in, uint8_t *s, size_t n)
+{
+    for (unsigned k = take(in, 1) & 3; k; k--) {
+        s[take(in, 3) % n] = take(in, 1);
+    }
+}
+
+/* Fault rings that were in use for long: a few entries before their ends. */
+static void bend_fault_rings(In *in, uint8_t *s, size_t n)
+{
+    uint8_t *r = memmem(s, n, "RING", 4);
+    struct __attribute__((packed)) {
+        uint64_t base;
+        uint32_t base_lo, size, get, put;
+        uint8_t enabled, overflow;
+    } ring;
+
+    for (unsigned i = 0; i < 2; i++) {
+        uint8_t *at = r + 8 + i * sizeof(ring);
+        memcpy(&ring, at, sizeof(ring));
+        if (ring.enabled) {
+            ring.get = ring.put = ring.size - 1 - take(in, 1) % 4 % ring.size;
+            memcpy(at, &ring, sizeof(ring));
+        }
+    }
+}
+
+static void note_ring(HgDev *d, unsigned n)
+{
+    uint32_t get = ctx_read(d, n, HG_CTX_GET), size = ctx_read(d, n, HG_CTX_RING_SIZE);
+    uint32_t put = hg_mmio_read(d, HG_REG_FAULT + HG_FAULT_PUT, 4);
+    uint32_t faults = hg_mmio_read(d, HG_REG_FAULT + HG_FAULT_SIZE, 4);
+    uint32_t ctxs = hg_counter(d, HG_CNT_ACTIVE_CTXS);
+
+#define LARGEST(x, v) (reached.x = (v) > reached.x ? (v) : reached.x)
+    LARGEST(at_once, ctxs);
+    if (get && get < size) {    /* a bent state has any in one that is disabled */
+        reached.ctxs |= 1ull << n;
+        LARGEST(ring, size);
+        LARGEST(slot, get);
+    }
+    if (put) {
+        LARGEST(fault_ring, faults);
+        LARGEST(fault_slot, put);
+    }
 }
 
 static const char *const rules[] = {
@@ -217,6 +369,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     In in = { data, data + size };
     double begun = cpu_time();
     ThHost *h = th_new(RAM_BASE, RAM_SIZE, VRAM);
+    unsigned ctx = 0, lists = 0;
     HgConfig cfg;
     char err[200];
     HgDev *d;
@@ -234,12 +387,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     MUST(d);
     hg_start(d);
     setup(d, h, 1 | take(&in, 1));      /* two copies at a time have a lot to compare */
-    while (in.p < in.end) {
-        switch (take(&in, 1) % 15) {
+    for (; in.p < in.end; note_ring(d, ctx)) {
+        switch (take(&in, 1) % 17) {
         case 0:
-        case 1:
-            hg_mmio_write(d, reg(&in), take(&in, 4), 4);
+        case 1: {
+            uint64_t r = reg(&in);
+            hg_mmio_write(d, r, value(&in), 4);
             break;
+        }
         case 2:
             hg_mmio_write(d, reg(&in), address(&in), 8);
             break;
@@ -248,7 +403,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         case 4:
         case 5:
-            descriptor(d, h, &in);
+            ctx = descriptor(d, h, &in);
             break;
         case 6: {
             uint64_t a = address(&in), v = take(&in, 8);
@@ -273,21 +428,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             hg_inject(d, rules[take(&in, 1) % (sizeof(rules) / sizeof(*rules))], err,
                       sizeof(err));
             break;
-        case 10: {
-            size_t n;
-            hg_stop(d);         /* engines may stand anywhere */
-            n = hg_save_size(d);
-            uint8_t *s = malloc(n);
-            MUST(hg_save(d, s, n) == n && n <= hg_save_max(d));
-            for (unsigned k = take(&in, 1) & 3; k; k--) {
-                s[take(&in, 3) % n] = take(&in, 1);
-            }
-            err[0] = 0;
-            MUST(hg_load(d, s, n, err, sizeof(err)) == 0 || err[0]);
-            free(s);
-            hg_start(d);
+        case 10:
+            reload(d, &in, bend_bytes);
             break;
-        }
         case 11:
             if (take(&in, 1) & 1) {
                 hg_ram_remove(d, RAM_BASE, RAM_SIZE);
@@ -308,6 +451,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             MUST(did <= n && (able || !did || hg_deadline(d) != UINT64_MAX));
             continue;
         }
+        case 14:
+            reload(d, &in, bend_fault_rings);
+            break;
+        case 15:
+            if (!lists++) {     /* enough for an input's time */
+                many_lists(d, h, &in);
+            }
+            break;
         default:
             hg_step(d, 1 + take(&in, 1) * 8);
         }
@@ -370,6 +521,9 @@ int main(int argc, char **argv)
         LLVMFuzzerTestOneInput(buf, n);
     }
     printf("fuzz: %lu inputs from seed %lu\n", runs, seed);
+    printf("reached: contexts %d, at once %u, ring %u, slot %u, fault ring %u, fault slot %u\n",
+           __builtin_popcountll(reached.ctxs), reached.at_once, reached.ring, reached.slot,
+           reached.fault_ring, reached.fault_slot);
     return 0;
 }
 #endif

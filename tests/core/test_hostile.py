@@ -49,6 +49,21 @@ state = dev.save()
 dev.load(state)
 """
 
+# one copies, and the other contexts wait for it, with as long a list each
+COPIES_OF_ALL_CONTEXTS = """
+at = dev.alloc(4096 * 32 // PAGE)
+dev.write(at, struct.pack("<4Q", 0, 4 << 20, 4 << 20, HW.HG_SPACE_VRAM << HW.HG_COPY_SRC_SHIFT |
+                          HW.HG_SPACE_VRAM << HW.HG_COPY_DST_SHIFT) * 4096)
+for n in range(HW.HG_NUM_CTXS):
+    c = Ctx(dev, n, 7, size=2, priv=True)
+    c.push([HW.HG_OP_COPY_LIST, at, 4096, 0, 0, 0, 0, 0])
+    c.ring_doorbell()
+    dev.step(64)
+state = dev.save()
+assert len(state) > HW.HG_NUM_CTXS * 4096 * 32
+dev.load(state)
+"""
+
 TABLES_OF_THEMSELVES = """
 t = Tables(dev, 7)
 dev.write(t.root, struct.pack("<Q", t.root | HW.HG_PTE_VALID | SYS) * 512)
@@ -81,6 +96,10 @@ def ends(text: str, edits: tuple[Edit, ...] = COUNTED) -> None:
 
 def test_a_copy_of_all_memory_is_looked_at_in_a_moment() -> None:
     ends(COPY_OF_ALL)
+
+
+def test_copies_of_all_contexts_are_loaded_in_a_moment() -> None:
+    ends(COPIES_OF_ALL_CONTEXTS)
 
 
 def test_an_event_needs_no_name_of_before() -> None:

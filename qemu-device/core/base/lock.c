@@ -13,6 +13,7 @@
 static _Thread_local struct {
     HgDev *d;
     uint64_t entries, bytes;
+    uint64_t max_entries, max_bytes;
 } hold;
 
 /* What the host's configuration asks for: a queue of invalidations, of replays, of faults. */
@@ -39,15 +40,23 @@ void hg_visit(HgDev *d, uint64_t entries, uint64_t bytes)
     }
     hold.entries += entries;
     hold.bytes += bytes;
-    if (hold.entries > HG_HOLD_ENTRIES + entries_configured(d) ||
-        hold.bytes > HG_HOLD_BYTES + bytes_configured(d)) {
+    if (hold.entries > hold.max_entries + entries_configured(d) ||
+        hold.bytes > hold.max_bytes + bytes_configured(d)) {
         fprintf(stderr, "one hold of the device's lock: %llu entries, %llu bytes\n",
                 (unsigned long long)hold.entries, (unsigned long long)hold.bytes);
         abort();
     }
 }
 
-#define HOLD(dev) (hold.d = (dev), hold.entries = hold.bytes = 0)
+void hg_visit_state(HgDev *d, uint64_t bytes, uint64_t max_bytes)
+{
+    hold.max_entries = HG_STATE_ENTRIES;
+    hold.max_bytes = max_bytes;
+    hg_visit(d, 0, bytes);
+}
+
+#define HOLD(dev) (hold.d = (dev), hold.entries = hold.bytes = 0, \
+                   hold.max_entries = HG_HOLD_ENTRIES, hold.max_bytes = HG_HOLD_BYTES)
 #else
 #define HOLD(dev) ((void)0)
 #endif

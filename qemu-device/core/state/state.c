@@ -15,6 +15,7 @@
 #include "device.h"
 #include "state/state.h"
 #include "access/decode.h"
+#include "base/lock.h"
 #include "base/pause.h"
 #include "ce/ce.h"
 #include "front/reset.h"
@@ -426,6 +427,7 @@ static void io_copy(HgArchive *a, HgDev *d, HgCtx *c)
         k->nfault = 0;
         return;
     }
+    hg_visit(d, k->nseg, 0);
     for (uint32_t i = 0; i < k->nseg && !a->bad; i++) {
         IO(k->seg[i]);
         CHECK(hg_copy_check(d, c, &k->seg[i]), "copy segment");
@@ -692,6 +694,7 @@ size_t hg_save(HgDev *d, void *buf, size_t len)
     HgArchive a = { .buf = buf, .len = len };
 
     hg_pause(d);
+    hg_visit_state(d, len, hg_save_max(d));
     io_device(&a, d);
     hg_resume(d);
     return !len || a.at <= len ? a.at : 0;
@@ -704,6 +707,7 @@ int hg_load(HgDev *d, const void *buf, size_t len, char *err, size_t errlen)
     };
 
     hg_pause(d);
+    hg_visit_state(d, len, hg_save_max(d));
     HG_HOOK(d, loading, d);
     hg_reset_locked(d);
     io_device(&a, d);
