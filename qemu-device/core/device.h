@@ -98,7 +98,7 @@ struct HgDev {
     uint64_t cancel_addr, replay_seq, replay_done;
 
     /* deferred host calls: made by hg_unlock() */
-    uint32_t irq_out[HG_NUM_VECTORS];
+    uint32_t irq_out[HG_NUM_VECTORS], irq_again;    /* again: of the last, a bit a vector */
     bool irq_any, kick_out;
 
     /* invalidations not issued yet (injected delay): in order */

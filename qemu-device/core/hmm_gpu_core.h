@@ -22,7 +22,7 @@
 #include "hmm_gpu_hw.h"
 
 /* Of this interface: it grows when anything in this file changes its form or meaning. */
-#define HG_CORE_VERSION 2
+#define HG_CORE_VERSION 3
 
 /* What VRAM and BAR 2 may be; hg_memory_sizes_ok() is the rule. */
 #define HG_VRAM_STEP (2ull << 20)
@@ -80,7 +80,11 @@ typedef struct HgHostOps {
     void (*vram_written)(void *host, uint64_t offset, uint32_t len); /* may be NULL */
     /* It read what a driver gave it in RAM: tables, rings, lists.  May be NULL. */
     void (*ram_read)(void *host, const void *ptr, uint32_t len);
-    void (*irq)(void *host, unsigned vector);       /* edge; any thread */
+    /*
+     * Edge; any thread.  again: injected, and when it has been sent, not before, the host
+     * calls hg_irq_again() with the vector.
+     */
+    void (*irq)(void *host, unsigned vector, bool again);
     uint64_t (*now)(void *host);                    /* virtual nanoseconds */
     void (*trace)(void *host, HgTraceEvent ev, uint64_t a, uint64_t b,
                   uint64_t c, uint64_t d);          /* may be NULL */
@@ -145,6 +149,12 @@ void hg_free(HgDev *d);                /* stops first */
 /* size 4 or 8, naturally aligned; anything else reads 0 / is ignored and counts as guest error */
 uint64_t hg_mmio_read(HgDev *d, uint64_t off, unsigned size);
 void hg_mmio_write(HgDev *d, uint64_t off, uint64_t val, unsigned size);
+
+/*
+ * A message that irq() asked for with `again` is on its way: the same one follows a little
+ * later.  Messages that merge in the host have one that follows.
+ */
+void hg_irq_again(HgDev *d, unsigned vector);
 
 /*
  * Let engines run / keep them from running.  Idempotent.  hg_stop() brings engine

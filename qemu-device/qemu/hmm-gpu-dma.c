@@ -193,9 +193,9 @@ static void hmm_gpu_vram_written(void *host, uint64_t offset, uint32_t len)
                          offset, len);
 }
 
-static void hmm_gpu_irq(void *host, unsigned vector)
+static void hmm_gpu_irq(void *host, unsigned vector, bool again)
 {
-    hmm_gpu_irq_raise(host, vector);
+    hmm_gpu_irq_raise(host, vector, again);
 }
 
 static uint64_t hmm_gpu_now(void *host)

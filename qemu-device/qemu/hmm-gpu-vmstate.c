@@ -130,8 +130,10 @@ static const VMStateDescription hmm_gpu_exact_vmstate = {
 static int hmm_gpu_post_load(void *opaque, int version_id)
 {
     HmmGpuState *s = opaque;
+    uint32_t vectors = MAKE_64BIT_MASK(0, HG_NUM_VECTORS);
 
-    if (s->irq_pending & ~(uint32_t)MAKE_64BIT_MASK(0, HG_NUM_VECTORS)) {
+    /* The upper ones are in no state of before, which had the same width. */
+    if (s->irq_pending & ~(vectors | vectors << HMM_GPU_IRQ_AGAIN)) {
         error_report("hmm-gpu: bad pending vectors 0x%x", s->irq_pending);
         s->irq_pending = 0;
         return -EINVAL;

@@ -44,7 +44,9 @@ void hmm_gpu_irq_flush(HmmGpuState *s)
 {
     PCIDevice *pci = PCI_DEVICE(s);
     uint32_t pending = qatomic_xchg(&s->irq_pending, 0);
+    uint32_t again = pending >> HMM_GPU_IRQ_AGAIN;
 
+    pending = extract32(pending, 0, HMM_GPU_IRQ_AGAIN);
     while (pending) {
         unsigned vector = ctz32(pending);
 
@@ -54,6 +56,9 @@ void hmm_gpu_irq_flush(HmmGpuState *s)
         if (msix_enabled(pci)) {
             msix_notify(pci, vector);
         }
+        if (again >> vector & 1) {
+            hg_irq_again(s->gpu, vector);
+        }
     }
 }
 
@@ -62,10 +67,11 @@ static void hmm_gpu_irq_bh(void *opaque)
     hmm_gpu_irq_flush(opaque);
 }
 
-void hmm_gpu_irq_raise(HmmGpuState *s, unsigned vector)
+void hmm_gpu_irq_raise(HmmGpuState *s, unsigned vector, bool again)
 {
     assert(vector < HG_NUM_VECTORS);    /* the core's own constants */
-    qatomic_or(&s->irq_pending, 1u << vector);
+    qatomic_or(&s->irq_pending, 1u << vector |
+               (uint32_t)again << (HMM_GPU_IRQ_AGAIN + vector));
     /*
      * Deterministic: the core only runs inside our calls, which flush when it
      * returns.  A bottom half would add a delay in host time.
@@ -96,7 +102,7 @@ static void hmm_gpu_irq_late(void *opaque)
 {
     HmmGpuState *s = opaque;
 
-    hmm_exact_log_irq(s->irq_pending);
+    hmm_exact_log_irq(extract32(s->irq_pending, 0, HMM_GPU_IRQ_AGAIN));
     hmm_gpu_irq_flush(s);
 }
 

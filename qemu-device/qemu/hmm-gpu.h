@@ -58,7 +58,10 @@ struct HmmGpuState {
      * atomic or, then irq_bh is scheduled; taken by atomic exchange under the
      * BQL.  An edge is therefore sent at least once after it was raised, and
      * edges of one vector may merge, as they do in the interrupt controller.
+     * From HMM_GPU_IRQ_AGAIN on, a bit for each vector that the core sends again
+     * when it has been sent: set together with the other, so that it is about this edge.
      */
+#define HMM_GPU_IRQ_AGAIN 16
     uint32_t irq_pending;
     QEMUBH *irq_bh;
 
@@ -118,7 +121,7 @@ typedef void HmmGpuCall(HmmGpuState *s, void *opaque);
 
 /* hmm-gpu.c */
 void hmm_gpu_irq_flush(HmmGpuState *s);
-void hmm_gpu_irq_raise(HmmGpuState *s, unsigned vector);    /* any thread */
+void hmm_gpu_irq_raise(HmmGpuState *s, unsigned vector, bool again);  /* any thread */
 void hmm_gpu_kick(HmmGpuState *s);
 
 void hmm_gpu_run(HmmGpuState *s);

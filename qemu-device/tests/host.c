@@ -140,11 +140,14 @@ static void th_vram_written(void *host, uint64_t offset, uint32_t len)
     __atomic_fetch_add(&h->vram_written, len, __ATOMIC_RELAXED);
 }
 
-static void th_irq(void *host, unsigned vector)
+static void th_irq(void *host, unsigned vector, bool again)
 {
     ThHost *h = host;
 
     __atomic_fetch_add(&h->irq[vector], 1, __ATOMIC_SEQ_CST);
+    if (again) {
+        hg_irq_again(h->dev, vector);
+    }
 }
 
 static uint64_t th_now(void *host)

@@ -364,11 +364,15 @@ class Context:
 
     def submit(self, *words: int) -> None:
         """One descriptor of up to 8 words, and the doorbell."""
+        self.gpu.m.request(self.prepare(*words))
+
+    def prepare(self, *words: int) -> str:
+        """One descriptor; the request that rings the doorbell for it."""
         data = struct.pack("<8Q", *words, *(0,) * (8 - len(words)))
         self.gpu.m.write(self.ring + self._put * hw.HG_DESC_SIZE, data)
         self._put = (self._put + 1) % self._entries
         doorbell = hw.HG_REG_DOORBELL + self._number * hw.HG_DOORBELL_STRIDE
-        self.gpu.w32(doorbell, self._put)
+        return f"writel {BAR_REGS + doorbell:#x} {self._put:#x}"
 
     def fence(self, flags: int = 0) -> int:
         """A fence after what was submitted; its value."""

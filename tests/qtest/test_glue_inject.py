@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from qtest_machine import PAGE, Machine, eventually, hw
 from qtest_work import Launch
+from test_glue_migration import plain_save
 
 from hmmbench.vm.errors import QmpFailure
 
@@ -71,6 +73,83 @@ def test_lost_interrupt(machine: Machine) -> None:
     context.finish()
     assert not machine.msi_arrived(hw.HG_VEC_FENCE)
     assert machine.gpu.r32(hw.HG_REG_INTR_STATUS) & 1 << hw.HG_VEC_FENCE
+
+
+def _arrives(machine: Machine) -> None:
+    eventually("message", lambda: machine.msi_arrived(hw.HG_VEC_FENCE))
+
+
+def test_a_duplicate_interrupt_is_a_second_message(machine: Machine) -> None:
+    """Also if QEMU's main loop is busy until both would have been due."""
+    machine.gpu.start()
+    _set(machine, f"irq match={hw.HG_VEC_FENCE:x} duplicate")
+    context = machine.gpu.context(0)
+    size = 24 << 20
+    word, busy = machine.alloc(), f"memset {machine.alloc(size):#x} {size:#x} 1"
+    for _ in range(5):
+        doorbell = context.prepare(hw.HG_OP_FENCE | hw.HG_FENCE_IRQ, word, 1)
+        machine.requests([doorbell, busy, "clock_step 12000", busy])
+        _arrives(machine)
+        for _ in range(10):  # not before its time
+            assert not machine.msi_arrived(hw.HG_VEC_FENCE)
+        machine.clock_step(12_000)
+        _arrives(machine)
+        machine.gpu.w32(hw.HG_REG_INTR_STATUS, 1 << hw.HG_VEC_FENCE)
+        machine.clock_step(1_000_000)
+        assert not machine.msi_arrived(hw.HG_VEC_FENCE)
+
+
+def _exact(start: Callable[..., Machine], *args: str) -> Machine:
+    """A CPU that turns on the spot, and messages in the log."""
+    return start(
+        "deterministic=on",
+        *("-icount", "shift=1,sleep=off", "-device", "hmm-exact,id=exact0"),
+        *("-trace", "hmm_gpu_msix", *args),
+        accel="tcg,thread=single",
+        firmware=bytes.fromhex("ebfe").rjust(0xFFF2, b"\xf4").ljust(1 << 16, b"\xf4"),
+    )
+
+
+def _late(start: Callable[..., Machine], log2: int) -> Machine:
+    """Its messages come 2^log2 ns after they were raised, and twice."""
+    machine = _exact(start)
+    machine.enumerate()
+    machine.gpu.start()
+    _set(machine, f"irq match={hw.HG_VEC_FENCE:x} duplicate")
+    machine.qmp("stop")
+    schedule = {"path": "/machine/peripheral/exact0", "property": "schedule"}
+    machine.qmp("qom-set", {**schedule, "value": f"seed=1 irq={log2}:{log2}"})
+    machine.qmp("cont")
+    return machine
+
+
+def _sends(machine: Machine, count: int) -> None:
+    eventually("messages", lambda: machine.log().count("hmm_gpu_msix") == count)
+
+
+def test_a_duplicate_comes_behind_a_late_one(start: Callable[..., Machine]) -> None:
+    """In an exact machine a message may come later than 10 us after it was raised."""
+    machine = _late(start, 15)
+    context = machine.gpu.context(0)
+    for number in range(1, 4):
+        context.fence(hw.HG_FENCE_IRQ)
+        _sends(machine, 2 * number)
+
+
+def test_a_late_one_is_saved_with_its_duplicate(
+    start: Callable[..., Machine], tmp_path: Path
+) -> None:
+    machine = _late(start, 28)
+    context = machine.gpu.context(0)
+    value = context.fence(hw.HG_FENCE_IRQ)
+    eventually("fence", lambda: context.reached(value))
+    plain_save(machine, tmp_path / "state")
+    assert "hmm_gpu_msix" not in machine.log()
+    machine.close()
+    other = _exact(start, "-incoming", f"file:{tmp_path / 'state'}")
+    eventually("loaded", lambda: other.qmp("query-status")["status"] in ("paused", "postmigrate"))
+    other.qmp("cont")
+    _sends(other, 2)
 
 
 def test_dma_error_by_address(machine: Machine) -> None:

@@ -97,7 +97,7 @@ size_t hg_violations_json(HgDev *d, char *buf, size_t len);
 """
 
 #: HG_CORE_VERSION of the interface that is declared above.
-CORE_VERSION = 2
+CORE_VERSION = 3
 
 #: A change of the core's source, for tests that break it: file, text that is there once, new text.
 Edit = tuple[str, str, str]

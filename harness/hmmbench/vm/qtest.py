@@ -139,20 +139,26 @@ class Qtest:
 
     def request(self, line: str) -> str:
         """One request in qtest's own words; the words after OK. VmError if QEMU says FAIL."""
+        return self.requests([line])[0]
+
+    def requests(self, lines: Sequence[str]) -> list[str]:
+        """Several at once: QEMU's main loop does nothing else between them, if they are short."""
+        answers = []
         try:
-            self._socket.sendall(line.encode() + b"\n")
-            while True:
+            self._socket.sendall("".join(f"{line}\n" for line in lines).encode())
+            for line in lines:
                 answer = self._line()
                 # Interrupt messages of irq_intercept may come between.
-                if not answer.startswith("IRQ "):
-                    break
+                while answer.startswith("IRQ "):
+                    answer = self._line()
+                if answer != "OK" and not answer.startswith("OK "):
+                    raise VmError(f"qtest refused {line[:80]}: {answer}")
+                answers.append(answer[3:])
         except TimeoutError:
-            raise VmError(f"QEMU gives no answer to: {line[:80]}") from None
+            raise VmError(f"QEMU gives no answer to: {lines[len(answers)][:80]}") from None
         except OSError as error:
             raise self._died() from error
-        if answer == "OK" or answer.startswith("OK "):
-            return answer[3:]
-        raise VmError(f"qtest refused {line[:80]}: {answer}")
+        return answers
 
     def _line(self) -> str:
         while b"\n" not in self._buffer:

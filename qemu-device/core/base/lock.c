@@ -70,13 +70,14 @@ void hg_lock(HgDev *d)
 /* Host calls that were put off while the lock was held are made here. */
 void hg_unlock(HgDev *d)
 {
-    uint32_t irq[HG_NUM_VECTORS];
+    uint32_t irq[HG_NUM_VECTORS], again = d->irq_again;
     bool any = d->irq_any, kick = d->kick_out;
 
     if (any) {
         memcpy(irq, d->irq_out, sizeof(irq));
         memset(d->irq_out, 0, sizeof(d->irq_out));
         d->irq_any = false;
+        d->irq_again = 0;
     }
     d->kick_out = false;
     HOLD(NULL);
@@ -85,7 +86,7 @@ void hg_unlock(HgDev *d)
         for (; irq[i]; irq[i]--) {
             hg_trace(d, HG_EV_IRQ, i, 0, 0, 0);
             if (d->ops.irq) {
-                d->ops.irq(d->host, i);
+                d->ops.irq(d->host, i, irq[i] == 1 && (again >> i & 1));
             }
         }
     }

@@ -4,10 +4,11 @@
  */
 #include "device.h"
 #include "timer/irq.h"
+#include "base/lock.h"
 #include "base/time.h"
 #include "timer/timer.h"
 
-/* Behind the first one, so that it is not taken for the same. */
+/* Behind the first one, counted from when the host sent that: pending they would merge. */
 #define DUPLICATE_NS 10000
 
 void hg_irq_message(HgDev *d, unsigned vector)
@@ -26,6 +27,14 @@ void hg_raise_now(HgDev *d, unsigned vector)
     hg_irq_message(d, vector);
 }
 
+void hg_irq_again(HgDev *d, unsigned vector)
+{
+    hg_lock(d);
+    /* no room: at once it would be one with the first */
+    hg_timer_add(d, hg_later(hg_now(d), DUPLICATE_NS), HG_T_IRQ, vector, 1, 0);
+    hg_unlock(d);
+}
+
 void hg_raise(HgDev *d, unsigned vector)
 {
     uint64_t arg, now;
@@ -35,8 +44,8 @@ void hg_raise(HgDev *d, unsigned vector)
         d->intr_status |= 1u << vector;
         return;
     case HG_ACT_DUPLICATE:
-        if (!hg_timer_add(d, hg_later(hg_now(d), DUPLICATE_NS), HG_T_IRQ, vector, 1, 0)) {
-            hg_irq_message(d, vector);
+        if (d->intr_enable & (1u << vector)) {
+            d->irq_again |= 1u << vector;
         }
         break;
     case HG_ACT_DELAY:
