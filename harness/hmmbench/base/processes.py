@@ -117,6 +117,43 @@ class Children:
             child.wait()
 
 
+def run(
+    argv: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    text: str | None = None,
+    timeout: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """A program to its end, and what it has said; its exit status is the caller's to look at.
+
+    text -- what it reads; nothing without
+
+    Raises EnvironmentFailure if there is no such program, and subprocess.TimeoutExpired.
+    """
+    children = Children()
+    with children.start(
+        argv,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        try:
+            out, err = child.communicate(None if text is None else text.encode(), timeout)
+        except BaseException:
+            # What it has left behind, too: that may be all there is.
+            children.end()
+            raise
+    return subprocess.CompletedProcess(
+        [str(word) for word in argv],
+        child.returncode,
+        out.decode(errors="replace"),
+        err.decode(errors="replace"),
+    )
+
+
 def _found(name: str, cwd: Path | None, env: Mapping[str, str] | None) -> str | None:
     """As the system would look for it from there."""
     if "/" in name:

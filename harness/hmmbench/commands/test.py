@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from hmmbench.base import host, paths
+from hmmbench.base import host, paths, processes
 from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, UsageError
 from hmmbench.base.processes import Children
 from hmmbench.base.ui import Ui
@@ -117,10 +116,9 @@ def _core(ui: Ui) -> int:
         ui.say("make is missing: apt install build-essential")
         return EXIT_ENVIRONMENT
     with tempfile.TemporaryDirectory(prefix="hmmbench-core-") as out, ui.stage("core tests"):
-        done = subprocess.run(
-            ["make", f"-j{host.cpus()}", "-C", str(folder), f"OUT={out}", "check"],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = processes.run(
+            ["make", f"-j{host.cpus()}", "-C", folder, f"OUT={out}", "check"]
+        )
     if done.returncode != 0:
         sys.stderr.write(done.stdout[-4000:] + done.stderr[-4000:])
         return EXIT_VIOLATION

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hmmbench.base import processes
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build import Artifacts
 from hmmbench.debug.back import Back
@@ -122,8 +123,5 @@ def batch(
     with attached(machine, artifacts, places, back) as (argv, environment):
         for command in commands:
             argv += ["-ex", command]
-        done = subprocess.run(
-            [*argv, "-batch"], env=environment, capture_output=True, text=True, timeout=timeout,
-            stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
+        done = processes.run([*argv, "-batch"], env=environment, timeout=timeout)
     return done.stdout + done.stderr

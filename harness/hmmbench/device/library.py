@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from cffi import FFI
 
-from hmmbench.base import paths
+from hmmbench.base import paths, processes
 from hmmbench.base.errors import EnvironmentFailure
 
 _CDEF = """
@@ -149,10 +148,9 @@ def build(edits: Sequence[Edit] = ()) -> Path:
             at.write_text(text)
         units = sorted(n for n in files if n.endswith(".c"))
         lib = Path(tmp) / "out.so"
-        done = subprocess.run(
-            [*cc.split(), *flags, "-I.", *units, "-o", str(lib)],
-            cwd=tmp, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = processes.run(
+            [*cc.split(), *flags, "-I.", *units, "-o", lib], cwd=Path(tmp)
+        )
         if done.returncode:
             raise EnvironmentFailure(f"the device core does not compile:\n{done.stderr}")
         # Whoever else builds it meanwhile sees the whole file or none.

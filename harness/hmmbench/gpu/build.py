@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from hmmbench.base import paths
+from hmmbench.base import paths, processes
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.build import cache
 from hmmbench.build.riscv import Tools
@@ -42,10 +41,9 @@ def library() -> Path:
         return found
 
     def fill(folder: Path) -> None:
-        done = subprocess.run(
-            ["make", "-s", "-C", str(driver / "user"), f"OUT={folder}", "session"],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = processes.run(
+            ["make", "-s", "-C", driver / "user", f"OUT={folder}", "session"]
+        )
         if done.returncode:
             raise EnvironmentFailure(f"building the session: {done.stderr.strip()[-800:]}")
 
@@ -104,9 +102,7 @@ def _source(path: Path) -> Path:
 
 
 def _compile(argv: Sequence[str], source: Path | None) -> None:
-    done = subprocess.run(
-        argv, capture_output=True, text=True, check=False, cwd=source.parent if source else None
-    )
+    done = processes.run(argv, cwd=source.parent if source else None)
     if done.returncode:
         what = source.name if source else "the session"
         kind = CompileError if source else EnvironmentFailure

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hmmbench.base import paths
+from hmmbench.base import paths, processes
 from hmmbench.base.errors import UsageError
 from hmmbench.build.riscv import Tools
 from hmmbench.device.core import FULL, HW, PAGE, RAM_SIZE, SYS, Ctx, Device, Tables
@@ -109,9 +109,7 @@ def build(isa: Path, name: str, folder: Path, tools: Tools) -> bytes | str:
         [tools.lld, "-e", "_start", "--oformat", "binary", "--script", "t.ld", "-o", "t.bin",
          "t.o"],
     ):  # fmt: skip
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, errors="replace", check=False
-        )
+        done = processes.run(command, cwd=folder)
         if done.returncode:
             return (done.stderr + done.stdout).strip() or f"{command[0]} failed"
     code = (folder / "t.bin").read_bytes()

@@ -10,14 +10,13 @@ check, are tests/vm/test_driver_life.py, test_driver_odd.py and test_buffers.py.
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hmmbench.base import paths
+from hmmbench.base import paths, processes
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.guest import splat
 from hmmbench.oracle import device, mirror
@@ -158,7 +157,7 @@ def compile_c(
 
 
 def _call(argv: list[str]) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = processes.run(argv)
     if done.returncode:
         raise EnvironmentFailure(f"building {argv[-1]}: {done.stderr.strip()[-400:]}")
 

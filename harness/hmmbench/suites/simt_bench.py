@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hmmbench.base import host, paths
+from hmmbench.base import host, paths, processes
 from hmmbench.base.errors import EnvironmentFailure, UsageError
 from hmmbench.base.ui import Ui
 from hmmbench.build import cache
@@ -78,10 +78,9 @@ def programs() -> Path:
         return found
 
     def fill(folder: Path) -> None:
-        done = subprocess.run(
+        done = processes.run(
             ["make", "-s", "-C", str(device / "tests"), f"OUT={folder}", f"CC={cc}",
-             f"CLANG={tools.clang}", f"LLD={tools.lld}", "bench-programs"],
-            capture_output=True, text=True, check=False,
+             f"CLANG={tools.clang}", f"LLD={tools.lld}", "bench-programs"]
         )  # fmt: skip
         if done.returncode:
             raise EnvironmentFailure(f"building the SIMT bench: {done.stderr.strip()[-800:]}")
@@ -123,9 +122,7 @@ def theirs(folder: Path, kernel: Kernel, rounds: int, qemu: Path) -> tuple[float
 
 def _output(argv: list[str]) -> str:
     try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, check=False, timeout=TIMEOUT
-        )
+        done = processes.run(argv, timeout=TIMEOUT)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentFailure(f"{argv[0]}: {error}") from error
     if done.returncode or not done.stdout:

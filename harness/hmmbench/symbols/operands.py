@@ -8,11 +8,11 @@ data (%gs), string instructions, what is relative to %rip, and what only names a
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hmmbench.base import processes
 from hmmbench.base.errors import EnvironmentFailure
 
 READ, WRITE = 1, 2
@@ -129,10 +129,10 @@ def disassemble(file: Path, code: range | None = None) -> Iterator[str]:
     command = ["objdump", "-d", "--no-show-raw-insn", "-w", str(file)]
     if code is not None:
         command += [f"--start-address={code.start:#x}", f"--stop-address={code.stop:#x}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
+    done = processes.run(command)
+    if done.returncode:
         raise EnvironmentFailure(
-            f"objdump does not list {file}: {error}", "It comes with binutils, as ld does."
-        ) from error
+            f"objdump does not list {file}: {done.stderr.strip()[-300:]}",
+            "It comes with binutils, as ld does.",
+        )
     yield from done.stdout.splitlines()

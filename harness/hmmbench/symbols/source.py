@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hmmbench.base import processes
 from hmmbench.base.errors import HmmbenchError
 from hmmbench.symbols import elf
 from hmmbench.symbols.guest import module_name
@@ -80,7 +81,8 @@ class SourceLines:
     def annotate(self, text: str) -> str:
         """The text with file and line behind each place that a kernel printed in it.
 
-        What cannot be found stays as it is.  Raises OSError if addr2line cannot be run.
+        What cannot be found stays as it is.  Raises EnvironmentFailure without addr2line, OSError
+        for a file that cannot be read, and subprocess.TimeoutExpired.
         """
         lines = text.split("\n")
         asked: dict[int, _Asked] = {}
@@ -155,10 +157,9 @@ class SourceLines:
 def _addr2line(file: Path, section: str, addresses: list[int]) -> dict[int, list[str]]:
     """Address -> "file:line", the innermost inlined first."""
     words = ["addr2line", "-a", "-i", "-e", str(file), *(["-j", section] if section else [])]
-    done = subprocess.run(
-        words, input="".join(f"{at:#x}\n" for at in addresses), capture_output=True, text=True,
-        timeout=_TIMEOUT_S, check=False,
-    )  # fmt: skip
+    done = processes.run(
+        words, text="".join(f"{at:#x}\n" for at in addresses), timeout=_TIMEOUT_S
+    )
     found: dict[int, list[str]] = {}
     current: list[str] = []
     for line in done.stdout.splitlines():

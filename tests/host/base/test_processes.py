@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from ends import gone, until
 
+from hmmbench.base import paths, processes
 from hmmbench.base.errors import Cancelled, EnvironmentFailure
 from hmmbench.base.processes import Children
 
@@ -88,3 +90,98 @@ def test_who_is_killed_leaves_no_child() -> None:
 def test_no_such_program() -> None:
     with pytest.raises(EnvironmentFailure, match="no-such-program is missing"):
         Children().start(["no-such-program"]).__enter__()
+
+
+def test_what_a_program_says_and_how_it_ends(tmp_path: Path) -> None:
+    words = ["sh", "-c", "read a; pwd; echo $a $B; printf 'no\\377' >&2; exit 3"]
+    done = processes.run(
+        words, cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "B": "b"}, text="a\nmore\n"
+    )
+    assert done.args == words
+    assert (done.returncode, done.stdout) == (3, f"{tmp_path}\na b\n")
+    # Compilers quote what they were given.
+    assert done.stderr == "no\N{REPLACEMENT CHARACTER}"
+    with pytest.raises(EnvironmentFailure, match="no-such-program is missing"):
+        processes.run(["no-such-program"])
+
+
+@pytest.mark.parametrize("leader", ["stays", "goes"])
+def test_who_takes_too_long_ends_with_what_it_started(tmp_path: Path, leader: str) -> None:
+    """Also if only that is left."""
+    said = tmp_path / "pid"
+    words = ["sh", "-c", f"sleep 60 & echo $! >{said}; {'wait' if leader == 'stays' else ''}"]
+    before = time.monotonic()
+    with pytest.raises(subprocess.TimeoutExpired):
+        processes.run(words, timeout=1)
+    assert time.monotonic() - before < 30
+    until(lambda: gone(int(said.read_text())), 20)
+
+
+#: Runs make in a folder.
+BUILDER = """
+import sys
+from hmmbench.base import processes
+processes.run(["make", "-s", "-C", sys.argv[1]])
+"""
+
+
+def test_who_is_killed_leaves_no_build(tmp_path: Path) -> None:
+    """Neither make, which the kernel tells to end, nor what make tells then."""
+    (tmp_path / "Makefile").write_text("all:\n\techo $$PPID $$$$ >pids; exec sleep 60\n")
+    pids = tmp_path / "pids"
+    with subprocess.Popen([sys.executable, "-c", BUILDER, str(tmp_path)]) as parent:
+        until(lambda: pids.is_file() and len(pids.read_text().split()) == 2)
+        make, recipe = map(int, pids.read_text().split())
+        assert not gone(make)
+        assert not gone(recipe)
+        parent.kill()
+    until(lambda: gone(make) and gone(recipe), 30)
+
+
+#: Who starts programs otherwise: they end at once and by themselves.
+ONE_SHOTS = {
+    "build/depends.py _git",
+    "build/initramfs.py _add_busybox",
+    "build/qemu_build.py fits",
+    "build/qemu_build.py mend",
+    "build/riscv.py version",
+    "campaign/line_coverage.py _gcov",
+    "suites/conformance.py revision",
+    "suites/doctor.py _packages",
+    "vm/accel.py _version",
+    "vm/accel.py exact_refused",
+    # But gdb, which has the terminal and its user.
+    "debug/session.py interactive",
+}
+
+_MEANS = {
+    "subprocess": ("run", "call", "check_call", "check_output", "getoutput", "Popen"),
+    "os": ("system", "popen", "posix_spawn", "posix_spawnp"),
+}
+
+
+def _starters(root: Path) -> set[str]:
+    """All "FILE FUNCTION" that start programs by means of Python's own."""
+    found = set()
+    for file in sorted(root.rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=of), attr=name)):
+                    if name not in _MEANS.get(of, ()):
+                        continue
+                case ast.ImportFrom(module="subprocess"):
+                    pass
+                case _:
+                    continue
+            around = [f for f in functions if f.lineno <= node.lineno <= (f.end_lineno or 0)]
+            inner = max(around, key=lambda f: f.lineno).name if around else ""
+            found.add(f"{file.relative_to(root)} {inner}")
+    return found
+
+
+def test_nobody_else_starts_programs() -> None:
+    """They would outlive a bench that is killed."""
+    found = _starters(paths.project_root() / "harness/hmmbench")
+    assert {place for place in found if "base/processes.py " not in place} == ONE_SHOTS
