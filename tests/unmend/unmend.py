@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -84,7 +85,14 @@ def run(tree: Path, unmend: Unmend) -> dict[str, bool]:
     }
 
 
-def meant(unmend: Unmend, test: str) -> bool:
-    """Whether a head names this one of the file's tests, alone or with all of its cases."""
-    names = {name.rpartition("::")[2] for name in unmend.tests}
-    return test in names or test.partition("[")[0] in names
+def meant(name: str, test: str) -> bool:
+    """Whether a `Test:` names this one of the file's tests, alone or with all of its cases."""
+    return name.rpartition("::")[2] in (test, test.partition("[")[0])
+
+
+def silent(unmend: Unmend, passed: Mapping[str, bool]) -> list[str]:
+    """The tests of a head that did not fail: of one with cases, not one of them."""
+    return [
+        name for name in unmend.tests
+        if all(good for test, good in passed.items() if meant(name, test))
+    ]  # fmt: skip
