@@ -131,10 +131,8 @@ def _whole(path: Path) -> bool:
     that a start costs nothing."""
     known = stamp_read(path / CHECK)
     if not known:
-        # From before there were checks, or the check itself was lost.
-        with contextlib.suppress(OSError):
-            _note(path)
-        return True
+        # What it held is not known: the check was lost, or it is from before there were any.
+        return False
     try:
         for name, (size, time_ns, sha) in known.items():
             at = (path / name).stat()
@@ -142,7 +140,7 @@ def _whole(path: Path) -> bool:
                 return False
             if at.st_mtime_ns != time_ns and file_digest(path / name) != sha:
                 return False
-    except (OSError, ValueError):
+    except (OSError, TypeError, ValueError):
         return False
     return True
 

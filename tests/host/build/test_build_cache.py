@@ -105,12 +105,18 @@ def test_what_is_damaged_is_made_again(damage: str) -> None:
     assert file.read_text() == "sound"
 
 
-def test_an_artefact_without_a_check_gets_one() -> None:
-    """Those of older versions."""
+@pytest.mark.parametrize("check", [None, "", "{", "[]", "{}", '{"below/file": 5}'])
+def test_an_artefact_without_a_check_is_made_again(check: str | None) -> None:
+    """Nobody knows what it held: what damaged the check may have damaged the rest."""
     made = cache.publish("thing", "key", _filled)
+    (made / "below" / "file").write_text("soun")
     (made / cache.CHECK).unlink()
+    if check is not None:
+        (made / cache.CHECK).write_text(check)
+    assert cache.find("thing", "key") is None
+    assert cache.publish("thing", "key", _filled) == made
     assert cache.find("thing", "key") == made
-    assert (made / cache.CHECK).is_file()
+    assert (made / "below" / "file").read_text() == "sound"
 
 
 def test_trees_that_nobody_uses_are_pruned(
@@ -161,16 +167,16 @@ def test_a_tree_in_use_is_not_pruned(
 
 def test_old_artefacts_are_pruned() -> None:
     for number in range(cache.KEEP + 3):
-        made = cache.publish("thing", f"{number:02}", lambda folder: None)
+        made = cache.publish("thing", f"{number:02}", _filled)
         os.utime(made, (number, number))
-    cache.publish("thing", "last", lambda folder: None)
+    cache.publish("thing", "last", _filled)
     assert cache.find("thing", "last")
     assert cache.find("thing", "00") is None
 
 
 def test_artefacts_in_use_stay() -> None:
     for number in range(cache.KEEP + 3):
-        cache.publish("thing", f"{number:02}", lambda folder: None)
+        cache.publish("thing", f"{number:02}", _filled)
     assert cache.find("thing", "00")
 
 
