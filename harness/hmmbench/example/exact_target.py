@@ -19,7 +19,7 @@ from hmmbench.example.target import Execution
 from hmmbench.example.vm_target import ALL_VRAM, STILL_S, VmTarget
 from hmmbench.guest import example, splat
 from hmmbench.guest.program import BUSY_TIMES, Program
-from hmmbench.oracle import leaks, mirror, progress
+from hmmbench.oracle import leaks, progress
 from hmmbench.oracle.violation import Violation
 from hmmbench.symbols.named import Names
 from hmmbench.vm import decisions
@@ -140,8 +140,7 @@ class ExactTarget(VmTarget):
         vm.gpu.inject(wanted.inject)
         if wanted.audit != self._set.audit:
             vm.gpu.set_audit(wanted.audit)
-        vm.gpu.clear_violations()
-        self._audited = mirror.Audit()
+        self._clear_violations(vm)
         self._set = wanted
         vm.exact.schedule(wanted.schedule)
 

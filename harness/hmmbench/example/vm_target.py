@@ -157,8 +157,7 @@ class VmTarget:
             vm.agent.write_file(self._debugfs() + "/vram_limit", str(pages).encode(), mode=0)
         if wanted.audit != self._set.audit:
             vm.gpu.set_audit(wanted.audit)
-            vm.gpu.clear_violations()
-            self._audited = mirror.Audit()
+            self._clear_violations(vm)
         self._set = wanted
 
     def execute(self, program: Program, environment: Environment) -> Execution:
@@ -257,10 +256,13 @@ class VmTarget:
             done.unseen |= {"mirror"}
         wrong = mirror.check(seen)
         if seen.total:
-            vm.gpu.clear_violations()
-            self._audited.undecided = 0
-            self._audited.unlooked = {}
+            self._clear_violations(vm)
         return ([wrong] if wrong is not None else []) + misuse.check(seen.protocol)
+
+    def _clear_violations(self, vm: Machine) -> None:
+        # The number of comparisons goes on.
+        vm.gpu.clear_violations()
+        self._audited = mirror.Audit(checks=self._audited.checks)
 
     def keep(self, folder: Path) -> None:
         if self._vm is not None:

@@ -256,6 +256,25 @@ def test_an_audit_that_compared_nothing_is_no_pass(
     assert report.verdict == "fail"
 
 
+def test_an_audit_that_decided_nothing_is_no_pass() -> None:
+    """The device counts a comparison before it knows whether it can make it."""
+    report = Report(audit="access")
+    fill(report, Tally(gpu_accesses=9), Totals(audit_checks=9, audit_undecided=9))
+    conclude(report)
+    assert report.verdict == "short"
+    assert report.error.startswith("no mirror audit: the device compared nothing in 9 accesses")
+
+
+@pytest.mark.parametrize(("undecided", "verdict"), [(60, "pass"), (61, "short")])
+def test_an_audit_has_decided_what_it_counts(undecided: int, verdict: str) -> None:
+    report = Report(audit="access")
+    fill(report, Tally(gpu_accesses=2000), Totals(audit_checks=2000, audit_undecided=undecided))
+    conclude(report)
+    assert report.verdict == verdict
+    said = f"undecided: {undecided} of 2000 comparisons of the mirror audit could not be made"
+    assert report.error == (said if verdict == "short" else "")
+
+
 @pytest.mark.parametrize(
     ("part", "verdict"),
     [

@@ -151,6 +151,33 @@ def test_what_a_check_did_not_look_at_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize("kind", [ExactTarget, VmTarget])
+def test_what_was_compared_is_counted_once(kind: type[VmTarget]) -> None:
+    """The device's number goes on when its violations are cleared."""
+    said = [
+        device_says(checks=100, undecided=3), device_says(checks=150, undecided=2),
+        device_says(checks=150),
+    ]  # fmt: skip
+
+    class Device(Box):
+        agent = property(lambda self: self)
+
+        def read_file(self, path: str) -> bytes:
+            return b""
+
+        def violations(self) -> str:
+            return said.pop(0)
+
+    target = kind(lambda: cast(Machine, Device()))
+    for audit in ("access", "fill", "access"):
+        if isinstance(target, ExactTarget):
+            target._surround_device(target.vm, Environment(audit=audit))
+        else:
+            target._surround(Environment(audit=audit))
+        target._checked(target.vm, Execution(numbered(1)))
+    assert (target.totals.audit_checks, target.totals.audit_undecided) == (150, 5)
+
+
+@pytest.mark.parametrize("kind", [ExactTarget, VmTarget])
 @pytest.mark.parametrize(
     ("status", "crash"), [(-11, "SIGSEGV"), (-6, "SIGABRT"), (-9, ""), (1, "")]
 )
