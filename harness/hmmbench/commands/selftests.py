@@ -14,6 +14,7 @@ from hmmbench.base.ui import Ui
 from hmmbench.build import BuildRequest, depends, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.commands import options
+from hmmbench.report.folder import own
 from hmmbench.report.result import check_writable, write_result
 from hmmbench.suites import selftests
 from hmmbench.suites.selftests import OURS, THEIRS, Run, SelftestOutcome
@@ -60,17 +61,20 @@ def main(
     on = depends.built(request, artifacts)
     program = hmm_tests.build(Context(ui), artifacts.kernel_source_dir)
     spec, accel = best_spec(artifacts)
-    with ui.stage(f"hmm-tests on {OURS}"):
-        ours = selftests.run(spec, OURS, program, keep=out / OURS, audit=audit.value)
-    typer.echo(ours.text, nl=False)
-    theirs = None
-    if compare:
-        try:
-            with ui.stage(f"hmm-tests on {THEIRS}"):
-                theirs = selftests.run(spec, THEIRS, program, keep=out / THEIRS)
-        except VmError as error:
-            # Only the comparison is lost with that machine.
-            ui.say(f"NOT COMPARED with {THEIRS}: {error.message}")
+    with own(out, (OURS, THEIRS)) as before:
+        if before is not None:
+            ui.say(f"what an earlier run left in {out} is in {before}")
+        with ui.stage(f"hmm-tests on {OURS}"):
+            ours = selftests.run(spec, OURS, program, keep=out / OURS, audit=audit.value)
+        typer.echo(ours.text, nl=False)
+        theirs = None
+        if compare:
+            try:
+                with ui.stage(f"hmm-tests on {THEIRS}"):
+                    theirs = selftests.run(spec, THEIRS, program, keep=out / THEIRS)
+            except VmError as error:
+                # Only the comparison is lost with that machine.
+                ui.say(f"NOT COMPARED with {THEIRS}: {error.message}")
     about = {"kernel": artifacts.kernel_release, "accel": accel.name}
     write_result(json_file, "selftests", selftests.to_json(ours, theirs, about), on)
     for line in table(ours, theirs, artifacts.kernel_release, accel.name):

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hmmbench.base.errors import HmmbenchError
+from hmmbench.base.errors import HmmbenchError, UsageError
 from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, cache, depends, ensure, hmm_tests
 from hmmbench.build.context import Context
@@ -29,6 +29,7 @@ from hmmbench.example.schedules import Points
 from hmmbench.example.vm_target import VmTarget
 from hmmbench.mutation.mutants import Mutant
 from hmmbench.oracle.violation import Violation
+from hmmbench.report.folder import own
 from hmmbench.report.tally import EXACT, THREADS, Tally
 from hmmbench.suites import selftests
 from hmmbench.vm.errors import VmDied
@@ -199,9 +200,14 @@ def run_one(mutant: Mutant, ui: Ui, out: Path, how: How) -> Row:
     silent = EQUIVALENT if mutant.proof else ALIVE
     if mutant.debug:
         how = replace(how, shrink_s=DEBUG_SHRINK * how.shrink_s)
-    _fill(row, mutant.request(), mutant.coherent, ui, out, how, UNBOUNDED, seconds, silent)
-    if row.status == KILLED and row.recipe:
-        _confirm(row, mutant, ui, out, how)
+    try:
+        with own(out / row.name):
+            _fill(row, mutant.request(), mutant.coherent, ui, out, how, UNBOUNDED, seconds, silent)
+            if row.status == KILLED and row.recipe:
+                _confirm(row, mutant, ui, out, how)
+    except UsageError as error:
+        # Something in the way of this row's folder is no reason to end the others.
+        row.message = error.message
     return row
 
 
@@ -272,7 +278,11 @@ def run_sound(
     row = Row(name, "no fault")
     least = CONTROL_MIN_DEBUG if debug else CONTROL_MIN
     request = BuildRequest(kernel=kernel, kernel_debug=debug)
-    _fill(row, request, coherent, ui, out, how, max(examples, least), None, SOUND)
+    try:
+        with own(out / row.name):
+            _fill(row, request, coherent, ui, out, how, max(examples, least), None, SOUND)
+    except UsageError as error:
+        row.message = error.message
     return row
 
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from hmmbench.base.errors import UsageError
 
-#: What a run writes there.
+#: What a campaign writes there.
 OURS = ("report.html", "violation-*", "machine-lost-*", "machine-failed-*")
 
 #: Where that of the run before goes; what was there from earlier ones is removed.
@@ -20,8 +20,10 @@ BEFORE = "before"
 
 
 @contextmanager
-def own(out: Path) -> Iterator[Path | None]:
+def own(out: Path, ours: Sequence[str] = OURS) -> Iterator[Path | None]:
     """The folder for this run alone, with room made in it (make_room(), whose answer this is).
+
+    ours -- patterns of what such a run writes there
 
     The lock is the folder's own: whatever its holder ends by, it ends with it, and leaves nothing.
     What a holder starts does not inherit it.
@@ -42,20 +44,20 @@ def own(out: Path) -> Iterator[Path | None]:
                     f"--out {out}: another run writes there",
                     "Give another folder, or wait until it has ended.",
                 ) from None
-        yield make_room(out)
+        yield make_room(out, ours)
 
 
-def make_room(out: Path) -> Path | None:
+def make_room(out: Path, ours: Sequence[str] = OURS) -> Path | None:
     """Put away what an earlier run has left, so that no recipe or picture of it is taken for this
     run's; where it is now.
 
     Raises UsageError if what is in the way is none of ours, or cannot be moved.
     """
-    found = [path for pattern in OURS for path in sorted(out.glob(pattern))]
+    found = [path for pattern in ours for path in sorted(out.glob(pattern))]
     if not found:
         return None
     before = out / BEFORE
-    if others := [path.name for path in _in(before) if not any(map(path.match, OURS))]:
+    if others := [path.name for path in _in(before) if not any(map(path.match, ours))]:
         raise UsageError(
             f"--out {out}: an earlier run's results would go to {before}, and {others[0]} there is"
             " none of them",

@@ -157,3 +157,36 @@ def test_what_the_sound_driver_fails_too_is_no_kill(
     said = capsys.readouterr().out
     assert (f"the sound driver fails too: {row.recipe}" in said) == false_alarm
     assert ("it did not stand" in said) == (verdict == ERROR)
+
+
+def test_an_older_runs_evidence_is_not_mixed_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its recipes would be taken for this run's.  What is in the way costs no other row."""
+    mutant = mutants.load()[0]
+
+    @contextmanager
+    def machine(*_: object) -> Iterator[Any]:
+        yield (Objects("mirror"),), None
+
+    monkeypatch.setattr(trial, "_built", lambda *_: (SimpleNamespace(kernel_release="6"), None))
+    monkeypatch.setattr(trial.depends, "kernel", lambda *_: {})
+    monkeypatch.setattr(trial, "_machine", machine)
+    how = How(1, 300.0, 0.0, delays=False)
+
+    def row(name: str) -> Row:
+        if name == trial.SOUND:
+            return trial.run_sound(Ui(quiet=True), tmp_path, how, examples=1)
+        return trial.run_one(mutant, Ui(quiet=True), tmp_path, how)
+
+    for name in (mutant.name, trial.SOUND):
+        (tmp_path / name / "violation-7").mkdir(parents=True)
+        with fake.own_time():
+            assert row(name).recipe
+        left = sorted(path.name for path in (tmp_path / name).iterdir())
+        assert left == ["before", "violation-1"]
+        assert (tmp_path / name / "before" / "violation-7").is_dir()
+        (tmp_path / name / "before" / "figures").touch()
+        refused = row(name)
+        assert (refused.status, refused.recipe) == (ERROR, "")
+        assert "figures there is none of them" in refused.message

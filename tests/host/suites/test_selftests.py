@@ -114,6 +114,17 @@ def test_beside_the_other() -> None:
     assert selftests.to_json(ours, None, {})["ratio"] is None
 
 
+@pytest.fixture
+def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is needed for a machine, but no machine."""
+    built = SimpleNamespace(kernel_source_dir=None, kernel_release="k")
+    monkeypatch.setattr(command, "ensure", lambda *_: built)
+    monkeypatch.setattr(command.depends, "built", lambda *_: {})
+    monkeypatch.setattr(command.hmm_tests, "build", lambda *_: tmp_path)
+    monkeypatch.setattr(command, "best_spec", lambda *_: (None, SimpleNamespace(name="tcg")))
+
+
+@pytest.mark.usefixtures("builds")
 def test_ours_are_judged_though_theirs_could_not_be_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,16 +133,34 @@ def test_ours_are_judged_though_theirs_could_not_be_had(
             raise VmDied("QEMU was ended by signal 9", exit_status=-9)
         return read(CONSOLE.replace("ok 1", "not ok 1"))
 
-    built = SimpleNamespace(kernel_source_dir=None, kernel_release="k")
-    monkeypatch.setattr(command, "ensure", lambda *_: built)
-    monkeypatch.setattr(command.depends, "built", lambda *_: {})
-    monkeypatch.setattr(command.hmm_tests, "build", lambda *_: tmp_path)
-    monkeypatch.setattr(command, "best_spec", lambda *_: (None, SimpleNamespace(name="tcg")))
     monkeypatch.setattr(selftests, "run", run)
     out = tmp_path / "json"
-    assert cli.main(["selftests", "--json", str(out)]) == 1
+    assert cli.main(["selftests", "--json", str(out), "--out", str(tmp_path / "out")]) == 1
     shown = capsys.readouterr()
     assert "NOT COMPARED with test_hmm: QEMU was ended by signal 9" in shown.err
     assert "1 passed, 1 failed" in shown.out
     data = json.loads(out.read_text())
     assert (data["failed"], data["test_hmm"], data["ratio"]) == (1, None, None)
+
+
+@pytest.mark.usefixtures("builds")
+def test_an_older_runs_evidence_is_not_mixed_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each run leaves what failed in it, file by file."""
+    old = tmp_path / THEIRS / "trace.log"
+    old.parent.mkdir()
+    old.touch()
+
+    def run(spec: object, driver: str, program: Path, keep: Path, **how: object) -> Run:
+        assert not keep.exists()
+        keep.mkdir()
+        return read(CONSOLE, driver)
+
+    monkeypatch.setattr(selftests, "run", run)
+    (tmp_path / "of-the-user").touch()
+    assert cli.main(["selftests", "--out", str(tmp_path)]) == 0
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == sorted([OURS, THEIRS, "before", "of-the-user"])
+    assert (tmp_path / "before" / THEIRS / "trace.log").exists()
+    assert f"what an earlier run left in {tmp_path}" in " ".join(capsys.readouterr().err.split())
