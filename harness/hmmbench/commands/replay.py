@@ -164,8 +164,10 @@ def main(
             _debug(target, artifacts, spec, result, recipe)
         if out is not None and result.found:
             target.keep(out)
+    # What a machine died of when nothing ran in it is no failure of the recipe, but no pass.
+    ends = target.totals.ends
     write_result(json_file, "replay", {
-        "verdict": "fail" if result.found else "pass",
+        "verdict": "fail" if result.found or ends else "pass",
         "recipe": str(recipe_file),
         "kernel": artifacts.kernel_release,
         "accel": "exact" if recipe.exact else accel.name,
@@ -176,12 +178,14 @@ def main(
         "failures": result.failures,
         "violations": [
             {"oracle": v.oracle, "message": v.message, "details": v.details}
-            for v in result.violations[:20]
+            for v in [*result.violations[:20], *ends]
         ],
     }, on)  # fmt: skip
+    for v in ends:
+        typer.echo(f"{v.oracle}: {v.message}")
     if not result.found:
         typer.echo(f"no violation in {result.executions} executions")
-        return EXIT_OK
+        return EXIT_VIOLATION if ends else EXIT_OK
     if trace is not None:
         typer.echo(tracing.said)
     typer.echo(f"{result.failures} of {result.executions} executions failed")

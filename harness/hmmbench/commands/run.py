@@ -46,6 +46,7 @@ from hmmbench.report.tally import Tally
 from hmmbench.suites import driver_life
 from hmmbench.symbols.source import explainer
 from hmmbench.vm.accel import exact_refused
+from hmmbench.vm.errors import VmError
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec, standard_spec
@@ -353,7 +354,15 @@ def _run(
                         )
                     )
                 report.jobs = len(targets)
-                delay_points = targets[0].delay_points() if wanted.delays else []
+                try:
+                    delay_points = targets[0].delay_points() if wanted.delays else []
+                except VmError:
+                    # That may be a finding.
+                    for target in targets:
+                        target.close()
+                    counts += fleet.totals(targets)
+                    fill(report, tally, counts)
+                    raise
             with ui.stage("examples") as stage:
                 campaign = Campaign(
                     targets, wanted.out, seed=wanted.seed, grammar=wanted.grammar,

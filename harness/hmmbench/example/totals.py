@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, fields
 
+from hmmbench.oracle.violation import Violation
+
 
 @dataclass
 class Totals:
@@ -17,6 +19,8 @@ class Totals:
     to_system: int = 0
     machines: int = 0
     lost: int = 0
+    #: what machines have died of in which nothing ran
+    ends: list[Violation] = field(default_factory=list)
     #: every counter of driver and device ("dev_...")
     counts: Counter[str] = field(default_factory=Counter)
     audit_checks: int = 0

@@ -92,7 +92,10 @@ class VmTarget:
             # Not in the middle of an example (an interrupt): the agent is not listening.
             if not self._busy:
                 with contextlib.suppress(Exception):
-                    self._count(vm)
+                    try:
+                        self._count(vm)
+                    except VmDied as error:
+                        self._died_idle(vm, error)
                 with contextlib.suppress(VmError):
                     self._leaving(vm)
             vm.close()
@@ -107,12 +110,45 @@ class VmTarget:
             self.close()
         self._go_on()
         if self._vm is None:
-            vm = self._vm = self._opener()
+            vm = self._vm = self._opened()
             # end() may have come meanwhile, and found no machine.
             self._go_on()
             self.totals.machines += 1
             self._base = self._counters(vm)
         return self._vm
+
+    def _opened(self) -> Machine:
+        """A fresh machine.  Raises VmError if it cannot be had; a crash of QEMU is noted, too, and
+        what was ended from outside is tried again, as in execute()."""
+        while True:
+            try:
+                return self._opener()
+            except VmDied as error:
+                self._go_on()
+                if not error.signalled or self._crashed(error):
+                    raise
+                self.totals.lost += 1
+                if self.totals.lost > LOST_MACHINES:
+                    raise
+
+    def _crashed(self, error: VmDied) -> bool:
+        """Whether QEMU broke while its machine was started, which is noted: no example shows it."""
+        found = device.check(error)
+        if found is not None:
+            message = f"{found.message} while a machine was started"
+            self.totals.ends.append(replace(found, message=message))
+        return found is not None
+
+    def _died_idle(self, vm: Machine, error: VmDied) -> None:
+        """Judge the end of a machine in which nothing ran, if no example has told of it."""
+        if self._last_tainted:
+            return
+        if found := device.died(error):
+            message = f"{found.message} after an example had ended"
+            self.totals.ends.append(replace(found, message=message))
+        else:
+            self.totals.lost += 1
+        self._lost(vm, error.summary)
 
     def _go_on(self) -> None:
         if self._over.is_set():
@@ -179,10 +215,12 @@ class VmTarget:
         if self._vm is None or self._over.is_set():
             # Not lost: another thread has closed it, and wants no other (an interrupt).
             raise error
-        self.totals.lost += 1
         self._lost(self._vm, error.summary)
         self._busy = False
         self._last_tainted = True
+        if self._crashed(error):
+            raise error
+        self.totals.lost += 1
         if self.totals.lost > LOST_MACHINES:
             raise error
 

@@ -314,6 +314,9 @@ def _fill(
                 cpus=fleet.EXACT_CPUS if how.exact else 0, spare=spare,
             )  # fmt: skip
             tally = campaign.run()
+            for one in (target, *spare):
+                one.close()
+            ends = fleet.totals((target, *spare)).ends
     except VmDied as error:
         # A driver that brings the kernel down while the machine boots was seen, too.
         row.message = error.message
@@ -328,7 +331,11 @@ def _fill(
     row.cpu_s = round(tally.found_cpu_s or tally.cpu_s, 3)
     row.status = silent
     finding = tally.finding
-    if finding is not None:
+    if finding is None:
+        # What a machine died of when nothing ran in it.
+        for end in ends[:1]:
+            row.status, row.oracle, row.message = status_of(end), end.oracle, end.message
+    else:
         row.status = status_of(finding.violation)
         row.oracle, row.message = finding.violation.oracle, finding.violation.message
         row.shrink_s, row.rate = round(tally.shrunk_s, 3), round(finding.rate, 3)

@@ -23,6 +23,12 @@ def fill(report: Report, tally: Tally, totals: Totals) -> None:
     report.gpu_accesses = tally.gpu_accesses
     report.undecided = tally.undecided
     report.violations = [f.to_json() for f in tally.findings]
+    # Without a recipe: no program shows it.
+    report.violations += [
+        {"oracle": v.oracle, "message": v.message, "details": v.details, "recipe": "",
+         "operations": 0, "rate": 1.0}
+        for v in totals.ends
+    ]  # fmt: skip
     report.coverage = tally.coverage.to_json()
     report.gpu_faults, report.replays = totals.faults, totals.replays
     report.pages_to_device, report.pages_to_system = totals.to_device, totals.to_system

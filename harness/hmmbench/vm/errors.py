@@ -55,6 +55,11 @@ class VmDied(VmError):
         self.console = console
         self.stderr = stderr
 
+    @property
+    def signalled(self) -> bool:
+        """A signal ended QEMU, its own or somebody's."""
+        return self.exit_status is not None and self.exit_status < 0
+
 
 class GuestHangs(VmError):
     """The guest did not do in time what it was asked for: it hangs, or is much too slow."""

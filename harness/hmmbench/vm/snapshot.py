@@ -22,7 +22,7 @@ from hmmbench.base import paths
 from hmmbench.build.cache import lock
 from hmmbench.symbols import sections
 from hmmbench.vm.accel import host_id
-from hmmbench.vm.errors import VmError, guard_disk
+from hmmbench.vm.errors import VmDied, VmError, guard_disk
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.spec import MachineSpec
 
@@ -60,12 +60,19 @@ class Snapshots:
         self, spec: MachineSpec, say: Callable[[str], None] = lambda text: None
     ) -> Iterator[Machine]:
         """A restored machine. A snapshot that cannot be restored is made anew, once; `say` is
-        told why."""
+        told why.
+
+        Raises VmDied if a signal ended QEMU meanwhile, which is for the caller to judge.
+        """
         machine = self.machine(spec)
         try:
             machine.__enter__()
         except VmError as error:
             why = error.message.split("\n", 1)[0]
+            if isinstance(error, VmDied) and error.signalled:
+                # Should it be the snapshot's doing after all: the next one is new.
+                self.remove(spec)
+                raise
             say(f"the saved machine cannot be restored ({why}); it is booted and saved again")
             self.remove(spec)
             machine = self.machine(spec)

@@ -15,7 +15,7 @@ from hmmbench.example.target import Execution
 from hmmbench.example.vm_target import LOST_MACHINES, VmTarget
 from hmmbench.guest.program import Op, Program
 from hmmbench.model.ops.processes import Nop
-from hmmbench.report.filling import fill
+from hmmbench.report.filling import conclude, fill
 from hmmbench.report.result import Report
 from hmmbench.report.tally import Tally
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
@@ -213,6 +213,97 @@ def test_a_crash_of_qemu_is_a_finding(kind: type[VmTarget], status: int, crash: 
     ]
     assert done.tainted
     assert target.totals.lost == 0
+
+
+#: Status of a QEMU that ended, and what that is.
+ENDS = [(-11, "QEMU crashed (SIGSEGV)"), (-6, "QEMU crashed (SIGABRT)"), (-9, "")]
+
+
+@pytest.mark.parametrize("kind", [ExactTarget, VmTarget])
+@pytest.mark.parametrize(("status", "crash"), ENDS)
+def test_a_crash_while_a_machine_is_restored_is_told(
+    kind: type[VmTarget], status: int, crash: str
+) -> None:
+    """It ends the campaign; what ended QEMU from outside is tried again, and counted."""
+    opened: list[int] = []
+
+    def opens() -> Machine:
+        opened.append(1)
+        raise VmDied("QEMU ended", exit_status=status)
+
+    target = kind(opens)
+    with pytest.raises(VmDied):
+        target.execute(numbered(1), Environment())
+    report = Report()
+    fill(report, Tally(), target.totals)
+    if crash:
+        assert [v["message"] for v in report.violations] == [f"{crash} while a machine was started"]
+        assert (len(opened), report.machines_lost) == (1, 0)
+    else:
+        assert report.violations == []
+        assert len(opened) == report.machines_lost == LOST_MACHINES + 1
+    conclude(report)
+    assert report.verdict == ("fail" if crash else "pass")
+
+
+def test_a_machine_that_is_lost_while_it_is_restored_is_followed_by_another() -> None:
+    boxes: list[Box | VmDied] = [VmDied("QEMU ended", exit_status=-9), Box()]
+
+    def opens() -> Machine:
+        box = boxes.pop(0)
+        if isinstance(box, VmDied):
+            raise box
+        return cast(Machine, box)
+
+    target = ExactTarget(opens)
+    assert isinstance(target.vm, Box)
+    assert (target.totals.lost, target.totals.machines, boxes) == (1, 1, [])
+
+
+@pytest.mark.parametrize("kind", [ExactTarget, VmTarget])
+@pytest.mark.parametrize(("status", "crash"), ENDS)
+@pytest.mark.parametrize("tainted", [False, True])
+def test_a_crash_after_the_last_answer_is_told(
+    kind: type[VmTarget], status: int, crash: str, tainted: bool
+) -> None:
+    """But not once more if it is what an example has told of."""
+
+    class Ends(Box):
+        over = False
+        agent = property(lambda self: self)
+
+        def read_file(self, path: str) -> bytes:
+            return b""
+
+        def counters(self) -> dict[str, int]:
+            if self.over:
+                raise VmDied("QEMU ended", exit_status=status)
+            return {}
+
+    box, told = Ends(), list[str]()
+    target = kind(lambda: cast(Machine, box), lambda vm, summary: told.append(summary))
+    assert target.vm
+    box.over, target._last_tainted = True, tainted
+    target.close()
+    told_of = [] if tainted or not crash else [f"{crash} after an example had ended"]
+    assert [v.message for v in target.totals.ends] == told_of
+    assert target.totals.lost == int(not tainted and not crash)
+    assert told == ([] if tainted else ["QEMU ended"])
+
+
+def test_a_crash_before_the_first_example_is_told_once() -> None:
+    """The machine is there, and has not answered what its counters are."""
+
+    class Ends(Box):
+        def counters(self) -> dict[str, int]:
+            raise VmDied("QEMU ended", exit_status=-11)
+
+    told = list[str]()
+    target = VmTarget(lambda: cast(Machine, Ends()), lambda vm, summary: told.append(summary))
+    with pytest.raises(VmDied):
+        target.execute(numbered(1), Environment())
+    target.close()
+    assert (len(target.totals.ends), target.totals.lost, len(told)) == (1, 0, 1)
 
 
 def test_what_was_ended_opens_no_machine() -> None:

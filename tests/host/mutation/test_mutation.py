@@ -190,3 +190,24 @@ def test_an_older_runs_evidence_is_not_mixed_in(
         refused = row(name)
         assert (refused.status, refused.recipe) == (ERROR, "")
         assert "figures there is none of them" in refused.message
+
+
+@pytest.mark.parametrize(("oracle", "status"), [("device", ERROR), ("kernel", KILLED)])
+def test_what_a_machine_died_of_when_nothing_ran_in_it(
+    oracle: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ends(FakeTarget):
+        def close(self) -> None:
+            self.totals.ends = [Violation(oracle, "it ended")]
+
+    @contextmanager
+    def machine(*_: object) -> Iterator[Any]:
+        yield (Ends(),), None
+
+    monkeypatch.setattr(trial, "_built", lambda *_: (SimpleNamespace(kernel_release="6"), None))
+    monkeypatch.setattr(trial.depends, "kernel", lambda *_: {})
+    monkeypatch.setattr(trial, "_machine", machine)
+    monkeypatch.setattr(trial, "CONTROL_MIN", 1)
+    how = How(1, 300.0, 0.0, delays=False)
+    row = trial.run_sound(Ui(quiet=True), tmp_path, how, examples=1)
+    assert (row.status, row.oracle, row.message) == (status, oracle, "it ended")

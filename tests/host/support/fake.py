@@ -21,6 +21,7 @@ import pytest
 from hmmbench.example.event import TimedEvent
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
+from hmmbench.example.totals import Totals
 from hmmbench.guest import program as P
 from hmmbench.guest.program import Acc, MapKind, Op, OpResult, Program, Result
 from hmmbench.model.ops.advice import Advice, Madvise
@@ -495,6 +496,7 @@ class FakeTarget:
         self.machine = Fake(bug, seed)
         self.programs: list[bytes] = []
         self.environments: list[Environment] = []
+        self.totals = Totals()
 
     def execute(self, program: Program, environment: Environment) -> Execution:
         payload = program.encode()
@@ -506,6 +508,9 @@ class FakeTarget:
         pass
 
     def end(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def watch(self) -> None:
