@@ -131,9 +131,10 @@ def run(
 
     Raises EnvironmentFailure if there is no such program, and subprocess.TimeoutExpired.
     """
+    words = [str(word) for word in argv]
     children = Children()
     with children.start(
-        argv,
+        words,
         cwd=cwd,
         env=env,
         stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
@@ -142,12 +143,15 @@ def run(
     ) as child:
         try:
             out, err = child.communicate(None if text is None else text.encode(), timeout)
-        except BaseException:
+        except BaseException as error:
             # What it has left behind, too: that may be all there is.
             children.end()
+            if isinstance(error, subprocess.TimeoutExpired):
+                # Of the program, and not of what binds it to us.
+                error.cmd = words
             raise
     return subprocess.CompletedProcess(
-        [str(word) for word in argv],
+        words,
         child.returncode,
         out.decode(errors="replace"),
         err.decode(errors="replace"),

@@ -111,8 +111,9 @@ def test_who_takes_too_long_ends_with_what_it_started(tmp_path: Path, leader: st
     said = tmp_path / "pid"
     words = ["sh", "-c", f"sleep 60 & echo $! >{said}; {'wait' if leader == 'stays' else ''}"]
     before = time.monotonic()
-    with pytest.raises(subprocess.TimeoutExpired):
+    with pytest.raises(subprocess.TimeoutExpired) as caught:
         processes.run(words, timeout=1)
+    assert caught.value.cmd == words
     assert time.monotonic() - before < 30
     until(lambda: gone(int(said.read_text())), 20)
 
