@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 from breaks import BREAKS
@@ -34,11 +36,22 @@ from hmmbench.device.library import Edit, ffi, library, sources
 __all__ = [
     "DEVICE", "FULL", "HW", "PAGE", "RAM_BASE", "RAM_SIZE", "ROOT", "SYS", "VRAM", "VRAM_SIZE",
     "Ctx", "Device", "Edit", "Fault", "Report", "Tables", "counters", "ffi", "library",
-    "map_code", "records", "sources",
+    "map_code", "records", "said_by", "sources",
 ]  # fmt: skip
 
 ROOT = paths.project_root()
 DEVICE = paths.device_sources()
+
+
+def said_by(program: str, folder: Path, flags: str, *words: str) -> str:
+    """What a program of qemu-device/tests says, built in the folder with these flags in place of
+    the sanitizers', which take a minute (`make check` has them); it has to end well."""
+    binary = folder / program
+    built = ["make", "-C", str(DEVICE / "tests"), f"OUT={folder}", f"ASAN={flags}", str(binary)]
+    for argv in (built, [str(binary), *words]):
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def records(dev: Device) -> dict[str, Any]:

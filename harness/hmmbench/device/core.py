@@ -49,7 +49,7 @@ class Fault:
         w = struct.unpack(f"<{HW.HG_FAULT_ENTRY_SIZE // 4}I", raw)
         self.addr = w[HW.HG_FE_ADDR_LO] | w[HW.HG_FE_ADDR_HI] << 32
         self.time = w[HW.HG_FE_TIME_LO] | w[HW.HG_FE_TIME_HI] << 32
-        # Fields of a word are as the comments of the header say (test_cheader.py).
+        # Fields of a word are as the comments of the header say (test_core_interface.py).
         space, source, info, flags = (
             w[at] for at in (HW.HG_FE_ASID, HW.HG_FE_SOURCE, HW.HG_FE_INFO, HW.HG_FE_FLAGS)
         )

@@ -19,6 +19,7 @@ pairs  -- a point waits until another thread passes a second point, or until the
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -156,8 +157,8 @@ def races(program: Program) -> set[str]:
             found.add("refusal")
     jobs = {(o.phase, o.proc, o.actor) for o in program.ops if o.op in JOBS}
     phases = Counter(phase for phase, _, _ in jobs)
-    refusing = [o.phase for o in program.ops if o.op in REFUSES]
-    if any(n > 1 and min(refusing, default=phase + 1) <= phase for phase, n in phases.items()):
+    refused_from = min((o.phase for o in program.ops if o.op in REFUSES), default=math.inf)
+    if any(n > 1 and phase >= refused_from for phase, n in phases.items()):
         found.add("round")
     for o in program.ops:
         if o.op == Migrate.number and at_once[o.phase] > 1:

@@ -55,6 +55,22 @@ class Box:
         return lambda *words: None
 
 
+class Says(Box):
+    """Its device says these things, one after another."""
+
+    agent = property(lambda self: self)
+
+    def __init__(self, said: list[str]) -> None:
+        super().__init__()
+        self.said = said
+
+    def read_file(self, path: str) -> bytes:
+        return b""
+
+    def violations(self) -> str:
+        return self.said.pop(0)
+
+
 def numbered(n: int) -> Program:
     return Program([Op(Nop.number)] * n, (24, 600, 0, 0))
 
@@ -129,19 +145,7 @@ def test_what_a_check_did_not_look_at_is_counted_once() -> None:
         device_says(unlooked={"copy-overlap": 4}),
     ]  # fmt: skip
 
-    class Device(Box):
-        agent = property(lambda self: self)
-
-        def read_file(self, path: str) -> bytes:
-            return b""
-
-        def violations(self) -> str:
-            return said.pop(0)
-
-        def clear_violations(self) -> None:
-            pass
-
-    target = VmTarget(lambda: cast(Machine, Device()))
+    target = VmTarget(lambda: cast(Machine, Says(said)))
     for _ in range(4):
         target._checked(target.vm, Execution(numbered(1)))
     assert target.totals.unlooked == {"copy-overlap": 7, "table-freed-used": 1}
@@ -158,16 +162,7 @@ def test_what_was_compared_is_counted_once(kind: type[VmTarget]) -> None:
         device_says(checks=150),
     ]  # fmt: skip
 
-    class Device(Box):
-        agent = property(lambda self: self)
-
-        def read_file(self, path: str) -> bytes:
-            return b""
-
-        def violations(self) -> str:
-            return said.pop(0)
-
-    target = kind(lambda: cast(Machine, Device()))
+    target = kind(lambda: cast(Machine, Says(said)))
     for audit in ("access", "fill", "access"):
         if isinstance(target, ExactTarget):
             target._surround_device(target.vm, Environment(audit=audit))
