@@ -20,7 +20,10 @@
 #define VM_FAULT_SIGBUS		2
 #define roundup_pow_of_two(n)	(n)
 #define hash_long(v, b)		0
-struct vm_area_struct { unsigned long vm_start, vm_end; };
+struct vm_area_struct {
+	unsigned long vm_start, vm_end, vm_flags;
+	void *anon_vma;
+};
 struct vm_fault {
 	struct page *page;
 	struct vm_area_struct *vma;
@@ -30,7 +33,7 @@ struct vm_fault {
 struct migrate_vma {
 	struct vm_area_struct *vma;
 	void *pgmap_owner;
-	unsigned long start, end, npages, flags, *src, *dst;
+	unsigned long start, end, npages, cpages, flags, *src, *dst;
 	struct page *fault_page;
 };
 

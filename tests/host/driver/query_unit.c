@@ -28,6 +28,10 @@ int main(void)
 	struct drm_hmm_gpu_query args = { .npages = 512 * 5 };
 
 	CHECK(hg_query_ioctl(&hdev.drm, &args, &file) == 0 && windows == 5);
+	hdev.gone = true;
+	CHECK(hg_query_ioctl(&hdev.drm, &args, &file) == -ENODEV);
+	hdev.gone = false;
+	windows = 5;
 	args.npages = TASK_SIZE >> PAGE_SHIFT;
 	CHECK(hg_query_ioctl(&hdev.drm, &args, &file) == -EINTR && windows == 10);
 	return 0;

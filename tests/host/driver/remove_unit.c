@@ -122,6 +122,13 @@ int main(int argc, char **argv)
 		/* the one that is gone takes no calls; the first one does */
 		CHECK(call(&other, DRM_COMMAND_BASE) == -ENODEV && calls == 1);
 		CHECK(call(&one, DRM_COMMAND_BASE) == 0 && calls == 2);
+	} else if (!strcmp(argv[1], "calls")) {
+		/* none but these goes to a device that is gone */
+		one.gone = true;
+		for (unsigned int i = 0; i < sizeof(hg_ioctls) / sizeof(*hg_ioctls); i++)
+			if (hg_ioctls[i].func != hg_migrate_ioctl && hg_ioctls[i].func != hg_query_ioctl)
+				CHECK(call(&one, DRM_COMMAND_BASE + i) == -ENODEV);
+		CHECK(!calls);
 	} else if (!strcmp(argv[1], "memory")) {
 		without_memory = &one;
 		goes = &pdevs[0];

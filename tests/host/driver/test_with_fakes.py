@@ -150,6 +150,13 @@ def test_unplugging_waits_for_no_arguments(folder: Path) -> None:
     run(folder, "remove_unit", "memory")
 
 
+def test_calls_are_at_the_device(folder: Path) -> None:
+    """So that its removal waits for them: each, or in MIGRATE and QUERY what needs it."""
+    run(folder, "remove_unit", "calls")
+    run(folder, "migrate_unit")
+    run(folder, "query_unit")
+
+
 def test_buffers_are_not_a_childs(folder: Path) -> None:
     run(folder, "remove_unit", "child")
 
