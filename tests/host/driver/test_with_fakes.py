@@ -131,7 +131,7 @@ def test_syncobj_has_no_fence_before_its_job_is_over(folder: Path) -> None:
 
 
 def test_query_heeds_signals(folder: Path) -> None:
-    run(folder, "query_unit")
+    run(folder, "query_unit", "signals")
 
 
 def test_eviction_kills_nobody(folder: Path) -> None:
@@ -154,7 +154,7 @@ def test_calls_are_at_the_device(folder: Path) -> None:
     """So that its removal waits for them: each, or in MIGRATE and QUERY what needs it."""
     run(folder, "remove_unit", "calls")
     run(folder, "migrate_unit")
-    run(folder, "query_unit")
+    run(folder, "query_unit", "gone")
 
 
 def test_buffers_are_not_a_childs(folder: Path) -> None:
