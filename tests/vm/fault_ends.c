@@ -4,6 +4,8 @@
  *
  *   memory   there is no memory for page tables: for a while, and then for ever
  *   charged  the process may have no more memory: for a while, and then for ever
+ *   accounted  what the GPU's tables and contexts take is the process's memory
+ *   memfd    the GPU uses secret memory (memfd_secret()): as the kernel's own accesses can
  *   ended    the context is destroyed before its fault is served: the page stays untouched
  *   closed   the file is closed while the first of two windows is served: the other stays
  *            untouched
@@ -27,6 +29,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -197,6 +200,56 @@ static void charged(void)
 	rmdir(GROUP);
 }
 
+/*
+ * Of the kernel's memory what the group pays for, but page tables of its CPUs: KiB.
+ * The kernel adds up each two seconds what its CPUs counted.
+ */
+static long paid(void)
+{
+	char text[8192] = { 0 }, *kernel, *tables;
+	int fd;
+
+	usleep(3000000);
+	fd = open(GROUP "memory.stat", O_RDONLY);
+	need(fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 ? -errno : 0, GROUP "memory.stat");
+	close(fd);
+	kernel = strstr(text, "\nkernel ");
+	tables = strstr(text, "\npagetables ");
+	need(kernel && tables ? 0 : -ENODATA, "kernel and pagetables of memory.stat");
+	return (atol(kernel + 8) - atol(tables + 12)) / 1024;
+}
+
+static void accounted(void)
+{
+	struct hmmgpu_ctx *more[20];
+	long before, after;
+
+	need(finish(start(far(), 0)), "a job");
+	need(mkdir(GROUP, 0755) ? -errno : 0, GROUP);
+	put("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	put(GROUP "cgroup.procs", "0");
+	before = paid();
+	for (int i = 0; i < 150; i++)
+		need(finish(start(far(), 0)), "a job");
+	after = paid();
+	/* three tables each: what the GPU reads, and of two of them what the driver knows */
+	CHECK(after - before >= 150 * 20, "tables of 3 MiB: %ld KiB paid", after - before);
+	before = after;
+	for (int i = 0; i < 20; i++)
+		need(hmmgpu_ctx_create(gpu, 0, &more[i]), "context");
+	after = paid();
+	/* each: results of its last jobs, and the ring with reports */
+	CHECK(after - before >= 20 * 80, "contexts of 1900 KiB: %ld KiB paid", after - before);
+	for (int i = 0; i < 20; i++)
+		hmmgpu_ctx_destroy(more[i]);
+	hmmgpu_ctx_destroy(ctx);
+	hmmgpu_close(gpu);
+	after = paid();
+	CHECK(after < 1000, "%ld KiB are still to pay", after);
+	put("/sys/fs/cgroup/cgroup.procs", "0");
+	rmdir(GROUP);
+}
+
 static void ended(void)
 {
 	uint64_t *p = far();
@@ -252,6 +305,27 @@ static void secret(void)
 	set("fail_exclusive", "0");
 	error = finish(start(p, 1));
 	CHECK(!error, "and after it: %d", error);
+}
+
+static void memfd(void)
+{
+	int fd = syscall(SYS_memfd_secret, 0), error;
+	uint64_t *p;
+
+	need(fd < 0 || ftruncate(fd, PAGE) ? -errno : 0, "memfd_secret");
+	p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	need(p == MAP_FAILED ? -errno : 0, "mmap");
+	error = finish(start(p, 0));
+	CHECK(!error && *p == 7, "a write: %d, %#lx", error, *p);
+	error = finish(start(p, 1));
+	CHECK(!error && *p == 8, "an atomic: %d, %#lx", error, *p);
+	need(hmmgpu_set_policy(gpu, HMM_GPU_POLICY_EXCLUSIVE), "policy");
+	error = finish(start(p, 1));
+	CHECK(error == -EFAULT && *p == 8, "an exclusive atomic: %d, %#lx", error, *p);
+	error = finish(start(p, 0));
+	CHECK(!error && *p == 7, "a write after it: %d, %#lx", error, *p);
+	munmap(p, PAGE);
+	close(fd);
 }
 
 static void another(void)
@@ -406,7 +480,7 @@ static const struct {
 	void (*run)(void);
 } tests[] = {
 	{ "memory", memory }, { "charged", charged }, { "ended", ended }, { "closed", closed },
-	{ "secret", secret }, { "another", another },
+	{ "secret", secret }, { "memfd", memfd }, { "accounted", accounted }, { "another", another },
 	{ "killed", killed }, { "gone", gone }, { "unreadable", unreadable },
 	{ "unreadables", unreadables }, { "misread", misread }, { "valid", valid },
 };

@@ -42,9 +42,9 @@ def vm(coherent: MachineSpec, snapshots: Snapshots) -> Iterator[Machine]:
         work.no_violation(machine)
 
 
-def all_pages(kind: int, what: Acc, value: int = 0, proc: int = 0) -> Op:
+def all_pages(kind: int, what: Acc, value: int = 0, **where: int) -> Op:
     """Each page once, on a lane of its own if a GPU does it."""
-    return Op(kind, acc=[work.acc(what, i, value, lane=i) for i in range(N)], proc=proc)
+    return Op(kind, acc=[work.acc(what, i, value, lane=i) for i in range(N)], **where)
 
 
 def test_both_use_a_page_in_vram(vm: Machine) -> None:
@@ -54,8 +54,10 @@ def test_both_use_a_page_in_vram(vm: Machine) -> None:
         mmap(N), all_pages(cpu, Acc.WRITE, 5), migrate(N, p.MIGRATE_DEVICE), query(N),
         all_pages(cpu, Acc.ADD, 1), all_pages(gpu, Acc.ADD, 10), all_pages(cpu, Acc.ADD, 1),
         query(N),
-        Op(Fork.number, arg=1), all_pages(cpu, Acc.ADD, 100, proc=1), query(N),
-        all_pages(cpu, Acc.READ), migrate(N, p.MIGRATE_SYSTEM), query(N), all_pages(cpu, Acc.READ),
+        # only phases order what different processes do
+        Op(Fork.number, arg=1), all_pages(cpu, Acc.ADD, 100, proc=1, phase=1), query(N, phase=2),
+        all_pages(cpu, Acc.READ, phase=2), migrate(N, p.MIGRATE_SYSTEM, phase=2),
+        query(N, phase=2), all_pages(cpu, Acc.READ, phase=2),
     ])  # fmt: skip
     assert statuses(result) == [0] * 15
     assert (result.ops[2].aux0, result.ops[2].aux1) == (N, 0)

@@ -77,7 +77,7 @@ def test_how_a_run_ends_whoever_reads(tmp_path: Path) -> None:
     try:
         runs = [
             subprocess.Popen(
-                [sys.executable, "-c", FINDS, str(tmp_path), str(found)],
+                [sys.executable, "-c", FINDS, str(tmp_path / str(found)), str(found)],
                 stdout=writer, stderr=writer,
             )
             for found in (0, 1)
