@@ -93,7 +93,7 @@ static uint64_t touch(struct touch_args what, unsigned int threads)
 	return job;
 }
 
-/* One thread adds 1 to a word, or writes it. */
+/* One thread adds to a word, what is the sum of nothing, or writes 7 to it. */
 static uint64_t start(uint64_t *word, int add)
 {
 	struct touch_args what = { .npages = 0 };
@@ -310,18 +310,20 @@ static void secret(void)
 static void memfd(void)
 {
 	int fd = syscall(SYS_memfd_secret, 0), error;
+	struct touch_args twice = { .npages = 1 };
 	uint64_t *p;
 
 	need(fd < 0 || ftruncate(fd, PAGE) ? -errno : 0, "memfd_secret");
 	p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	need(p == MAP_FAILED ? -errno : 0, "mmap");
+	twice.base = twice.sum = (uintptr_t)p;
 	error = finish(start(p, 0));
 	CHECK(!error && *p == 7, "a write: %d, %#lx", error, *p);
-	error = finish(start(p, 1));
-	CHECK(!error && *p == 8, "an atomic: %d, %#lx", error, *p);
+	error = finish(touch(twice, 1));
+	CHECK(!error && *p == 14, "an atomic: %d, %#lx", error, *p);
 	need(hmmgpu_set_policy(gpu, HMM_GPU_POLICY_EXCLUSIVE), "policy");
-	error = finish(start(p, 1));
-	CHECK(error == -EFAULT && *p == 8, "an exclusive atomic: %d, %#lx", error, *p);
+	error = finish(touch(twice, 1));
+	CHECK(error == -EFAULT && *p == 14, "an exclusive atomic: %d, %#lx", error, *p);
 	error = finish(start(p, 0));
 	CHECK(!error && *p == 7, "a write after it: %d, %#lx", error, *p);
 	munmap(p, PAGE);
