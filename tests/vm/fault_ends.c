@@ -141,6 +141,12 @@ static void memory(void)
 
 #define GROUP	"/sys/fs/cgroup/charged/"
 
+static void make_group(void)
+{
+	need(mkdir(GROUP, 0755) ? -errno : 0, GROUP);
+	put("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+}
+
 /* So many bytes more than now. */
 static void may_have(long bytes)
 {
@@ -177,8 +183,7 @@ static void charged(void)
 	pid_t other;
 
 	need(finish(start(far(), 0)), "a job");
-	need(mkdir(GROUP, 0755) ? -errno : 0, GROUP);
-	put("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	make_group();
 	put(GROUP "memory.swap.max", "0");
 	/* nobody is killed for it, so there is no memory; the kernel says much about that */
 	put("/proc/self/oom_score_adj", "-1000");
@@ -225,8 +230,7 @@ static void accounted(void)
 	long before, after;
 
 	need(finish(start(far(), 0)), "a job");
-	need(mkdir(GROUP, 0755) ? -errno : 0, GROUP);
-	put("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	make_group();
 	put(GROUP "cgroup.procs", "0");
 	before = paid();
 	for (int i = 0; i < 150; i++)

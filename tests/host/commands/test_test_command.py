@@ -69,7 +69,9 @@ def test_pytest_ends_with_the_bench(
     bench = subprocess.Popen(
         [sys.executable, "-m", "hmmbench", "test", "--quick", "--", str(tmp_path / "test_x.py"),
          *words],
-        env={**os.environ, "PYTHONPATH": f"{paths.project_root() / 'harness'}:{tmp_path}"},
+        # Its folder stays behind where it is killed.
+        env={**os.environ, "TMPDIR": str(tmp_path),
+             "PYTHONPATH": f"{paths.project_root() / 'harness'}:{tmp_path}"},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         # As a shell starts its background jobs.
         preexec_fn=_deaf,
