@@ -249,7 +249,7 @@ static void accounted(void)
 	hmmgpu_ctx_destroy(ctx);
 	hmmgpu_close(gpu);
 	after = paid();
-	CHECK(after < 1000, "%ld KiB are still to pay", after);
+	CHECK(after < 500, "%ld KiB are still to pay", after);
 	put("/sys/fs/cgroup/cgroup.procs", "0");
 	rmdir(GROUP);
 }
