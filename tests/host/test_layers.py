@@ -25,6 +25,9 @@ CIRCLE = 4
 
 PYTHON = paths.project_root() / "harness/hmmbench"
 
+#: A longer file is two things.
+LINES = 500
+
 #: Least number of layers of the parts in C.
 C_LEAST = {"qemu-device/core": 9, "guest-driver/module": 7, "guest-driver/user": 3}
 C_PARTS = tuple(C_LEAST)
@@ -224,6 +227,20 @@ def test_the_rooms_of_the_design_are_there() -> None:
     for file, number in layers.of.items():
         room = file.relative_to(PYTHON).parts[0]
         assert room in (layers.names[number], "__init__.py", "__main__.py", "cli.py")
+
+
+def long_files(folder: Path) -> list[str]:
+    return [
+        file.name for file in sorted(folder.rglob("*.py"))
+        if len(file.read_text().splitlines()) > LINES
+    ]  # fmt: skip
+
+
+def test_no_file_is_long(tmp_path: Path) -> None:
+    assert long_files(PYTHON) == []
+    (tmp_path / "just.py").write_text("#\n" * LINES)
+    (tmp_path / "long.py").write_text("#\n" * (LINES + 1))
+    assert long_files(tmp_path) == ["long.py"]
 
 
 @pytest.mark.parametrize("part", C_PARTS)

@@ -25,8 +25,7 @@ from hmmbench.base.errors import (
     UsageError,
 )
 from hmmbench.base.ui import Ui
-from hmmbench.build import Artifacts, BuildRequest, depends, ensure, hmm_tests
-from hmmbench.build.context import Context
+from hmmbench.build import Artifacts, BuildRequest, depends, ensure
 from hmmbench.campaign import fleet, line_coverage, second_look
 from hmmbench.campaign.generate import version
 from hmmbench.campaign.progress import Progress
@@ -43,11 +42,10 @@ from hmmbench.report.folder import own
 from hmmbench.report.page import write as write_page
 from hmmbench.report.result import Report, check_writable
 from hmmbench.report.tally import Tally
-from hmmbench.suites import driver_life
+from hmmbench.suites import moments
 from hmmbench.symbols.source import explainer
 from hmmbench.vm.accel import exact_refused
 from hmmbench.vm.errors import VmError
-from hmmbench.vm.opener import Opener
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec, standard_spec
 
@@ -395,34 +393,8 @@ def _run(
             )
             fill(report, tally, counts)
     if counted is not None:
-        with ui.stage("the driver's other moments"):
-            report.line_coverage_ran = [f"{report.examples} examples"]
-            with Opener(spec) as opener:
-                for part in driver_life.parts(opener, leaving):
-                    take_moment(report, part)
-            try:
-                program = hmm_tests.build(Context(ui), artifacts.kernel_source_dir)
-            except UsageError as error:
-                # A user's kernel without its source.
-                report.line_coverage_ran.append(f"hmm-tests: {error.message}")
-            else:
-                take_moment(report, driver_life.kernels_own(spec, program, leaving))
-        report.line_coverage_ran += counted.failed
-        report.line_coverage = counted.to_json()
-        report.line_coverage_total = {
-            name: found.to_json() for name, found in counted.groups().items()
-        }
+        moments.take_all(report, artifacts, spec, counted, ui)
     return tally
-
-
-def take_moment(report: Report, part: driver_life.Part) -> None:
-    """What one of the driver's other moments came to is part of the verdict."""
-    found = part.violation()
-    if found is not None:
-        report.violations.append(found)
-    elif part.what:
-        report.shortfalls.append(f"not judged: {part.name}: {part.what}")
-    report.line_coverage_ran.append(f"{part.name}: {part.what or 'done'}")
 
 
 def _look_again(

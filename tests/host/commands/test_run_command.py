@@ -31,7 +31,7 @@ from hmmbench.oracle.violation import Violation
 from hmmbench.report.filling import conclude, fill
 from hmmbench.report.result import Report
 from hmmbench.report.tally import Finding, Tally
-from hmmbench.suites import doctor, driver_life, selftests
+from hmmbench.suites import doctor, driver_life, moments, selftests
 from hmmbench.suites.driver_life import Part
 from hmmbench.vm.agent import Agent, AgentError, ExecResult
 from hmmbench.vm.errors import AgentTimeout, GuestHangs, QmpFailure, VmDied, VmError
@@ -286,7 +286,7 @@ def test_an_audit_has_decided_what_it_counts(undecided: int, verdict: str) -> No
 def test_the_drivers_other_moments_are_judged(part: Part, verdict: str, tmp_path: Path) -> None:
     report = Report()
     for one in (Part("unbind"), part):
-        run.take_moment(report, one)
+        moments.take(report, one)
     conclude(report)
     assert report.verdict == verdict
     report.write_junit(tmp_path / "junit")
@@ -457,7 +457,7 @@ def test_a_run_that_breaks_off_keeps_what_it_found(
     def breaks(wanted: run._Wanted, ui: Ui, report: Report, done: list[Any]) -> Tally:
         done.append((Tally(), {}))
         if found:
-            run.take_moment(report, Part("reset", "BUG: lists", "kernel"))
+            moments.take(report, Part("reset", "BUG: lists", "kernel"))
         raise VmError("no other machine")
 
     monkeypatch.setattr(run, "_run", breaks)
