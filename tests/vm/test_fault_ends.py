@@ -149,7 +149,7 @@ def test_the_handler_of_the_interrupt_wakes_fault_service_itself(machine: Machin
         "irq/irq_handler_entry workqueue/workqueue_queue_work workqueue/workqueue_execute_start "
         "hmm_gpu/hmm_gpu_batch"
     )
-    for task, cpu, flags, event, rest in traced(machine, "another", events):
+    for task, cpu, flags, event, rest in traced(machine, "valid", events):
         work_at = re.search(r"work struct=?\s*(\S+?):? ", rest)
         if event == "irq_handler_entry":
             handler[cpu] = rest.split("name=")[-1]
