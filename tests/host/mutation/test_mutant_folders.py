@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Mutants beside the set that every count goes through: each of them applies, and says what it is.
 
-`blind`, `exact`, `narrow`, `planted` were committed before anything ran on them: docs/mutants.md.
+`blind`, `exact`, `field`, `narrow`, `planted` were committed before anything ran on them: docs/mutants.md.
 `returned` puts mistakes back that this repository once made: docs/returned.md.
 """
 
@@ -17,7 +17,7 @@ import pytest
 from hmmbench.base import paths
 from hmmbench.mutation import mutants
 
-FOLDERS = ("blind", "exact", "narrow", "planted", "returned")
+FOLDERS = ("blind", "exact", "field", "narrow", "planted", "returned")
 
 ALL = [
     pytest.param(mutant, id=f"{folder}/{mutant.name}")
