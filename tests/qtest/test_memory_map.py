@@ -28,8 +28,9 @@ from qtest_machine import (
 from test_glue_icount import RESET, TABLE, _config
 
 READ, EXPECTED, TURNS, DONE, STOP = 0x3000, 0x3004, 0x3010, 0x3014, 0x3020
-#: Without the patch 60 showed it in four executions of six.
-SWITCHES = 1000
+#: Without the patch one machine of ten shows nothing, however often (why is not known yet); the
+#: others do within some hundred.
+MACHINES, SWITCHES = 4, 300
 
 #: The APIC's version, which never changes.
 VERSION = 0xFEE0_0030
@@ -74,18 +75,19 @@ def _firmware() -> bytes:
 def test_the_access_behind_a_change_is_the_one_that_was_meant(
     start: Callable[..., Machine],
 ) -> None:
-    machine = start(accel="tcg", firmware=_firmware())
-    eventually("the CPU is at work", lambda: machine.load(TURNS, 4) > 0)
-    for n in range(SWITCHES):
-        machine.set_config(GPU, PCI_COMMAND, PCI_COMMAND_MEMORY * (n % 2), 2)
-        turns = machine.load(TURNS, 4)
-        # Some blocks, so that the TLB is that of the map as it is.
-        eventually(
-            "the CPU goes on",
-            lambda turns=turns: machine.load(TURNS, 4) > turns + 2 or machine.load(DONE, 4),  # type: ignore[misc]
-        )
-    machine.store(STOP, 1, 4)
-    eventually("the firmware is done", lambda: bool(machine.load(DONE, 4)))
-    expected = machine.load(EXPECTED, 4)
-    assert expected & 0xFF == 0x14  # an integrated APIC's
-    assert hex(machine.load(READ, 4)) == hex(expected), f"after {machine.load(TURNS, 4)} reads"
+    for _ in range(MACHINES):
+        machine = start(accel="tcg", firmware=_firmware())
+        eventually("the CPU is at work", lambda m=machine: m.load(TURNS, 4) > 0)  # type: ignore[misc]
+        for n in range(SWITCHES):
+            machine.set_config(GPU, PCI_COMMAND, PCI_COMMAND_MEMORY * (n % 2), 2)
+            turns = machine.load(TURNS, 4)
+            # Some blocks, so that the TLB is that of the map as it is.
+            eventually(
+                "the CPU goes on",
+                lambda m=machine, turns=turns: m.load(TURNS, 4) > turns + 2 or m.load(DONE, 4),  # type: ignore[misc]
+            )
+        machine.store(STOP, 1, 4)
+        eventually("the firmware is done", lambda m=machine: bool(m.load(DONE, 4)))  # type: ignore[misc]
+        expected = machine.load(EXPECTED, 4)
+        assert expected & 0xFF == 0x14  # an integrated APIC's
+        assert hex(machine.load(READ, 4)) == hex(expected), f"after {machine.load(TURNS, 4)} reads"
