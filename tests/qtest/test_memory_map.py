@@ -72,22 +72,26 @@ def _firmware() -> bytes:
     return image.ljust(0xFFF0, b"\xf4") + RESET.ljust(16, b"\xf4")
 
 
+def switched(machine: Machine) -> tuple[int, int, int]:
+    """What the CPU's last read gave, what the first did, and how many there were."""
+    eventually("the CPU is at work", lambda: machine.load(TURNS, 4) > 0)
+    for n in range(SWITCHES):
+        machine.set_config(GPU, PCI_COMMAND, PCI_COMMAND_MEMORY * (n % 2), 2)
+        turns = machine.load(TURNS, 4)
+        # Some blocks, so that the TLB is that of the map as it is.
+        eventually(
+            "the CPU goes on",
+            lambda turns=turns: machine.load(TURNS, 4) > turns + 2 or machine.load(DONE, 4),  # type: ignore[misc]
+        )
+    machine.store(STOP, 1, 4)
+    eventually("the firmware is done", lambda: bool(machine.load(DONE, 4)))
+    return machine.load(READ, 4), machine.load(EXPECTED, 4), machine.load(TURNS, 4)
+
+
 def test_the_access_behind_a_change_is_the_one_that_was_meant(
     start: Callable[..., Machine],
 ) -> None:
     for _ in range(MACHINES):
-        machine = start(accel="tcg", firmware=_firmware())
-        eventually("the CPU is at work", lambda m=machine: m.load(TURNS, 4) > 0)  # type: ignore[misc]
-        for n in range(SWITCHES):
-            machine.set_config(GPU, PCI_COMMAND, PCI_COMMAND_MEMORY * (n % 2), 2)
-            turns = machine.load(TURNS, 4)
-            # Some blocks, so that the TLB is that of the map as it is.
-            eventually(
-                "the CPU goes on",
-                lambda m=machine, turns=turns: m.load(TURNS, 4) > turns + 2 or m.load(DONE, 4),  # type: ignore[misc]
-            )
-        machine.store(STOP, 1, 4)
-        eventually("the firmware is done", lambda m=machine: bool(m.load(DONE, 4)))  # type: ignore[misc]
-        expected = machine.load(EXPECTED, 4)
+        read, expected, turns = switched(start(accel="tcg", firmware=_firmware()))
         assert expected & 0xFF == 0x14  # an integrated APIC's
-        assert hex(machine.load(READ, 4)) == hex(expected), f"after {machine.load(TURNS, 4)} reads"
+        assert hex(read) == hex(expected), f"after {turns} reads"

@@ -72,7 +72,7 @@ def apply(patch: Path, tree: Path, *, dry: bool = False) -> None:
 def run(tree: Path, unmend: Unmend) -> dict[str, bool]:
     """{test: it passed} of the test's file in a tree."""
     report = tree / "junit.xml"
-    inherited = ("HMMBENCH_ARTIFACTS", "HMMBENCH_QEMU", "HMMBENCH_FULL", "PYTHONPATH")
+    inherited = ("HMMBENCH_ARTIFACTS", "HMMBENCH_QEMU", "HMMBENCH_FULL")
     environment = {k: v for k, v in os.environ.items() if k not in inherited}
     # This Python has all that it needs; ./hmmbench would install that anew for each.
     environment["PYTHONPATH"] = str(tree / "harness")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Mutants beside the set that every count goes through: each of them applies, and says what it is.
 
-`blind`, `exact`, `field`, `narrow`, `planted` were committed before anything ran on them: docs/mutants.md.
+`blind`, `exact`, `field`, `narrow`, `planted` were committed before anything ran on them:
+docs/mutants.md.
 `returned` puts mistakes back that this repository once made: docs/returned.md.
 """
 
