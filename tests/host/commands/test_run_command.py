@@ -23,6 +23,7 @@ from hmmbench.base.errors import UsageError
 from hmmbench.base.ui import Stage, Ui
 from hmmbench.build import Artifacts, NotBuilt
 from hmmbench.campaign import progress
+from hmmbench.campaign.line_coverage import Collector
 from hmmbench.campaign.runner import UNBOUNDED
 from hmmbench.commands import run
 from hmmbench.commands.options import Accel
@@ -293,6 +294,34 @@ def test_the_drivers_other_moments_are_judged(part: Part, verdict: str, tmp_path
     report.write_ktap(tmp_path / "ktap")
     for text in (shown(report), *((tmp_path / n).read_text() for n in ("junit", "ktap"))):
         assert part.what in text
+
+
+@pytest.mark.parametrize("source", [True, False])
+def test_all_moments_are_taken_and_told_of(
+    source: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's own tests are not among them where a user's kernel has no source."""
+
+    def build(*_: object) -> Path:
+        if not source:
+            raise UsageError("no source")
+        return Path("tests")
+
+    monkeypatch.setattr(moments, "Opener", contextlib.nullcontext)
+    monkeypatch.setattr(moments.hmm_tests, "build", build)
+    monkeypatch.setattr(driver_life, "parts", lambda *_: [Part("unbind"), Part("reset", "ended")])
+    monkeypatch.setattr(
+        driver_life, "kernels_own", lambda *_: Part("hmm-tests", "not ok 7", driver_life.OWN)
+    )
+    report = Report(examples=3)
+    counted = Collector({}, failed=["a machine told nothing"])
+    any_of: Any = SimpleNamespace(kernel_source_dir=None)
+    moments.take_all(report, any_of, any_of, counted, ui()[0])
+    last = "hmm-tests: not ok 7" if source else "hmm-tests: no source"
+    told = ["3 examples", "unbind: done", "reset: ended", last, "a machine told nothing"]
+    assert report.line_coverage_ran == told
+    assert [violation["oracle"] for violation in report.violations] == [driver_life.OWN] * source
+    assert report.shortfalls == ["not judged: reset: ended"]
 
 
 def record(*checks: str) -> str:
