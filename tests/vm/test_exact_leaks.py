@@ -15,7 +15,7 @@ import pytest
 
 from hmmbench.build import Artifacts
 from hmmbench.campaign import fleet
-from hmmbench.campaign.repeat import Repeated, exact_specs, load, repeat
+from hmmbench.campaign.repeat import Part, Repeated, exact_specs, load, repeat
 from hmmbench.vm.errors import QmpFailure
 from hmmbench.vm.exact import Exact
 from hmmbench.vm.snapshot import Snapshots
@@ -57,22 +57,32 @@ def closed(leaking: Leaking) -> Repeated:
     return leaking(0, SEEDS[0])
 
 
+def in_time(leak: int, parted: list[Part]) -> bool:
+    """The leak was met while the example ran: its answer is another.
+
+    7 stops the machine where it does, at its end; the others may be met there, too, when all that
+    was asked has been answered, and then only the memory differs.
+    """
+    return bool(parted) and (leak == 7 or any("answer" in part.differs for part in parted))
+
+
 @pytest.mark.parametrize("leak", [2, 4, 7])
 def test_a_leak_parts_executions(leaking: Leaking, closed: Repeated, leak: int) -> None:
     """The main loop moves the clock; deadlines of the real-time clock; it stops the machine."""
     assert [str(part) for part in closed.parted] == []
-    seed, parted = next(
-        ((seed, found.parted) for seed in SEEDS if (found := leaking(leak, seed)).parted), (0, [])
-    )
-    assert parted
+    for seed in SEEDS:
+        parted = leaking(leak, seed).parted
+        for part in parted:
+            assert part.where.startswith("parted at decision ") or (
+                part.where == "no decision differs"
+            )
+            assert part.differs
+        if in_time(leak, parted):
+            break
+    else:
+        pytest.fail(f"leak {leak} changed no answer of {len(SEEDS)} times {PROGRAMS} programs")
     if seed != SEEDS[0]:
         assert not leaking(0, seed).parted
-    for part in parted:
-        assert part.where.startswith("parted at decision ") or part.where == "no decision differs"
-        assert part.differs
-    if leak != 7:
-        # In the middle of the example; when it stands too late, all of that has been the same.
-        assert all("answer" in part.differs for part in parted)
 
 
 #: How much of its memory a process has touched since it asked for that to be forgotten: what a

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/kernel/debug/dri/N/: counters, evict, vram_limit, fail_*, delays, trips*.
+ * /sys/kernel/debug/dri/N/: counters, evict, vram_limit, fail_*, delays, trip*.
  */
 #include <linux/debugfs.h>
 #include <linux/ktime.h>
@@ -132,8 +132,6 @@ static const struct file_operations delays_fops = {
 	.release = single_release,
 };
 
-/* Trips that one look at the file makes: they fit into the first buffer of a seq_file. */
-#define HG_TRIPS	64
 /* One that takes longer is none: no interrupt came, or the host had no time for us. */
 #define HG_TRIP_MAX	(HZ / 10)
 #define HG_TRIPS_LATE	32
@@ -142,14 +140,15 @@ static const struct file_operations delays_fops = {
  * The least that a GPU's driver takes to say something to the device and to hear of it: a
  * fence alone on the kernel's own ring.  Nanoseconds from before the doorbell to when this
  * thread runs again, woken by the handler of the fence's interrupt; or, without one, to when
- * it sees the fence's word, for which it looks all the time.
+ * it sees the fence's word, for which it looks all the time.  One each time the file is read,
+ * so that whoever measures something else can have one beside each of what he measures.
  */
-static int show_trips(struct seq_file *m, bool back)
+static int show_trip(struct seq_file *m, bool back)
 {
 	struct hg_device *hdev = m->private;
-	unsigned int made = 0, late = 0;
+	unsigned int late;
 
-	while (made < HG_TRIPS) {
+	for (late = 0; late < HG_TRIPS_LATE; late++) {
 		unsigned long end;
 		u64 begin, value, took;
 
@@ -168,25 +167,23 @@ static int show_trips(struct seq_file *m, bool back)
 		up_read(&hdev->hw_sem);
 		if (time_before(jiffies, end)) {
 			seq_printf(m, "%llu\n", took);
-			made++;
-		} else if (++late > HG_TRIPS_LATE) {
-			return -EIO;
+			return 0;
 		}
 	}
-	return 0;
+	return -EIO;
 }
 
-static int trips_show(struct seq_file *m, void *unused)
+static int trip_show(struct seq_file *m, void *unused)
 {
-	return show_trips(m, true);
+	return show_trip(m, true);
 }
-DEFINE_SHOW_ATTRIBUTE(trips);
+DEFINE_SHOW_ATTRIBUTE(trip);
 
-static int trips_there_show(struct seq_file *m, void *unused)
+static int trip_there_show(struct seq_file *m, void *unused)
 {
-	return show_trips(m, false);
+	return show_trip(m, false);
 }
-DEFINE_SHOW_ATTRIBUTE(trips_there);
+DEFINE_SHOW_ATTRIBUTE(trip_there);
 
 void hg_debugfs_init(struct drm_minor *minor)
 {
@@ -199,6 +196,6 @@ void hg_debugfs_init(struct drm_minor *minor)
 	debugfs_create_atomic_t("fail_tables", 0600, root, &hdev->fail_tables);
 	debugfs_create_atomic_t("fail_exclusive", 0600, root, &hdev->fail_exclusive);
 	debugfs_create_file("delays", 0600, root, hdev, &delays_fops);
-	debugfs_create_file("trips", 0400, root, hdev, &trips_fops);
-	debugfs_create_file("trips_there", 0400, root, hdev, &trips_there_fops);
+	debugfs_create_file("trip", 0400, root, hdev, &trip_fops);
+	debugfs_create_file("trip_there", 0400, root, hdev, &trip_there_fops);
 }

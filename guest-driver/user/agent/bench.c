@@ -24,8 +24,8 @@
  *	trips_us	median over the rounds of microseconds a round trip
  *	trips_ratio	ours_us / (test_hmm_us + so many times trips_us)
  *
- * Rounds alternate between the two, and trips, each round in a fresh process
- * that opens only its own driver, so neither pays for the other's notifiers.
+ * Rounds alternate between the two, each in a fresh process that opens only its
+ * own driver, so neither pays for the other's notifiers.
  *
  * What test_hmm does more or less than ours, to read the ratios right: its
  * READ, WRITE and MIGRATE_TO_DEV also copy the whole range from or to a user
@@ -35,11 +35,16 @@
  * A round trip is what no GPU's driver can save where test_hmm calls a function:
  * from a thread's register write to an engine that acts on it, and from that
  * engine's interrupt to a thread.  It is measured as the driver's debugfs file
- * "trips" makes it (module/test/debugfs.c), by the kernel's clock: a doorbell, a
+ * "trip" makes it (module/test/debugfs.c), by the kernel's clock: a doorbell, a
  * fence alone in the ring, its interrupt, the thread that the handler woke, on the
  * CPU of the interrupt.  So no fault, no mapping, no job, no system call is in
  * it, and what is (one descriptor read, one word written) is less than what is
  * done at the same places of a fault: a trip is rather too short than too long.
+ *
+ * How long it takes to wake a CPU or an engine depends on how long that one has
+ * slept, and on what else the host does just then: of a hundred trips one behind
+ * the other each takes half of what one takes by itself.  So trips are made between
+ * the events that they are beside, as many and as close to one another as those.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -90,11 +95,15 @@ struct sample {
 	uint64_t ns;		/* for the range */
 	uint64_t nevents;
 	uint64_t event_ns[MAX_EVENTS];
+	/* beside ours, as many trips as events */
+	uint64_t trips_ns, ntrips;
+	uint64_t trip_ns[MAX_EVENTS];
 };
 
 /* One of the two drivers, open in the process of a round. */
 struct device {
 	bool ours;
+	bool trips;		/* ours, and trips are made beside its events */
 	struct hmmgpu *gpu;
 	struct hmmgpu_ctx *ctx;
 	int fd;			/* test_hmm */
@@ -207,6 +216,63 @@ static int to_device(const struct device *d, uint8_t *p, uint64_t pages, struct 
 	return migrated == pages ? 0 : fail(s, "not every page migrated", -EIO);
 }
 
+/* ---- trips ---- */
+
+/*
+ * The process goes to the CPU that takes the fence's interrupt: a thread that sleeps on another
+ * one is woken by one more interrupt, between the CPUs, which a trip can do without.  All that
+ * is compared with trips runs there, of both drivers.
+ */
+static int go_to_interrupt(struct sample *s)
+{
+	int cpu, n = 0;
+	cpu_set_t set;
+	char path[64];
+	glob_t found;
+	FILE *f;
+
+	if (glob("/proc/irq/*/hmm_gpu-fence", 0, NULL, &found) == 0) {
+		snprintf(path, sizeof(path), "%s/../effective_affinity_list", found.gl_pathv[0]);
+		globfree(&found);
+		f = fopen(path, "re");
+		if (f) {
+			n = fscanf(f, "%d", &cpu);
+			fclose(f);
+		}
+	}
+	if (n != 1)
+		return fail(s, "the CPU of the interrupt", -ENOENT);
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	return sched_setaffinity(0, sizeof(set), &set) ? fail(s, "affinity", -errno) : 0;
+}
+
+/* One trip, by the driver's debugfs. */
+static int one_trip(bool one_way, uint64_t *ns, struct sample *s)
+{
+	char text[32];
+	ssize_t n = debugfs_read(one_way ? "trip_there" : "trip", text, sizeof(text));
+
+	if (n <= 0)
+		return fail(s, "trip of debugfs", n);
+	*ns = strtoull(text, NULL, 10);
+	return 0;
+}
+
+/* As many as there were events since the last ones: what they are compared with. */
+static int trips_beside(const struct device *d, struct sample *s)
+{
+	while (d->trips && s->ntrips < s->nevents) {
+		uint64_t *ns = &s->trip_ns[s->ntrips];
+
+		if (one_trip(false, ns, s))
+			return s->error;
+		s->trips_ns += *ns;
+		s->ntrips++;
+	}
+	return 0;
+}
+
 /* ---- the measurements: each is one round ---- */
 
 /* Many threads touch every page of a range that the GPU has not seen. */
@@ -268,6 +334,9 @@ static void shuffle(uint32_t *order, uint64_t n)
 	}
 }
 
+/* Faults of one launch: so many one behind the other, then as many trips. */
+#define FAULTS_LAUNCH	16
+
 /* One thread touches one page after the other, in random order; ours by the device's clock. */
 static int single_fault(const struct device *d, const struct request *r, struct sample *s)
 {
@@ -283,27 +352,28 @@ static int single_fault(const struct device *d, const struct request *r, struct 
 	times = (uint64_t *)(a + 1);
 	order = (uint32_t *)(times + r->pages);
 	shuffle(order, r->pages);
-	*a = (struct latency_args){
-		.base = (uintptr_t)p, .order = (uintptr_t)order, .times = (uintptr_t)times,
-		.npages = r->pages,
-	};
-	if (d->ours) {
-		if (warm(d, a, len, s) || launch(d, kernel_latency, a, 1, s))
-			return s->error;
-	} else {
-		for (uint64_t i = 0; i < r->pages; i++) {
-			uint64_t start = now_ns();
+	if (d->ours && warm(d, a, len, s))
+		return s->error;
+	for (uint64_t i = 0; i < r->pages; i++) {
+		uint64_t start = now_ns(), n = r->pages - i;
 
+		if (!d->ours) {
 			if (dmirror(d, DMIRROR_READ, p + order[i] * PAGE_SIZE, 1, s))
 				return s->error;
 			times[i] = now_ns() - start;
+		} else if (i % FAULTS_LAUNCH == 0) {
+			*a = (struct latency_args){
+				.base = (uintptr_t)p, .order = (uintptr_t)(order + i),
+				.times = (uintptr_t)(times + i),
+				.npages = n < FAULTS_LAUNCH ? n : FAULTS_LAUNCH,
+			};
+			if (trips_beside(d, s) || launch(d, kernel_latency, a, 1, s))
+				return s->error;
 		}
-	}
-	for (uint64_t i = 0; i < r->pages; i++) {
 		s->ns += times[i];
 		s->event_ns[s->nevents++] = times[i];
 	}
-	return 0;
+	return trips_beside(d, s);
 }
 
 static int migrate_to_device(const struct device *d, const struct request *r, struct sample *s)
@@ -384,59 +454,23 @@ static int touch_round(const struct device *d, const struct request *r, struct s
 		start = now_ns() - start;
 		s->ns += start;
 		s->event_ns[s->nevents++] = start;
+		if (trips_beside(d, s))
+			return s->error;
 	}
 	return 0;
 }
 
-/*
- * The process goes to the CPU that takes the fence's interrupt: a thread that sleeps on another
- * one is woken by one more interrupt, between the CPUs, which a trip can do without.
- */
-static int go_to_interrupt(struct sample *s)
-{
-	int cpu, n = 0;
-	cpu_set_t set;
-	char path[64];
-	glob_t found;
-	FILE *f;
-
-	if (glob("/proc/irq/*/hmm_gpu-fence", 0, NULL, &found) == 0) {
-		snprintf(path, sizeof(path), "%s/../effective_affinity_list", found.gl_pathv[0]);
-		globfree(&found);
-		f = fopen(path, "re");
-		if (f) {
-			n = fscanf(f, "%d", &cpu);
-			fclose(f);
-		}
-	}
-	if (n != 1)
-		return fail(s, "the CPU of the interrupt", -ENOENT);
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	return sched_setaffinity(0, sizeof(set), &set) ? fail(s, "affinity", -errno) : 0;
-}
-
-/* Trips by the driver's debugfs; "pages" counts them. */
+/* "pages" counts trips. */
 static int trip(const struct device *d, const struct request *r, struct sample *s)
 {
-	static char text[4096];
-
 	(void)d;
-	if (go_to_interrupt(s))
-		return s->error;
 	while (s->nevents < r->pages) {
-		ssize_t n = debugfs_read(r->one_way ? "trips_there" : "trips", text, sizeof(text));
+		uint64_t *ns = &s->event_ns[s->nevents];
 
-		if (n <= 0)
-			return fail(s, "trips of debugfs", n);
-		for (char *at = text, *end; s->nevents < r->pages; at = end) {
-			uint64_t ns = strtoull(at, &end, 10);
-
-			if (end == at)
-				break;
-			s->ns += ns;
-			s->event_ns[s->nevents++] = ns;
-		}
+		if (one_trip(r->one_way, ns, s))
+			return s->error;
+		s->ns += *ns;
+		s->nevents++;
 	}
 	return 0;
 }
@@ -470,21 +504,22 @@ static const struct measurement {
 	 * driver makes beyond them counts as its own (tests/vm/test_bench.py counts ours).
 	 */
 	unsigned trips;
+	bool at_interrupt;	/* see go_to_interrupt() */
 } measurements[] = {
-	{ "bulk_fault", bulk_fault, true, 0 },
-	{ "single_fault", single_fault, true, 1 },
-	{ "migrate_to_device", migrate_to_device, true, 0 },
-	{ "cpu_fault_back", cpu_fault_back, true, 0 },
-	{ "touch_round", touch_round, true, 2 },
-	{ "launch", launch_latency, false, 0 },
-	{ "trip", trip, false, 0 },
+	{ "bulk_fault", bulk_fault, true, 0, false },
+	{ "single_fault", single_fault, true, 1, true },
+	{ "migrate_to_device", migrate_to_device, true, 0, false },
+	{ "cpu_fault_back", cpu_fault_back, true, 0, false },
+	{ "touch_round", touch_round, true, 2, true },
+	{ "launch", launch_latency, false, 0, false },
+	{ "trip", trip, false, 0, true },
 };
 
 /* ---- running them ---- */
 
-/* Whose turn it is. */
+/* Whose turn it is; trips come with ours. */
 enum { OURS, TEST_HMM, TRIPS, NUM_SERIES };
-static const char *const series_name[] = { "hmm_gpu", "test_hmm", "trips" };
+static const char *const series_name[] = { "hmm_gpu", "test_hmm" };
 
 struct series {
 	uint64_t rounds;
@@ -492,6 +527,13 @@ struct series {
 	uint64_t nevents;
 	uint64_t *events;
 };
+
+static void add_round(struct series *to, uint64_t ns, const uint64_t *event_ns, uint64_t nevents)
+{
+	to->ns[to->rounds++] = ns;
+	memcpy(to->events + to->nevents, event_ns, nevents * sizeof(*event_ns));
+	to->nevents += nevents;
+}
 
 static int compare(const void *a, const void *b)
 {
@@ -521,18 +563,18 @@ static double median(const struct series *s)
 
 /* A round in a process of its own: the range, the device and its notifiers go with it. */
 static void one_round(const struct measurement *m, const struct request *r, unsigned which,
-		      struct sample *s)
+		      bool both, struct sample *s)
 {
-	struct device d = { .ours = which != TEST_HMM };
+	struct device d = { .ours = which == OURS, .trips = which == OURS && both && m->trips };
 	int status;
 	pid_t pid;
 
 	s->error = 0;
-	s->ns = s->nevents = 0;
+	s->ns = s->nevents = s->trips_ns = s->ntrips = 0;
 	pid = fork();
 	if (pid == 0) {
-		if (open_device(&d, r, s) == 0)
-			(which == TRIPS ? trip : m->round)(&d, r, s);
+		if (open_device(&d, r, s) == 0 && !(m->at_interrupt && go_to_interrupt(s)))
+			m->round(&d, r, s);
 		_exit(0);
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) != pid)
@@ -548,27 +590,22 @@ static void bench_child(int out, void *arg)
 	struct sample *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE,
 				MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct series series[NUM_SERIES] = { { .rounds = 0 } };
-	bool takes_part[NUM_SERIES] = { [OURS] = true };
+	bool both;
 
 	for (unsigned i = 0; i < ARRAY_SIZE(measurements); i++)
 		if (strcmp(measurements[i].name, r->measure) == 0)
 			m = &measurements[i];
 	if (!m || s == MAP_FAILED)
 		_exit(1);
-	takes_part[TEST_HMM] = m->compared && access(DMIRROR_NODE, F_OK) == 0;
-	takes_part[TRIPS] = takes_part[TEST_HMM] && m->trips;
+	both = m->compared && access(DMIRROR_NODE, F_OK) == 0;
 	for (unsigned which = 0; which < NUM_SERIES; which++) {
 		series[which].events = calloc(r->rounds * r->pages, sizeof(uint64_t));
 		if (!series[which].events)
 			_exit(1);
 	}
 	for (uint64_t round = 0; round <= r->rounds; round++) {
-		for (unsigned which = 0; which < NUM_SERIES; which++) {
-			struct series *to = &series[which];
-
-			if (!takes_part[which])
-				continue;
-			one_round(m, r, which, s);
+		for (unsigned which = OURS; which <= (both ? TEST_HMM : OURS); which++) {
+			one_round(m, r, which, both, s);
 			if (s->error) {
 				dprintf(out, "!%s of %s: %s: %s", r->measure, series_name[which],
 					s->what, strerror(-s->error));
@@ -576,22 +613,21 @@ static void bench_child(int out, void *arg)
 			}
 			if (!round)
 				continue;	/* warming up */
-			to->ns[to->rounds++] = s->ns;
-			memcpy(to->events + to->nevents, s->event_ns, s->nevents * sizeof(uint64_t));
-			to->nevents += s->nevents;
+			add_round(&series[which], s->ns, s->event_ns, s->nevents);
+			if (s->ntrips)
+				add_round(&series[TRIPS], s->trips_ns, s->trip_ns, s->ntrips);
 		}
 	}
 	dprintf(out, "{\"measure\":\"%s\",\"pages\":%llu,\"rounds\":%llu", r->measure,
 		(unsigned long long)r->pages, (unsigned long long)r->rounds);
 	print_series(out, "ours", r, &series[OURS]);
-	if (takes_part[TEST_HMM]) {
+	if (both) {
 		print_series(out, "test_hmm", r, &series[TEST_HMM]);
 		dprintf(out, ",\"ratio\":%.4f", median(&series[OURS]) / median(&series[TEST_HMM]));
 	}
-	if (takes_part[TRIPS]) {
-		qsort(series[TRIPS].ns, series[TRIPS].rounds, sizeof(uint64_t), compare);
-		dprintf(out, ",\"trips_us\":%.4f,\"trips_ratio\":%.4f",
-			median(&series[TRIPS]) / 1000 / r->pages,
+	if (series[TRIPS].rounds) {
+		print_series(out, "trips", r, &series[TRIPS]);
+		dprintf(out, ",\"trips_ratio\":%.4f",
 			median(&series[OURS]) /
 			(median(&series[TEST_HMM]) + m->trips * median(&series[TRIPS])));
 	}

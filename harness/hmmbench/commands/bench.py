@@ -249,24 +249,33 @@ def show_simt(report: dict[str, Any], console: Console) -> None:
         console.print(simt_bench.MISSING)
 
 
+#: Column -> how the figure's name goes on behind the measurement's.
+_KEYS = {
+    "hmm_gpu": "us", "test_hmm": "test_hmm_us", "ratio": "ratio", "a trip": "trips_us",
+    "+ trips": "trips_ratio", "p50": "p50_us", "p99": "p99_us",
+}  # fmt: skip
+
+
 def show(report: dict[str, Any], console: Console) -> None:
     """Two tables: the drivers, and the bench."""
     if "host_load" not in report:
         return  # nothing was begun
     table = Table(title=f"{report['kernel']}, {report['accel']}, µs a page or event")
-    for title in ("measurement", "", "hmm_gpu", "test_hmm", "ratio", "+ trips", "p50", "p99"):
+    for title in ("measurement", "", *_KEYS):
         table.add_column(title, justify="left" if title in ("measurement", "") else "right")
     for one in bench.MEASUREMENTS:
         cells = [
             _number(report.get(f"{one.name}_{key}"))
-            for key in ("us", "test_hmm_us", "ratio", "trips_ratio", "p50_us", "p99_us")
+            for key in _KEYS.values()
         ]
         table.add_row(one.name, one.what, *cells)
     console.print(table)
     console.print(
-        f"Trips: {_number(report.get('trip_to_engine_us'))} µs from a register write to the "
-        f"engine, {_number(report.get('trip_to_thread_us'))} µs from its interrupt to a thread; "
-        "the second ratio is to test_hmm and the trips that a GPU cannot do without.",
+        f"Trips one behind the other: {_number(report.get('trip_to_engine_us'))} µs from a "
+        f"register write to the engine, {_number(report.get('trip_to_thread_us'))} µs from its "
+        "interrupt to a thread; "
+        "the second ratio is to test_hmm and the trips that a GPU cannot do without, which are "
+        "made beside its events.",
         highlight=False,
     )
     own = Table(title=f"the bench, host load {report['host_load']} on {report['host_cpus']} CPUs")

@@ -60,7 +60,7 @@ MEASUREMENTS = (
         "the same, GPU writes",
     ),
     Measurement(
-        "single_fault", {"measure": "single_fault", "pages": 512, "rounds": 3},
+        "single_fault", {"measure": "single_fault", "pages": 512, "rounds": 5},
         "one access of the GPU to a page it has not mapped",
     ),
     Measurement(
@@ -82,7 +82,7 @@ MEASUREMENTS = (
         "the same, in random order",
     ),
     Measurement(
-        "touch_round", {"measure": "touch_round", "pages": 256, "rounds": 3},
+        "touch_round", {"measure": "touch_round", "pages": 256, "rounds": 5},
         "madvise(DONTNEED), CPU write, device read of one page",
     ),
     Measurement(
@@ -105,8 +105,9 @@ def drivers(
 ) -> dict[str, Any]:
     """Every measurement in the guest. Figures are named NAME_us, NAME_test_hmm_us, NAME_ratio.
 
-    NAME_trips_us and NAME_trips_ratio: what a GPU cannot do without, and the ratio to test_hmm
-    and that; trip_to_thread_us is what the way back takes of a trip (docs/guards.md).
+    NAME_trips_us and NAME_trips_ratio: one of the trips that a GPU cannot do without, made beside
+    its events, and the ratio to test_hmm and these; trip_to_thread_us is what the way back takes
+    of a trip (docs/guards.md).
 
     figures -- filled and returned, so that what was measured survives an interrupt
     """

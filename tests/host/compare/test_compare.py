@@ -94,6 +94,7 @@ def test_which_figures_of_a_report_count() -> None:
         "hmmbench": "0.1.0", "host_cpus": 2, "host_load": 1.5, "host_stolen": 0.1, "missing": [],
         "bulk_fault_us": 3.0, "bulk_fault_test_hmm_us": 4.0, "bulk_fault_ratio": 0.75,
         "touch_round_trips_us": 2.0, "touch_round_trips_ratio": 1.1, "trip_to_thread_us": 3.0,
+        "touch_round_trips_p50_us": 1.0, "touch_round_test_hmm_p99_us": 5.0,
         "single_fault_p99_us": 9.0, "boot_s": 4.0, "boot_min_s": 3.0, "boot_max_s": 5.0,
         "operations": 100, "operations_per_s": 50.0, "operations_stolen": 0.0,
         "operations_gpu_accesses_per_s": 9.0, "audit_fill_cost": 1.2, "driver_rebuild_s": 2.0,
