@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -14,6 +15,7 @@ from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.base.ui import Ui
 from hmmbench.commands.bench import show
 from hmmbench.suites import bench
+from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
 
@@ -40,7 +42,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         bench,
         "MEASUREMENTS",
         tuple(
-            replace(one, request={**one.request, "pages": 512, "rounds": 2})
+            replace(one, request={**one.request, "pages": 512, "rounds": 1})
             for one in bench.MEASUREMENTS
         ),
     )
@@ -96,6 +98,31 @@ def test_trips_of_an_event(name: str, spec: MachineSpec, snapshots: Snapshots) -
     want = dict.fromkeys(("dev_irqs", "replays", "jobs_submitted", *OTHER_TRIPS), 0)
     want |= TRIPS[name]
     assert {key: events[key] for key in want} == want
+
+
+@pytest.mark.parametrize(
+    ("name", "pages", "events"), [("single_fault", 24, 16), ("touch_round", 5, 1)]
+)
+def test_trips_are_made_beside_what_they_are_compared_with(
+    name: str, pages: int, events: int, spec: MachineSpec, tmp_path: Path
+) -> None:
+    """As many as events, behind each launch; and all is as it was without test_hmm but for them."""
+    told = tmp_path / "trace"
+    trace = ("-trace", "hmm_gpu_launch", "-trace", "hmm_gpu_fence", "-D", str(told))
+    with_both = bench._with_test_hmm(spec)
+    with Machine(replace(with_both, extra=(*with_both.extra, *trace))) as vm:
+        before = len(told.read_text().splitlines())
+        vm.agent.bench({"measure": name, "pages": pages, "rounds": 1}, bench.TIMEOUT)
+        lines = told.read_text().splitlines()[before:]
+    # A launch of a user's context; a fence of the kernel's own ring.
+    happened = "".join(
+        "L" if "hmm_gpu_launch" in line else "T" if "hmm_gpu_fence ctx 0 " in line else ""
+        for line in lines
+    )
+    whole, rest = divmod(pages, events)
+    one_round = "L" + ("L" + "T" * events) * whole + ("L" + "T" * rest if rest else "")
+    # One warms up.
+    assert happened == one_round * 2
 
 
 def test_guest_without_test_hmm(
