@@ -46,9 +46,9 @@
  * be a little too long, since a file is read between two trips.
  *
  * How long it takes to wake a CPU or an engine depends on how long that one has
- * slept, and on what else the host does just then: of a hundred trips one behind
- * the other each takes half of what one takes by itself.  So trips are made between
- * the events that they are beside, as many and as close to one another as those.
+ * slept, and on what else the host does just then: trips one behind the other may
+ * take half of what one takes by itself.  So trips are made between the events
+ * that they are beside, as many and as close to one another as those.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -365,13 +365,15 @@ static int single_fault(const struct device *d, const struct request *r, struct 
 	if (d->ours && warm(d, a, len, s))
 		return s->error;
 	for (uint64_t i = 0; i < r->pages; i++) {
-		uint64_t start = now_ns(), n = r->pages - i;
-
 		if (!d->ours) {
+			uint64_t start = now_ns();
+
 			if (dmirror(d, DMIRROR_READ, p + order[i] * PAGE_SIZE, 1, s))
 				return s->error;
 			times[i] = now_ns() - start;
 		} else if (i % FAULTS_LAUNCH == 0) {
+			uint64_t n = r->pages - i;
+
 			*a = (struct latency_args){
 				.base = (uintptr_t)p, .order = (uintptr_t)(order + i),
 				.times = (uintptr_t)(times + i),
@@ -577,19 +579,13 @@ static double median(const struct series *s)
  */
 static double trips_ratio(const struct series *series, unsigned trips)
 {
-	uint64_t n = series[OURS].rounds;
-	double ratio[MAX_ROUNDS];
+	uint64_t n = series[OURS].rounds, ppm[MAX_ROUNDS];
 
-	for (uint64_t i = 0; i < n; i++) {
-		double one = series[OURS].ns[i] /
-			     (series[TEST_HMM].ns[i] + trips * (double)series[TRIPS].ns[i]);
-		uint64_t at = i;
-
-		for (; at && ratio[at - 1] > one; at--)
-			ratio[at] = ratio[at - 1];
-		ratio[at] = one;
-	}
-	return ratio[n / 2];
+	for (uint64_t i = 0; i < n; i++)
+		ppm[i] = 1e6 * series[OURS].ns[i] /
+			 (series[TEST_HMM].ns[i] + trips * series[TRIPS].ns[i]);
+	qsort(ppm, n, sizeof(ppm[0]), compare);
+	return ppm[n / 2] / 1e6;
 }
 
 /* A round in a process of its own: the range, the device and its notifiers go with it. */
