@@ -14,10 +14,13 @@ from work import driver_counters
 from hmmbench.base.errors import EnvironmentFailure
 from hmmbench.base.ui import Ui
 from hmmbench.commands.bench import show
+from hmmbench.device import cheader
 from hmmbench.suites import bench
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
+
+HW = cheader.hardware()
 
 COMPARED = (
     "bulk_fault", "single_fault", "migrate_to_device", "cpu_fault_back", "touch_round",
@@ -106,14 +109,18 @@ def test_trips_of_an_event(name: str, spec: MachineSpec, snapshots: Snapshots) -
 def test_trips_are_made_beside_what_they_are_compared_with(
     name: str, pages: int, events: int, spec: MachineSpec, tmp_path: Path
 ) -> None:
-    """As many as events, behind each launch; and all is as it was without test_hmm but for them."""
+    """As many as events, behind each launch; all on the CPU that takes the fence's interrupt."""
     told = tmp_path / "trace"
-    trace = ("-trace", "hmm_gpu_launch", "-trace", "hmm_gpu_fence", "-D", str(told))
+    events_told = ("hmm_gpu_launch", "hmm_gpu_fence", "hmm_gpu_mmio_write")
+    trace = (
+        *(word for event in events_told for word in ("-trace", event)),
+        "-D", str(told), "-msg", "timestamp=on",
+    )  # fmt: skip
     with_both = bench._with_test_hmm(spec)
     with Machine(replace(with_both, extra=(*with_both.extra, *trace))) as vm:
         before = len(told.read_text().splitlines())
         vm.agent.bench({"measure": name, "pages": pages, "rounds": 1}, bench.TIMEOUT)
-        lines = told.read_text().splitlines()[before:]
+        lines = told.read_text().splitlines(keepends=True)[before:]
     # A launch of a user's context; a fence of the kernel's own ring.
     happened = "".join(
         "L" if "hmm_gpu_launch" in line else "T" if "hmm_gpu_fence ctx 0 " in line else ""
@@ -123,6 +130,16 @@ def test_trips_are_made_beside_what_they_are_compared_with(
     one_round = "L" + ("L" + "T" * events) * whole + ("L" + "T" * rest if rest else "")
     # One warms up.
     assert happened == one_round * 2
+
+    def cpus(register: int, value: str = "") -> set[str]:
+        """The threads of QEMU that wrote it, each a CPU."""
+        wrote = f"hmm_gpu_mmio_write off {register:#x} val {value}"
+        return {line.partition("@")[0] for line in lines if wrote in line}
+
+    bells = (HW.HG_REG_DOORBELL + n * HW.HG_DOORBELL_STRIDE for n in range(8))
+    rings = set[str]().union(*map(cpus, bells))
+    assert len(rings) == 1
+    assert rings == cpus(HW.HG_REG_INTR_STATUS, f"{1 << HW.HG_VEC_FENCE:#x}\n")
 
 
 def test_guest_without_test_hmm(
