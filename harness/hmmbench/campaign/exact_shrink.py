@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Making a failure of an exact machine small: what is taken has failed in a fresh machine.
 
-1. Bold guesses at the operations concerned, under the schedule that found it.  Of a chain, first
-   all that neither begins nor ends a process nor uses the GPU goes.
+1. Of a chain, all that neither begins nor ends a process nor uses the GPU goes, then examples.
+   Whether chance has a part in it is looked for once.  Then operations of all examples at once,
+   while each try takes long.  Bold guesses at the operations concerned, under the schedule that
+   found it.
 2. What that decided by chance is told one by one: a list of holds (holds.py), and as few of them
    as it takes.
 3. The operations.  A list counts passages, and those change with what is taken away: so CPUs are
@@ -13,16 +15,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from hmmbench.campaign.fresh import held
-from hmmbench.campaign.pieces import copy_ops, meets, ranges, simpler
-from hmmbench.campaign.shrink import EXTRA_S, HANG_MS
-from hmmbench.campaign.tries import ExactShrunk, Tries, _Candidate, _last
-from hmmbench.example import holds, schedules
+from hmmbench.campaign.exact_schedule import ScheduleTries
+from hmmbench.campaign.pieces import always, copy_ops, meets, ranges, simpler
+from hmmbench.campaign.shrink import EXTRA_S
+from hmmbench.campaign.tries import KEPT, SHORT_HANG_MS, ExactShrunk, _Candidate, _last
+from hmmbench.example import holds
 from hmmbench.example.recipe import Environment, Link
 from hmmbench.guest.program import TIMEOUT_MS, Access, Op, Program
 from hmmbench.model.admit import normalise
@@ -36,15 +38,11 @@ from hmmbench.model.space import HUGE_PAGES
 #: machine made it fail by chance, perhaps.
 SOUGHT = 16
 
-#: Those that are tried with long slices and a list of holds, which cost little.
-PLAIN_SEEDS = 8
-
-#: And where CPUs are held at points because no list fails.
-SEEDS_AT = 6
-
-#: Share of the time after which the operations are left as they are, for the list at the end;
-#: and where there is a chain, which takes time, too.
-FOR_PROGRAM, FOR_LAST = 0.75, 0.4
+#: Shares of the time that is left: for the operations, where the list is due once more; where
+#: there is a chain, which takes time, too; for the examples that it does without; for what all of
+#: them do without, in pieces down to so many operations.
+FOR_PROGRAM, FOR_LAST, FOR_CUT, FOR_EVERYWHERE = 0.7, 0.4, 0.5, 0.6
+SMALLEST = 4
 
 #: What is mostly enough of a chain that wears a driver out: what begins and ends processes, opens
 #: the GPU (its first access does) and closes it; or that and what moves pages.
@@ -57,7 +55,8 @@ WEARING = (LIVES, LIVES | {Migrate.number, Munmap.number})
 #: Accesses of one operation that are taken away one by one, at most.
 ACCESSES = 12
 
-class ExactShrinker(Tries):
+
+class ExactShrinker(ScheduleTries):
     """The steps."""
 
     def run(self) -> ExactShrunk:
@@ -66,30 +65,61 @@ class ExactShrinker(Tries):
                 stack.enter_context(ThreadPoolExecutor(1, f"shrink-{n}"))
                 for n in range(len(self._targets))
             ]
-            return self._hanging() if self.violation.oracle == "progress" else self._smallest(False)
+            first = self._state()
+            if self.violation.oracle == "progress":
+                self._timeout_ms = SHORT_HANG_MS
+            found = self._steps()
+            if self._timeout_ms == TIMEOUT_MS:
+                return found
+            self._timeout_ms = TIMEOUT_MS
+            self._more_time()
+            self.seen.clear()
+            if found.rate and self._once():
+                return self._result(1.0)
+            # It is slow, and was taken for a hang; or is none so soon.
+            self._turn_back(first if self._usual is None else self._usual)
+            self._more_time()
+            self.seen.clear()
+            return self._steps(patient=True)
 
-    def _hanging(self) -> ExactShrunk:
-        """What repeats a fault for ever executes until its limit: a short one, until the end."""
-        first = self.program, self.environment, self.violation, self._before, self._after
-        self._timeout_ms = HANG_MS
-        found = self._smallest(False)
-        self._timeout_ms = TIMEOUT_MS
+    def _more_time(self) -> None:
         self.deadline = max(self.deadline, time.monotonic() + EXTRA_S)
-        self.seen.clear()
-        if found.rate and self._first(self._candidates([(0, self.program, [self.environment])])):
-            return self._result(1.0)
-        # It is slow, and was taken for a hang; or is none so soon.
-        self.program, self.environment, self.violation, self._before, self._after = first
-        self._record = None
-        self.seen.clear()
-        return self._smallest(False)
 
-    def _smallest(self, hang: bool) -> ExactShrunk:
-        whole = self._candidates([(0, self.program, self._reseeded(self.environment, SOUGHT))])
-        if not self._first(whole):
+    @contextmanager
+    def _share(self, share: float) -> Iterator[None]:
+        """Meanwhile it is late when so much of the time that is left has gone."""
+        end = self.deadline
+        self.deadline -= (1 - share) * max(0.0, end - time.monotonic())
+        try:
+            yield
+        finally:
+            self.deadline = end
+
+    def _once(self) -> bool:
+        """Whether it fails as it is now, in a fresh machine."""
+        self._looks = [KEPT] * len(self._targets)
+        return bool(self._first(self._candidates([(0, self.program, [self.environment])])))
+
+    def _steps(self, patient: bool = False) -> ExactShrunk:
+        """patient -- what hangs is given all the time that it has in a campaign"""
+        self._certain = False
+        self._looks = [KEPT] * len(self._targets)
+        if not (patient and self._usual) and not self._whole_again():
             return self._result(0.0)
+        if self._hung and not patient and self._timeout_ms != SHORT_HANG_MS:
+            # What hangs because of what failed executes until its limit, too.
+            self._usual = self._state()
+            self._timeout_ms = SHORT_HANG_MS
+            self.seen.clear()
+            if not self._once():
+                self._timeout_ms = TIMEOUT_MS
         if self._before:
             self._lives()
+            self._cut()
+        self._look_for_chance()
+        if self._before:
+            self._plain_links()
+            self._everywhere()
         last = self.violation.op
         if 0 <= last < len(self.program.ops):
             # What comes after the violation did not cause it.
@@ -98,7 +128,7 @@ class ExactShrinker(Tries):
         bold = last >= 0 and self._guess()
         bold |= self._near()
         self._environment()
-        self._listed()
+        self._listed(whole=True)
         phases = {one.phase for one in holds.holds(self.environment.schedule)}
         self._loose()
         if phases:
@@ -106,10 +136,16 @@ class ExactShrinker(Tries):
         elif last < 0 and not bold:
             self._first_phases()
             self._guess()
-        end = self.deadline
-        self.deadline -= (1 - (FOR_LAST if self._before else FOR_PROGRAM)) * self._seconds
-        self._program()
-        self.deadline = end
+        share = 1.0 if self._certain else FOR_PROGRAM
+        with self._share(FOR_LAST if self._before else share):
+            self._program()
+            # Behind a chain there is one seed at any rate.
+            if self._certain and not self._before and not self._late():
+                self._look_for_chance()
+                if not self._certain:
+                    # What is left of it fails by chance after all.
+                    self.seen.clear()
+                    self._program()
         self._listed()
         self._rounded()
         if holds.holds(self.environment.schedule):
@@ -117,6 +153,15 @@ class ExactShrinker(Tries):
             self._operations()
         self._links()
         return self._result(1.0)
+
+    def _whole_again(self) -> bool:
+        """Whether it fails as it was found, or by another chance."""
+        own, *others = self._reseeded(self.environment, SOUGHT)
+        wanted = [own]
+        if own.inject and self.violation.oracle != "progress":
+            wanted.append(replace(own, inject=always(own.inject)))
+        each = dict.fromkeys([*wanted, *others])
+        return self._first(self._candidates([(0, self.program, each)])) is not None
 
     def _program(self) -> None:
         changed = True
@@ -146,11 +191,77 @@ class ExactShrinker(Tries):
                 wanted.append(_Candidate(last.program, last.environment, 0, before))
         self._first(iter(wanted))
 
+    def _cut(self) -> None:
+        """The examples of the chain that it does without, from halves to single ones."""
+        with self._share(FOR_CUT):
+            size, at = len(self._before) // 2, 0
+            while size and not self._late():
+                one, before = self._one(), self._before
+                fewer = (
+                    _Candidate(one.program, one.environment, n, before[:n] + before[n + size :])
+                    for n in range(at, len(before), size)
+                )
+                hit = self._first(fewer)
+                if hit is None:
+                    # Once more from the first, if some were not tried against what is left.
+                    size, at = (size, 0) if at else (size // 2, 0)
+                else:
+                    at = hit.at
+                size = min(size, len(self._before))
+
+    def _plain_links(self) -> None:
+        """What runs before it in plain surroundings, or at least under plain schedules."""
+        one = self._one()
+        self._first(
+            _Candidate(one.program, one.environment, n, tuple(map(plainer, self._before)))
+            for n, plainer in enumerate((_plain, _without_chance))
+        )
+
+    def _everywhere(self) -> None:
+        """ddmin over the operations of all that runs, from large pieces to smaller ones: each try
+        takes as long as all that is left of it."""
+        with self._share(FOR_EVERYWHERE):
+            size = self._total() // 2
+            while size >= SMALLEST and not self._late():
+                starts = range(self._total() - size, -size, -size)
+                while starts:
+                    hit = self._first(
+                        one for n, start in enumerate(starts)
+                        if (one := self._less(start, start + size, n)) is not None
+                    )
+                    if hit is None:
+                        break
+                    starts = starts[hit.at + 1 :]
+                size = min(size, self._total()) // 2
+
+    def _total(self) -> int:
+        """Operations of all that runs."""
+        return sum(len(link.program.ops) for link in (*self._before, self._one()))
+
+    def _less(self, start: int, end: int, at: int) -> _Candidate | None:
+        """All that runs without the operations [start, end) of it; None: the last needs one."""
+        place, before = 0, []
+        for link in (*self._before, self._one()):
+            ops = link.program.ops
+            left = [o for n, o in enumerate(ops, place) if not start <= n < end]
+            place += len(ops)
+            if place == self._total():
+                break
+            if len(left) < len(ops):
+                left = normalise(copy_ops(left), link.program.file_pages)
+                link = replace(link, program=Program(left, link.program.file_pages))
+            if left:
+                before.append(link)
+        sound = self._sound(left) if left else None
+        if sound is None:
+            return None
+        environment = self._moved(self.environment, sound[1])
+        return _Candidate(sound[0], environment, at, tuple(before))
+
     def _links(self) -> None:
         """What runs before it in its machine, from the nearest; what one of them has come to may
         be enough of the others, too."""
         last = len(self._before)
-        self._whole((*map(_plain, self._before), self._one()), last)
         for n in reversed(range(last)):
             if self._late():
                 break
@@ -161,8 +272,13 @@ class ExactShrinker(Tries):
             self._whole((*self._before, _plain(self._one()), *self._after), n)
             self._environment()
             self._plain_schedule()
-            self._program()
+            self._operations()
             self._whole((*(self._one(),) * (n + 1), *self._after), n)
+            self._turn_to(len(self._before) + len(self._after))
+        for n in reversed(range(len(self._before) + 1 if self._before else 0)):
+            # Now that each has few operations: what those are.
+            self._turn_to(n)
+            self._program()
             self._turn_to(len(self._before) + len(self._after))
 
     def _one(self) -> Link:
@@ -183,118 +299,15 @@ class ExactShrinker(Tries):
         )  # fmt: skip
         return self._first(iter([one])) is not None
 
-    # -- steps: the schedule --
-
-    def _listed(self) -> None:
-        """What is held, one by one and as few as it takes; if it fails so.  Else as plain as is."""
-        if not self._told() and not (self._at_points() and self._told()):
-            self._plain_schedule()
-            return
-        self._fewest()
-        for words in ("irq", "step"):
-            self._schedules([holds.without(self.environment.schedule, words)])
-        schedule = self.environment.schedule
-        plain_one = holds.told(holds.base(schedule), holds.holds(schedule))
-        if plain_one != schedule:
-            others = (schedules.reseeded(plain_one, n) for n in range(1, PLAIN_SEEDS + 1))
-            self._schedules([plain_one, *others])
-
-    def _told(self) -> bool:
-        """What is held as a list, if it fails so; True if it has one."""
-        schedule = self.environment.schedule
-        found = self._recorded()
-        if found is None:
-            return False
-        listed = [holds.told(holds.base(schedule), found), holds.told(schedule, found)]
-        if self._schedules(listed):
-            return True
-        return holds.without(schedule, "do") != schedule
-
-    def _at_points(self) -> bool:
-        """What short slices do is mostly done by holds, too, where drivers race with HMM."""
-        plain_one = holds.base(self.environment.schedule)
-        if self.environment.schedule in ("", plain_one):
-            return False
-        points = self._points
-        sets = dict.fromkeys(
-            tuple(dict.fromkeys(at))
-            for at in (
-                points.of("gaps"), points.of("late_gaps"), points.of("relocks"), points.favourites,
-                points.of("seams"),
-            ) if at
-        )  # fmt: skip
-        held_at = [holds.at_each(plain_one, at, schedules.GAP_NS) for at in sets]
-        return self._schedules([
-            plain_one,
-            *(schedules.reseeded(one, n) for n in range(1, SEEDS_AT + 1) for one in held_at),
-        ])  # fmt: skip
-
-    def _recorded(self) -> tuple[holds.Hold, ...] | None:
-        """The holds of the current failure; None: not known, or not of what has failed."""
-        self.executions += 1
-        self._targets[0].chain = self._before
-        program = self._timed(self.program)
-        return held(self._targets[0], program, self.environment, self._record)
-
-    def _fewest(self) -> None:
-        """Delta debugging of the list, from halves to single ones; none at all first."""
-        schedule = self.environment.schedule
-        if not holds.holds(schedule) or self._schedules([holds.told(schedule, ())]):
-            return
-        size = max(1, len(holds.holds(schedule)) // 2)
-        while not self._late():
-            taken = False
-            listed = holds.holds(self.environment.schedule)
-            at = 0
-            while at < len(listed) and len(listed) > 1:
-                starts = range(at, len(listed), size)
-                fewer = [listed[:start] + listed[start + size :] for start in starts]
-                wanted = [
-                    replace(self.environment, schedule=holds.told(self.environment.schedule, one))
-                    for one in fewer if one
-                ]  # fmt: skip
-                hit = self._first(
-                    self._candidates((n, self.program, [env]) for n, env in enumerate(wanted))
-                )
-                if hit is None:
-                    break
-                taken = True
-                at += hit.at * size
-                listed = holds.holds(self.environment.schedule)
-            if size == 1 and not taken:
-                break
-            size = max(1, min(size // 2, len(listed) // 2))
-
-    def _rounded(self) -> bool:
-        """Times that can be read."""
-        changed = False
-        for n in range(len(holds.holds(self.environment.schedule))):
-            schedule = self.environment.schedule
-            listed = list(holds.holds(schedule))
-            if n >= len(listed):
-                break
-            changed |= self._schedules(
-                holds.told(schedule, [*listed[:n], replace(listed[n], ns=ns), *listed[n + 1 :]])
-                for ns in holds.round_ns(listed[n].ns)
-            )
-        return changed
-
-    def _loose(self) -> None:
-        """At each passage of the list's places, so that it does not matter how many there are."""
-        schedule = self.environment.schedule
-        if holds.holds(schedule):
-            each = holds.each(schedule)
-            others = (schedules.reseeded(each, n) for n in range(1, PLAIN_SEEDS + 1))
-            self._schedules([each, *others])
-
-    def _plain_schedule(self) -> None:
-        for step in schedules.plainer(self.environment.schedule):
-            # Against the latest: each step stands on those that were taken.
-            changed = step(self.environment.schedule)
-            if changed != self.environment.schedule:
-                self._fails(self.program.ops, replace(self.environment, schedule=changed))
-
     # -- steps: the program --
+
+    def _environment(self) -> bool:
+        changed = super()._environment()
+        inject = always(self.environment.inject)
+        # What only is slow for it is no hang.
+        if inject != self.environment.inject and not self._hung:
+            changed |= self._fails(self.program.ops, replace(self.environment, inject=inject))
+        return changed
 
     def _around(self, phases: set[int]) -> bool:
         """CPUs are held in these phases: they, and what was done to the memory they name, are
@@ -315,6 +328,26 @@ class ExactShrinker(Tries):
             ])
             for end in (last, _last(ops)) for kept in (near, wide)
         ) or self._fails([o for o in ops if o.phase <= last])  # fmt: skip
+
+    def _first_phases(self) -> None:
+        """As Shrinker's, in one part more than there are machines."""
+        ops = self.program.ops
+        phases = sorted({o.phase for o in ops})
+        too_few, enough, parts = 0, len(phases), len(self._targets) + 1
+        while enough - too_few > 1 and not self._late():
+            span = enough - too_few
+            cuts = sorted({too_few + max(1, span * n // parts) for n in range(1, parts)})
+            wanted = []
+            for n, cut in enumerate(cuts):
+                sound = self._sound([o for o in ops if o.phase < phases[cut]])
+                if sound is not None:
+                    wanted.append((n, sound[0], self._variants(sound[1])))
+            hit = self._first(self._candidates(wanted))
+            if hit is None:
+                too_few = cuts[-1]
+            else:
+                enough = cuts[hit.at]
+                too_few = cuts[hit.at - 1] if hit.at else too_few
 
     def _operations(self) -> bool:
         """ddmin over the operations, from large pieces to single ones."""
@@ -396,6 +429,12 @@ def _plain(link: Link) -> Link:
     was = link.environment
     plain_one = Environment(audit=was.audit, schedule=holds.base(was.schedule))
     return replace(link, environment=plain_one)
+
+
+def _without_chance(link: Link) -> Link:
+    was = link.environment
+    env = replace(was, schedule=holds.base(was.schedule), inject=always(was.inject))
+    return replace(link, environment=env)
 
 
 def _huge(first: int, end: int) -> tuple[int, int]:

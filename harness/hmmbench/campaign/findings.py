@@ -13,9 +13,9 @@ from pathlib import Path
 
 from hmmbench.campaign.evidence import exact_portrait, portrait
 from hmmbench.campaign.exact_shrink import ExactShrinker
-from hmmbench.campaign.fresh import Fresh, held, plain, shorter_chain
+from hmmbench.campaign.fresh import Fresh, held, plain
 from hmmbench.campaign.shrink import Shrinker, Shrunk
-from hmmbench.campaign.tries import ExactShrunk
+from hmmbench.campaign.tries import NO_END, SHORT_HANG_MS, ExactShrunk
 from hmmbench.example import holds, schedules
 from hmmbench.example.delays import FAVOURITES
 from hmmbench.example.judge import run
@@ -193,12 +193,14 @@ class Findings:
         self.note("not seen alone: with the examples before it")
         chain = tuple(Link(plain(link.program), link.environment) for link in example.chain)
         fresh = Fresh(target, chain)
-        outcome = run(fresh, p, example.env)
+        # What hangs is asked under a short limit, as it is made small; not who dies of a wait.
+        limit = SHORT_HANG_MS if first.key == NO_END else p.timeout_ms
+        outcome = run(fresh, replace(p, timeout_ms=limit), example.env)
         if not any(v.key == first.key for v in outcome.violations):
             return found, ()
         # What ran before it had a part in what was decided by chance: told one by one it may do
         # without.
-        listed = held(fresh, p, example.env, fresh.record())
+        listed = held(fresh, replace(p, timeout_ms=limit), example.env, fresh.record())
         if listed:
             told = replace(example.env, schedule=holds.told(example.env.schedule, listed))
             alone = small((), first, told)
@@ -206,10 +208,6 @@ class Findings:
                 return alone, ()
         # Each execution is as many as the chain has examples: another finding is worth more.
         deadline = min(deadline, time.monotonic() + CHAIN_S)
-        half = time.monotonic() + (deadline - time.monotonic()) / 2
-        chain = shorter_chain(
-            target, chain, p, example.env, first.key, lambda: time.monotonic() > half
-        )
         found = small(chain, first)
         return found, found.chain
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -32,20 +32,27 @@ class Fresh:
     def __init__(self, target: Target, chain: Sequence[Link] = ()) -> None:
         self.target = target
         self.chain = tuple(chain)
+        #: nothing has run in the machine that look() has next
+        self.clean = False
 
     def execute(self, program: Program, environment: Environment) -> Execution:
         self.prepare()
-        return self.target.execute(program, environment)
+        return self.look(program, environment)
 
     def prepare(self) -> None:
         """The machine for the next execution, of the target itself."""
+        self.clean = False
         self.target.renew()
         for link in self.chain:
             self.target.execute(link.program, link.environment)
 
     def look(self, program: Program, environment: Environment) -> Execution:
         """In the machine as it is."""
-        return self.target.execute(program, environment)
+        self.clean = False
+        done = self.target.execute(program, environment)
+        # Such a one is replaced.
+        self.clean = done.tainted
+        return done
 
     def record(self) -> Record | None:
         return self.target.record() if isinstance(self.target, Recorder) else None
@@ -89,27 +96,3 @@ def held(
             return None
         record = again
     return holds.recorded(record.log)
-
-
-def shorter_chain(
-    target: Target, chain: Sequence[Link], program: Program, environment: Environment,
-    key: tuple[str, str], late: Callable[[], bool],
-) -> tuple[Link, ...]:  # fmt: skip
-    """The examples of the chain that the failure needs; it fails with all of them."""
-    kept = tuple(chain)
-    size = max(1, len(kept) // 2)
-    while kept and not late():
-        for start in range(0, len(kept), size):
-            fewer = kept[:start] + kept[start + size :]
-            outcome = run(Fresh(target, fewer), program, environment)
-            if any(v.key == key for v in outcome.violations):
-                kept = fewer
-                break
-            if late():
-                break
-        else:
-            if size == 1:
-                break
-            size //= 2
-        size = max(1, min(size, len(kept)))
-    return kept

@@ -43,6 +43,20 @@ def touching(ops: list[Op], first: int, end: int) -> list[Op]:
     return [o for o in ops if o.phase in phases or o.op in stage]
 
 
+def always(inject: tuple[str, ...]) -> tuple[str, ...]:
+    """Rules of the device that come true each time, not the n-th or a few times or by chance: which
+    those are depends on all that there was before."""
+    words = ("prob=", "nth=", "count=")
+    return tuple(
+        " ".join(word for word in rule.split() if not word.startswith(words)) for rule in inject
+    )
+
+
+def draws(inject: tuple[str, ...]) -> bool:
+    """Whether the device draws, by what its machine has drawn before; it counts anew."""
+    return any("prob=" in rule for rule in inject)
+
+
 def copy_ops(ops: list[Op]) -> list[Op]:
     return [replace(o, acc=list(o.acc)) for o in ops]
 

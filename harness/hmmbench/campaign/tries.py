@@ -23,10 +23,10 @@ from itertools import islice
 from typing import TypeVar
 
 from hmmbench.campaign.fresh import Fresh, plain
-from hmmbench.campaign.pieces import copy_ops
+from hmmbench.campaign.pieces import copy_ops, draws
 from hmmbench.campaign.shrink import Shrinker, Shrunk
 from hmmbench.example import holds, schedules
-from hmmbench.example.judge import judge, run
+from hmmbench.example.judge import Verdict, judge, run
 from hmmbench.example.recipe import Environment, Link
 from hmmbench.example.schedules import Points
 from hmmbench.guest.program import TIMEOUT_MS, Op, Program
@@ -40,7 +40,22 @@ SEEDS = 2
 #: Candidates that are tried in one machine before it is replaced.
 KEPT = 40
 
+#: What counts as a hang meanwhile, of virtual time (milliseconds): what repeats a fault for ever
+#: executes until then.  A program takes a tenth of the first, and what still works has several
+#: times as long; half of the second where neither device nor schedule keep it.  What has come of
+#: it has failed once more under the usual limit.
+SHORT_HANG_MS, UNDISTURBED_HANG_MS = 300, 60
+
+#: Violation.key of what does not end.
+NO_END = ("progress", "no end")
+
 T = TypeVar("T")
+
+#: What is known of the current failure: program, environment, violation, what runs before and after
+#: it, the record of its execution, whether that was in a fresh machine, whether it did not end.
+State = tuple[
+    Program, Environment, Violation, tuple[Link, ...], tuple[Link, ...], Record | None, bool, bool
+]
 
 
 @dataclass
@@ -80,6 +95,7 @@ class _Tried:
     found: Violation | None
     record: Record | None = None
     fresh: bool = True
+    hung: bool = False
 
 
 class Tries(Shrinker):
@@ -98,7 +114,6 @@ class Tries(Shrinker):
         self._targets = [targets] if isinstance(targets, Fresh) else list(targets)
         # Limits are virtual time, which costs nothing, and a recipe has the usual ones.
         super().__init__(self._targets[0], plain(program), environment, violation, seconds, note)
-        self._seconds = seconds
         self._submitted = 0
         #: one for each target
         self._threads: list[ThreadPoolExecutor] = []
@@ -110,12 +125,30 @@ class Tries(Shrinker):
         self._record: Record | None = None
         #: it did in a fresh machine
         self._sure = True
+        #: and it did not end then
+        self._hung = False
+        #: it failed with long slices whatever the seed when that was last looked at
+        self._certain = False
         #: what runs in its machine before and behind the example that is made smaller: mostly
         #: that is the last
         self._before = self._targets[0].chain
         self._after: tuple[Link, ...] = ()
         #: how long a candidate may take; it says nothing of that itself
         self._timeout_ms = TIMEOUT_MS
+        #: what has failed under the usual limit, where a shorter one is tried
+        self._usual: State | None = None
+
+    def _state(self) -> State:
+        return (
+            self.program, self.environment, self.violation, self._before, self._after,
+            self._record, self._sure, self._hung,
+        )  # fmt: skip
+
+    def _turn_back(self, state: State) -> None:
+        (
+            self.program, self.environment, self.violation, self._before, self._after,
+            self._record, self._sure, self._hung,
+        ) = state  # fmt: skip
 
     def _result(self, rate: float) -> ExactShrunk:
         return ExactShrunk(
@@ -149,32 +182,71 @@ class Tries(Shrinker):
                 self.executions += 1
                 self.seen.add(one.key)
                 if tried.found is not None:
-                    self.program, self.environment = one.program, one.environment
-                    self._before, self._after = one.before, one.after
-                    self.violation, self._record = tried.found, tried.record
-                    self._sure = tried.fresh
-                    self.note(f"{len(self.program.ops)} operations, {self.executions} executions")
+                    self._take(one, tried, tried.found)
                     return one
         finally:
             # They are not cancelled: what a machine has run may not be a matter of time.
             wait_for([future for _, future in ahead])
         return None
 
+    def _each(self, candidates: Sequence[_Candidate]) -> list[_Tried]:
+        """What becomes of each, as many at the same time as there are machines."""
+        tried = []
+        for n, one in enumerate(candidates):
+            number = n % len(self._targets)
+            tried.append(self._threads[number].submit(self._try, number, one, False))
+        self.executions += len(tried)
+        wait_for(tried)
+        return [future.result() for future in tried]
+
+    def _take(self, one: _Candidate, tried: _Tried, found: Violation) -> None:
+        """It is the new best."""
+        self.program, self.environment = one.program, one.environment
+        self._before, self._after = one.before, one.after
+        self.violation, self._record = found, tried.record
+        self._sure, self._hung = tried.fresh, tried.hung
+        self.note(f"{len(self.program.ops)} operations, {self.executions} executions")
+
     def _try(self, number: int, candidate: _Candidate, trusting: bool) -> _Tried:
         target = self._targets[number]
         *chain, last = candidate.whole
-        target.chain, p, env = tuple(chain), self._timed(last.program), last.environment
-        if not chain and holds.robust(env.schedule) and self._looks[number] < KEPT:
-            self._looks[number] += 1
-            found = self._same(judge(target.look(p, env)))
-            if found is None or trusting:
-                return _Tried(found, fresh=False)
+        target.chain, env = tuple(chain), last.environment
+        p = self._timed(last.program, env)
+        kept = holds.robust(env.schedule) and not draws(env.inject)
+        if not chain and kept and self._looks[number] < KEPT:
+            fresh = target.clean
+            self._looks[number] = 1 if fresh else self._looks[number] + 1
+            outcome = judge(target.look(p, env))
+            if fresh or trusting or self._same(outcome) is None:
+                return self._tried(target, outcome, fresh)
         self._looks[number] = 0
-        found = self._same(run(target, p, env))
-        return _Tried(found, target.record() if found is not None else None)
+        return self._tried(target, run(target, p, env), True)
 
-    def _timed(self, program: Program) -> Program:
-        return replace(program, timeout_ms=self._timeout_ms)
+    def _tried(self, target: Fresh, outcome: Verdict, fresh: bool) -> _Tried:
+        found = self._same(outcome)
+        hung = any(v.key == NO_END for v in outcome.violations)
+        return _Tried(found, target.record() if found and fresh else None, fresh, hung)
+
+    def _same(self, outcome: Verdict) -> Violation | None:
+        """As Shrinker's; of the mirror also another: what GPU and CPU had of a page when they were
+        compared is a matter of time."""
+        return super()._same(outcome) or next(
+            (v for v in outcome.violations if _compared(v) and _compared(self.violation)), None
+        )
+
+    def _timed(self, program: Program, environment: Environment) -> Program:
+        limit, settle = self._timeout_ms, program.settle_ms
+        schedule = environment.schedule
+        disturbed = (
+            environment.inject or environment.delays or environment.vram is not None
+            or schedule != holds.base(schedule)
+        )  # fmt: skip
+        if limit == SHORT_HANG_MS and not disturbed:
+            limit = UNDISTURBED_HANG_MS
+        if limit <= SHORT_HANG_MS:
+            # Where the guest itself hangs, both count.
+            settle = min(settle, limit)
+        return replace(program, timeout_ms=limit, settle_ms=settle)
 
     def _candidates(
         self, wanted: Iterable[tuple[int, Program, Iterable[Environment]]]
@@ -225,12 +297,14 @@ class Tries(Shrinker):
         else:
             yield from islice(self._reseeded(environment), 1, None)
 
-    @staticmethod
-    def _reseeded(environment: Environment, seeds: int = SEEDS) -> Iterator[Environment]:
+    def _reseeded(self, environment: Environment, seeds: int = SEEDS) -> Iterator[Environment]:
         """It, then others that differ by their seeds, or hold more often."""
         yield environment
         schedule = environment.schedule
         if not schedule:
+            return
+        if schedule == holds.base(schedule) and (self._certain or self._before or self._after):
+            # Not by chance; or for what ran before it, and each costs as much as all of that.
             return
         often = holds.often(schedule)
         if often != schedule:
@@ -267,7 +341,7 @@ class Tries(Shrinker):
                 if sound is not None:
                     yield n, sound[0], self._variants(sound[1])
 
-        before = self.program, self.environment, self.violation, self._record, self._sure
+        before = self._state()
         seen = set(self.seen)
         while at < len(places):
             taken = self._first(self._candidates(wanted(at)), self._trusting)
@@ -276,7 +350,7 @@ class Tries(Shrinker):
             any_change = True
             at = taken.at + 1
         if not self._sure and not self._confirmed():
-            self.program, self.environment, self.violation, self._record, self._sure = before
+            self._turn_back(before)
             self.seen = seen
             self._trusting = False
             return self._sweep(places, change)
@@ -286,7 +360,8 @@ class Tries(Shrinker):
         """Whether it fails in a fresh machine as it is now; there is no chain."""
         self.executions += 1
         self._targets[0].chain = ()
-        found = self._same(run(self._targets[0], self._timed(self.program), self.environment))
+        program = self._timed(self.program, self.environment)
+        found = self._same(run(self._targets[0], program, self.environment))
         self._looks[0] = 0
         self._record = self._targets[0].record()
         self._sure = found is not None
@@ -300,6 +375,11 @@ class Tries(Shrinker):
         return self._first(
             self._candidates((n, self.program, [env]) for n, env in enumerate(each))
         ) is not None  # fmt: skip
+
+
+def _compared(violation: Violation) -> bool:
+    """The device had both entries of a page, and they differed."""
+    return violation.oracle == "mirror" and violation.message.startswith("mirror-")
 
 
 def _last(ops: Sequence[Op]) -> int:

@@ -37,8 +37,9 @@ T = TypeVar("T")
 #: repeats a fault for ever executes all of that.
 TIMEOUT_MS = 5000
 
-#: Virtual seconds beyond the program's own limits.
-GRACE_S = 6.0
+#: Virtual seconds beyond the program's own limits; and so many at least, for the agent waits a
+#: second for those that it has killed.
+GRACE_S, KILL_S = 6.0, 1.5
 
 
 @dataclass
@@ -221,20 +222,22 @@ class ExactTarget(VmTarget):
 
     @staticmethod
     def _within(vm: Machine, limit: float, go: Callable[[float], T]) -> T:
-        """What `go` answers within these virtual seconds and some; while the device works, which
-        it does not where something hangs, within as many times that as the agent gives it."""
-        spent, step, before = 0.0, limit + GRACE_S, {"": 0}
+        """What `go` answers within these virtual seconds and some, at most as many again; while
+        the device works, which it does not where something hangs, within as many times that as
+        the agent gives it."""
+        grace, still = min(GRACE_S, max(limit, KILL_S)), min(STILL_S, limit)
+        spent, step, before = 0.0, limit + grace, {"": 0}
         while True:
             try:
                 return go(step)
             except AgentTimeout:
                 spent += step
-                if not vm.standing or spent > BUSY_TIMES * limit + GRACE_S:
+                if not vm.standing or spent > BUSY_TIMES * limit + grace:
                     raise
                 now = vm.gpu.counters()
                 if now == before:
                     raise
-                step, before = STILL_S, now
+                step, before = still, now
 
     def _post(self, vm: Machine, program: Program, environment: Environment) -> None:
         program = _limited(program)

@@ -13,19 +13,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 
 import fake
 import numpy as np
 import pytest
+from exact_fake import Exact, ExactFake, Ran, long_program
 from fake import FakeTarget
 
 from hmmbench.campaign import findings
+from hmmbench.campaign.exact_schedule import CERTAIN
 from hmmbench.campaign.exact_shrink import LIVES, SOUGHT, ExactShrinker, _Candidate
-from hmmbench.campaign.fresh import Fresh, held, plain, shorter_chain
+from hmmbench.campaign.fresh import Fresh, held, plain
 from hmmbench.campaign.repeat import nth
 from hmmbench.campaign.replay import other_schedules, replay
 from hmmbench.campaign.runner import CHAIN, Campaign
+from hmmbench.campaign.tries import SHORT_HANG_MS, UNDISTURBED_HANG_MS, ExactShrunk
 from hmmbench.example import holds, schedules
 from hmmbench.example.holds import Hold
 from hmmbench.example.recipe import Environment, Link, Recipe
@@ -44,62 +46,14 @@ from hmmbench.vm.decisions import ENTRY, Record, What
 
 POINTS = Points((0x1000, 0x1010), (0x2000, 0x2010, 0x2020))
 
-#: What ran: the program as a recipe keeps it, and what surrounded it.
-Ran = tuple[bytes, Environment]
+#: The limits under which what hangs is made small.
+SHORT_MS = (SHORT_HANG_MS, UNDISTURBED_HANG_MS)
 
 
 @pytest.fixture(autouse=True)
 def own_time() -> Iterator[None]:
     with fake.own_time():
         yield
-
-
-class Exact(FakeTarget):
-    """`since`: what it ran since it was fresh; `lives`: what it ran before, life by life.
-
-    It runs programs for show only: nothing is answered, so nothing is judged, which takes time.
-    """
-
-    shows_only = True
-
-    def __init__(self, bug: str = "") -> None:
-        super().__init__(bug)
-        self.lives: list[list[Ran]] = []
-        self.since: list[Ran] = []
-        self.tainted = False
-
-    def renew(self) -> None:
-        if self.since:
-            self.lives.append(self.since)
-        self.since = []
-        self.tainted = False
-
-    def execute(self, program: Program, environment: Environment) -> Execution:
-        if self.tainted:
-            # As ExactTarget does by itself.
-            self.renew()
-        self.since.append((plain(program).encode(), environment))
-        state = hashlib.sha256(repr(self.since).encode()).digest()
-        if self.shows_only:
-            fake.CLOCK.spend(fake.CLOCK.EXECUTION_S)
-            self.programs.append(program.encode())
-            self.environments.append(environment)
-            done = Execution(program)
-        else:
-            self.machine.rng = Random(state)
-            done = super().execute(program, environment)
-        self.look(done, state)
-        self.tainted = done.tainted
-        return done
-
-    def look(self, done: Execution, state: bytes) -> None:
-        """For machines that find something."""
-
-
-class ExactFake(Exact):
-    """The fake machine itself."""
-
-    shows_only = False
 
 
 def campaign(
@@ -328,28 +282,99 @@ def test_what_needs_examples_before_it_has_them_in_its_recipe(
     assert replay(Fresh(kind(), recipe.chain[1:]), recipe, times=5).failures == 0
 
 
+class HangsLate(Late):
+    """It does not end then; `usual`: how often it was given all the time that there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.usual = 0
+
+    def look(self, done: Execution, state: bytes) -> None:
+        super().look(done, state)
+        if done.violations:
+            self.usual += done.program.timeout_ms == TIMEOUT_MS
+            done.violations = [Violation("progress", "the program did not end")]
+            done.tainted = True
+
+
+def test_a_hang_behind_a_chain_is_asked_under_a_short_limit(tmp_path: Path) -> None:
+    """But for the example that found it, the result, and the last look at that."""
+    target = HangsLate()
+    tally = campaign([target], tmp_path, examples=200, shrink_s=60)
+    recipe = Recipe.read(tally.findings[0].recipe)
+    assert (len(tally.findings), len(recipe.chain), recipe.oracle) == (1, 1, "progress")
+    assert target.usual == 3
+
+
+class DiesLate(Late):
+    """By a signal, after half a second; before that it is taken for a hang."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        super().look(done, state)
+        if done.violations:
+            late = done.program.timeout_ms >= 500
+            said = "process 0 died from signal 7" if late else "the program did not end"
+            done.violations = [Violation("progress", said)]
+            done.tainted = True
+
+
+def test_who_dies_late_behind_a_chain_is_not_lost(tmp_path: Path) -> None:
+    tally = campaign([DiesLate()], tmp_path, examples=200, shrink_s=60)
+    assert tally.findings[0].rate == 1
+    assert Recipe.read(tally.findings[0].recipe).message == "process 0 died from signal 7"
+
+
+class Needs(Exact):
+    """An example fails if others ran before it, which are known by how many operations they had."""
+
+    def __init__(self, needed: set[int]) -> None:
+        super().__init__()
+        self.needed = needed
+
+    def look(self, done: Execution, state: bytes) -> None:
+        lengths = [len(Program.decode(payload).ops) - 1 for payload, _ in self.since]
+        assert lengths == sorted(lengths)
+        if self.needed <= set(lengths[:-1]):
+            done.violations.append(Violation("values", "wrong"))
+
+
+class OnlyTheChain(ExactShrinker):
+    """Nothing else is made smaller."""
+
+    ONE_S = 42 * fake.CLOCK.EXECUTION_S
+
+    def _lives(self) -> None:
+        pass
+
+    def _cut(self) -> None:
+        before, begun = self.deadline, fake.CLOCK.monotonic()
+        super()._cut()
+        assert self.deadline == before
+        # Half of the time, and what had begun by then.
+        assert fake.CLOCK.monotonic() - begun <= (before - begun) / 2 + self.ONE_S
+        self.deadline = -1.0
+
+
+@pytest.mark.parametrize("machines", [1, 2])
 @pytest.mark.parametrize("needed", [{0}, {18}, {3, 11}, {0, 7, 8, 18}, set(range(19)), set()])
-def test_a_chain_is_shortened_to_what_is_needed(needed: set[int]) -> None:
+def test_a_chain_is_shortened_to_what_is_needed(needed: set[int], machines: int) -> None:
     programs = [Program([Op(Nop.number)] * (n + 1), (24, 600, 0, 0)) for n in range(20)]
+    chain = tuple(Link(p, Environment()) for p in programs[:19])
 
-    class Needs(Exact):
-        def look(self, done: Execution, state: bytes) -> None:
-            lengths = [len(Program.decode(payload).ops) - 1 for payload, _ in self.since]
-            assert lengths == sorted(lengths)
-            if needed <= set(lengths[:-1]):
-                done.violations.append(Violation("values", "wrong"))
+    def shortened(violation: Violation, seconds: float) -> ExactShrunk:
+        targets = [Fresh(Needs(needed), chain) for _ in range(machines)]
+        return OnlyTheChain(targets, programs[19], Environment(), violation, seconds).run()
 
-    chain = [Link(p, Environment()) for p in programs[:19]]
-    wrong = Violation("values", "wrong").key
-    kept = shorter_chain(Needs(), chain, programs[19], Environment(), wrong, lambda: False)
-    assert [len(link.program.ops) - 1 for link in kept] == sorted(needed)
+    wrong = Violation("values", "wrong")
+    found = shortened(wrong, 200)
+    assert found.rate == 1
+    assert [len(link.program.ops) - 1 for link in found.chain] == sorted(needed)
     # Another mistake is another story; and no time is no reason to lose the chain.
-    other = Violation("values", "munmap ended with EINVAL").key
-    for key, late in ((other, False), (wrong, True)):
-        kept = shorter_chain(
-            Needs(), chain, programs[19], Environment(), key, lambda late=late: late
-        )
-        assert len(kept) == 19
+    other = shortened(Violation("values", "munmap ended with EINVAL"), 200)
+    assert (other.rate, len(other.chain)) == (0, 19)
+    hasty = shortened(wrong, 30 * fake.CLOCK.EXECUTION_S)
+    assert hasty.rate == 1
+    assert needed <= {len(link.program.ops) - 1 for link in hasty.chain}
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -466,16 +491,6 @@ class ByChance(Exact):
             done.violations.append(Violation("values", "wrong"))
 
 
-def long_program(operations: int = 40) -> Program:
-    ops = [
-        Op(Mmap.number, len=PAGE, a=PROT_RW),
-        *(Op(CpuAccess.number, acc=[(int(Acc.ADD), 0, 0, 0, 1, 0)]) for _ in range(operations)),
-    ]
-    for n, o in enumerate(ops):
-        o.phase = n
-    return Program(ops, (24, 600, 0, 0), timeout_ms=1234)
-
-
 def test_a_schedule_is_left_with_what_it_needs() -> None:
     schedule = "seed=9 step=9:13:0:8 irq=10:17 slice=5:14 point=32:16:22 odds=4 at=1000,2010,2020"
     target = AtAPoint()
@@ -572,6 +587,65 @@ class ShortSlices(Listed):
 
 class WithoutHolds(Listed):
     needed = frozenset()
+
+
+class Several(Exact):
+    """It fails with six accesses; `seeds`: with these."""
+
+    seeds: tuple[int, ...] = ()
+
+    def look(self, done: Execution, state: bytes) -> None:
+        seed = int(self.since[-1][1].schedule.split()[0].removeprefix("seed="))
+        adds = sum(o.op == CpuAccess.number for o in done.program.ops)
+        if adds >= 6 and (not self.seeds or seed in self.seeds):
+            done.violations.append(Violation("values", "wrong"))
+
+
+class SomeSeeds(Several):
+    seeds = (9, 1)
+
+
+class ThenHangs(Several):
+    """And does not end then, whatever time it has."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        super().look(done, state)
+        if done.violations:
+            done.violations.append(Violation("progress", "the program did not end"))
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("kind", [Several, SomeSeeds, ThenHangs])
+def test_other_seeds_are_tried_where_they_matter(kind: type[Several], plain: bool) -> None:
+    """What fails with each of a few needs no others; it ends with the seed that it had."""
+    target = kind()
+    env = Environment(schedule=f"seed=9 slice={'15:17' if plain else '5:14'}")
+    violation = Violation("values", "wrong")
+    small = ExactShrinker(Fresh(target), long_program(), env, violation, 200.0).run()
+    assert small.rate == 1
+    assert len(small.program.ops) <= 7
+    ran = [
+        (Program.decode(payload), one.schedule.startswith("seed=9 "))
+        for payload, one in zip(target.programs, target.environments, strict=True)
+    ]
+    whole = len(long_program().ops)
+    # Not the result, which is asked whether it takes words at all.
+    others = {len(p.ops) for p, own in ran if not own} - {len(small.program.ops)}
+    if kind is SomeSeeds:
+        assert others > {whole}
+    else:
+        assert others == {whole}
+        seeds = {one.schedule for one in target.environments[: 4 * CERTAIN]}
+        others_seeds = {s for s in seeds if not s.startswith("seed=9 ")}
+        assert len(others_seeds) == (CERTAIN if plain else CERTAIN - 1)
+    limits = [p.timeout_ms for p, _ in ran]
+    if kind is ThenHangs:
+        # The first, which shows it; and the last, which shows that it needs no short limit.
+        usual = [n for n, ms in enumerate(limits) if ms not in SHORT_MS]
+        assert usual == [0, len(limits) - 1]
+        assert set(SHORT_MS) <= set(limits) or plain, "who is held by chance has longer"
+    else:
+        assert set(SHORT_MS).isdisjoint(limits)
 
 
 class Silent(Listed):
@@ -821,6 +895,82 @@ def test_delay_points_are_used_beside_the_schedule(tmp_path: Path) -> None:
         assert ours.delays in ((), theirs.delays)
     used = sum(bool(one.delays) for one in exact.environments)
     assert 0 < used < sum(bool(one.delays) for one in threads.environments)
+
+
+class Dense(Exact):
+    """Each of its accesses may make it fail, one time of 20: with many of them, it does."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        ran = repr(self.since[-1]).encode()
+        adds = sum(o.op == CpuAccess.number for o in done.program.ops)
+        if any(hashlib.sha256(ran + bytes([n])).digest()[0] < 12 for n in range(adds)):
+            done.violations.append(Violation("values", "wrong"))
+
+
+def test_what_fails_because_it_is_large_has_a_chance_when_it_is_small() -> None:
+    sizes = [
+        len(ExactShrinker(
+            Fresh(Dense()), long_program(120), Environment(schedule=f"seed={n} slice=5:14"),
+            Violation("values", "wrong"), 60.0,
+        ).run().program.ops)
+        for n in range(100, 112)
+    ]  # fmt: skip
+    assert sum(sizes) / len(sizes) <= 3, sizes
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 9])
+def test_the_seeds_that_are_asked_may_be_its_own(seed: int) -> None:
+    environment = Environment(schedule=f"seed={seed} slice=5:14")
+    wrong = Violation("values", "wrong")
+    one = ExactShrinker(Fresh(Several()), long_program(), environment, wrong, 60.0)
+    assert one.run().rate == 1
+    assert one._certain
+
+
+class FirstHangs(Exact):
+    """A report of the kernel and no end, as the first program of its machine alone."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        adds = sum(o.op == CpuAccess.number for o in done.program.ops)
+        if len(self.since) == 1 and adds >= 2:
+            done.violations.append(Violation("kernel", "splat"))
+            done.violations.append(Violation("progress", "the program did not end"))
+            done.tainted = True
+
+
+@pytest.mark.parametrize("words", [
+    "step=9:13:0:8 slice=5:14", "slice=5:14 point=16:16:20 odds=1 at=1000,1010", "slice=15:17",
+])  # fmt: skip
+def test_a_hang_that_needs_a_fresh_machine_is_not_lost(words: str) -> None:
+    """The last look, under the usual limit, is in a fresh one."""
+    environment = Environment(schedule=f"seed=9 {words}")
+    splat = Violation("kernel", "splat")
+    small = ExactShrinker(Fresh(FirstHangs()), long_program(), environment, splat, 60.0).run()
+    assert small.rate == 1
+    assert len(small.program.ops) <= 6
+
+
+class HangsInTime(Several):
+    """Under the usual limit alone."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        if done.program.timeout_ms == TIMEOUT_MS:
+            super().look(done, state)
+            if done.violations:
+                done.violations.append(Violation("progress", "the program did not end"))
+
+
+def test_a_short_limit_that_shows_nothing_is_left() -> None:
+    target = HangsInTime()
+    environment = Environment(schedule="seed=9 slice=5:14")
+    wrong = Violation("values", "wrong")
+    small = ExactShrinker(Fresh(target), long_program(), environment, wrong, 600.0).run()
+    assert small.rate == 1
+    assert len(small.program.ops) <= 7
+    limits = [Program.decode(payload).timeout_ms for payload in target.programs]
+    short = [n for n, ms in enumerate(limits) if ms in SHORT_MS]
+    assert short == list(range(1, len(short) + 1)), "one after the other, behind the first"
+    assert len(short) <= 2
 
 
 class Hangs(Exact):

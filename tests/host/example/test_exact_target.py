@@ -437,3 +437,12 @@ def test_slow_is_no_hang(needed: float, works: float, ends: bool) -> None:
         with pytest.raises(AgentTimeout):
             ExactTarget._go(cast(Machine, box), 12.0)
     assert box.now < 6 * 12 + 20
+
+
+@pytest.mark.parametrize("works", [0.0, 0.2, 10**6])
+def test_who_has_little_time_is_not_waited_for_long(works: float) -> None:
+    """A failure that hangs is made small under a limit of milliseconds."""
+    box = Slow(10**6, works)
+    with pytest.raises(AgentTimeout):
+        ExactTarget._go(cast(Machine, box), 0.12)
+    assert box.now < 1.5 + (6 + 3) * 0.12

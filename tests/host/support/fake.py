@@ -111,7 +111,7 @@ CLOCK = Clock()
 def own_time() -> Iterator[None]:
     """Campaigns and their shrinking go by CLOCK meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("runner", "findings", "shrink"):
+        for name in ("runner", "findings", "shrink", "exact_shrink"):
             patch.setattr(f"hmmbench.campaign.{name}.time", CLOCK)
         yield
 

@@ -1,0 +1,494 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What makes a failure of an exact machine small in few executions, on the fake one."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+
+import fake
+import pytest
+from exact_fake import Exact, Ran, long_program
+
+from hmmbench.campaign.exact_shrink import FOR_PROGRAM, ExactShrinker
+from hmmbench.campaign.fresh import Fresh, plain
+from hmmbench.campaign.replay import replay
+from hmmbench.campaign.tries import SHORT_HANG_MS, UNDISTURBED_HANG_MS, ExactShrunk
+from hmmbench.example import holds
+from hmmbench.example.recipe import Environment, Link, Recipe
+from hmmbench.example.target import Execution
+from hmmbench.guest.program import PAGE, TIMEOUT_MS, Op, Program
+from hmmbench.model.ops.jobs import CpuAccess
+from hmmbench.model.ops.moving import Query
+from hmmbench.oracle.violation import Violation
+
+PLAIN = "seed=9 slice=15:17"
+WRONG = Violation("values", "wrong")
+
+#: A rule of the device that draws, and what it is without that.
+DRAWS, ALWAYS = "mmu.invalidate prob=0.3 delay=40000000", "mmu.invalidate delay=40000000"
+
+
+@pytest.fixture(autouse=True)
+def own_time() -> Iterator[None]:
+    with fake.own_time():
+        yield
+
+
+def accesses(program: Program) -> int:
+    return sum(o.op == CpuAccess.number for o in program.ops)
+
+
+def shrunk(
+    targets: Exact | Sequence[Exact], env: Environment, violation: Violation = WRONG,
+    chain: Sequence[Link] = (), seconds: float = 200.0, program: Program | None = None,
+) -> ExactShrunk:  # fmt: skip
+    several = [targets] if isinstance(targets, Exact) else targets
+    return ExactShrinker(
+        [Fresh(one, chain) for one in several], program or long_program(), env, violation, seconds
+    ).run()
+
+
+def fails_at_once(kind: type[Exact], small: ExactShrunk) -> bool:
+    recipe = Recipe(small.program, small.environment, repeat=1)
+    return replay(Fresh(kind(), small.chain), recipe).found
+
+
+class Drawn(Exact):
+    """Fails with the rule, where the device draws by chance: by all that ran before."""
+
+    often = 26
+
+    def look(self, done: Execution, state: bytes) -> None:
+        rules = self.since[-1][1].inject
+        hit = "prob=" not in " ".join(rules) or state[0] < self.often
+        if rules and hit and accesses(done.program) >= 2:
+            done.violations.append(WRONG)
+
+
+class AlwaysDrawn(Drawn):
+    often = 256
+
+
+class NeverAlone(Drawn):
+    often = 0
+
+
+@pytest.mark.parametrize("schedule", [PLAIN, "seed=9 slice=5:14 hold=8:16:20 span=20000000"])
+@pytest.mark.parametrize("kind", [Drawn, AlwaysDrawn, NeverAlone])
+def test_what_the_device_draws_is_left_out(kind: type[Drawn], schedule: str) -> None:
+    small = shrunk(kind(), Environment(inject=(DRAWS,), schedule=schedule))
+    assert small.rate == 1
+    assert small.environment.inject == (ALWAYS,)
+    assert len(small.program.ops) <= 3
+    assert fails_at_once(kind, small)
+
+
+class Counts(Exact):
+    """What the rule does to the first access is seen in the third."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        for rule in self.since[-1][1].inject:
+            came_true = {"nth=3": {2}, "count=1": {0}}.get(rule.split()[1], range(40))
+            adds = [o for o in done.program.ops if o.op == CpuAccess.number]
+            hit = [o for n, o in enumerate(adds) if n in came_true]
+            if any(one.acc[0][4] == 7 for one in hit):
+                done.violations.append(WRONG)
+
+
+@pytest.mark.parametrize(("words", "at"), [("nth=3", 3), ("count=1", 1)])
+def test_rules_that_count_come_true_each_time(words: str, at: int) -> None:
+    """Whatever was taken away before."""
+    program = long_program()
+    program.ops[at].acc = [(*program.ops[at].acc[0][:4], 7, 0)]
+    env = Environment(inject=(f"ce.copy {words} error",), schedule=PLAIN)
+    small = shrunk(Counts(), env, program=program)
+    assert small.environment.inject == ("ce.copy error",)
+    assert accesses(small.program) == 1
+
+
+class NeedsTheDraw(Exact):
+    def look(self, done: Execution, state: bytes) -> None:
+        if self.since[-1][1].inject == (DRAWS,) and accesses(done.program) >= 2:
+            done.violations.append(WRONG)
+
+
+def test_what_needs_the_draw_keeps_it() -> None:
+    """And is looked at in fresh machines, for a kept one has drawn."""
+    target = NeedsTheDraw()
+    small = shrunk(target, Environment(inject=(DRAWS,), schedule=PLAIN))
+    assert small.environment.inject == (DRAWS,)
+    assert len(small.program.ops) <= 3
+    for life in [*target.lives, target.since]:
+        assert sum(env.inject == (DRAWS,) for _, env in life) <= 1
+
+
+class Compared(Exact):
+    """What is said of it depends on how large it is."""
+
+    said: tuple[tuple[str, str], ...] = (
+        ("mirror", "mirror-system-in-vram: read"), ("mirror", "mirror-vram-unmapped: read"),
+    )  # fmt: skip
+
+    def look(self, done: Execution, state: bytes) -> None:
+        if accesses(done.program) >= 2:
+            done.violations.append(Violation(*self.said[accesses(done.program) < 10]))
+
+
+class Protocol(Compared):
+    said = (("protocol", "asid-reuse: again"), ("protocol", "table-freed-used: so"))
+
+
+class Oracles(Compared):
+    said = (("mirror", "mirror-system-in-vram: read"), ("protocol", "asid-reuse: again"))
+
+
+class TwoOwners(Compared):
+    """Of the same oracle, and no comparison."""
+
+    said = (("mirror", "vram-two-owners: page 3"), ("mirror", "mirror-system-unmapped: read"))
+
+
+@pytest.mark.parametrize("kind", [Compared, Protocol, Oracles, TwoOwners])
+def test_what_the_mirror_says_is_one_mistake(kind: type[Compared]) -> None:
+    """Another of the device's checks, or another oracle, is not."""
+    small = shrunk(kind(), Environment(schedule=PLAIN), Violation(*kind.said[0]))
+    assert small.rate == 1
+    assert small.violation.message in [message for _, message in kind.said]
+    if kind is Compared:
+        assert accesses(small.program) == 2
+    assert small.violation.oracle == kind.said[0][0]
+    if kind is not Compared:
+        assert small.violation.message == kind.said[0][1]
+        assert accesses(small.program) == 10
+
+
+class Breaks(Exact):
+    """And leaves a machine that is replaced."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        if accesses(done.program) >= 3:
+            done.violations.append(WRONG)
+            done.tainted = True
+
+
+class Raises(Exact):
+    """As a program for which its machine cannot be had."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        done.tainted = len(self.since) == 1
+        if len(self.lives) == 1:
+            raise RuntimeError
+
+
+def test_no_machine_is_taken_for_a_fresh_one() -> None:
+    target = Fresh(Raises(), [Link(long_program(), Environment())])
+    assert not target.clean
+    target.look(long_program(), Environment())
+    assert target.clean
+    with pytest.raises(RuntimeError):
+        target.look(long_program(), Environment())
+    assert not target.clean
+    target = Fresh(Exact(), [Link(long_program(), Environment())])
+    target.clean = True
+    target.prepare()
+    assert not target.clean, "its chain ran"
+
+
+def test_what_failed_in_a_fresh_machine_is_not_asked_again() -> None:
+    """Also where it became fresh by itself."""
+    target = Breaks()
+    small = shrunk(target, Environment(schedule=PLAIN))
+    assert accesses(small.program) == 3
+    firsts: set[Ran] = set()
+    for life in [*target.lives, target.since]:
+        for n, ran in enumerate(life):
+            assert ran not in firsts
+            if not n and accesses(Program.decode(ran[0])) >= 3:
+                firsts.add(ran)
+    # And some became fresh so, for each that failed before took its machine.
+    assert len(firsts) > 3
+    assert small.executions <= 40
+
+
+class Nowhere(Exact):
+    """With the operation that is a query; nobody knows which one it was."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        if any(o.op == Query.number for o in done.program.ops):
+            done.violations.append(WRONG)
+
+
+class OnlyTheFirstPhases(ExactShrinker):
+    tries = 0
+
+    def _steps(self, patient: bool = False) -> ExactShrunk:
+        assert self._once()
+        before = self.executions
+        self._first_phases()
+        self.tries = self.executions - before
+        return self._result(1.0)
+
+
+def with_query(at: int, operations: int = 40) -> Program:
+    """A query is the operation number `at`."""
+    program = long_program(operations)
+    program.ops[at] = Op(Query.number, len=PAGE, phase=at)
+    return program
+
+
+@pytest.mark.parametrize("machines", [1, 2, 3])
+@pytest.mark.parametrize("at", [1, 2, 19, 20, 21, 39, 40])
+def test_what_comes_behind_it_is_found_in_parts(machines: int, at: int) -> None:
+    shrinker = OnlyTheFirstPhases(
+        [Fresh(Nowhere()) for _ in range(machines)], with_query(at),
+        Environment(schedule=PLAIN), WRONG, 200.0,
+    )  # fmt: skip
+    shrinker._certain = True
+    small = shrinker.run()
+    assert [o.op == Query.number for o in small.program.ops] == [False] * at + [True]
+    rounds = math.ceil(math.log(41, machines + 1)) + 1
+    assert shrinker.tries <= rounds * machines
+
+
+class TimeForOperations(ExactShrinker):
+    """`given`: the share of all time that is left when operations are taken away."""
+
+    given = -1.0
+
+    def run(self) -> ExactShrunk:
+        self.end = self.deadline
+        return super().run()
+
+    def _program(self) -> None:
+        if self.given < 0:
+            now = fake.CLOCK.monotonic()
+            self.given = (self.deadline - now) / (self.end - now)
+        super()._program()
+
+
+class ByItsSeed(Nowhere):
+    """And by chance: with its own slices alone."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        if "slice=5:14" in self.since[-1][1].schedule:
+            super().look(done, state)
+
+
+@pytest.mark.parametrize(("kind", "share"), [(Nowhere, 1.0), (ByItsSeed, FOR_PROGRAM)])
+def test_time_is_kept_for_a_list_where_one_may_come(kind: type[Exact], share: float) -> None:
+    env = Environment(schedule="seed=9 slice=5:14")
+    one = TimeForOperations(Fresh(kind()), with_query(17), env, WRONG, 200.0)
+    assert one.run().rate == 1
+    assert one.given == pytest.approx(share)
+
+
+class Scattered(Exact):
+    """An access fails behind two examples that have a query."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        queries = sum(
+            any(o.op == Query.number for o in Program.decode(payload).ops)
+            for payload, _ in self.since[:-1]
+        )
+        if queries >= 2 and accesses(done.program):
+            done.violations.append(WRONG)
+
+
+class NotEverywhere(ExactShrinker):
+    def _everywhere(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("at", [(0, 2), (1, 3), (2, 3)])
+@pytest.mark.parametrize("place", [1, 70, 160])
+@pytest.mark.parametrize("machines", [1, 2])
+def test_all_of_a_chain_is_made_small_at_once(
+    at: tuple[int, int], place: int, machines: int
+) -> None:
+    """Where each try takes as long as all that ran, in fewer of them than one after another."""
+    env = Environment(schedule=PLAIN)
+    programs = [with_query(place, 160) if n in at else long_program(160) for n in range(4)]
+    chain = [Link(program, env) for program in programs]
+
+    def runs(kind: type[ExactShrinker]) -> tuple[ExactShrunk, int]:
+        targets = [Scattered() for _ in range(machines)]
+        small = kind(
+            [Fresh(one, chain) for one in targets], long_program(), env, WRONG, 900.0
+        ).run()
+        operations = sum(
+            len(Program.decode(payload).ops) for one in targets for payload in one.programs
+        )
+        return small, operations
+
+    small, operations = runs(ExactShrinker)
+    sizes = [len(link.program.ops) for link in small.chain]
+    assert small.rate == 1
+    assert len(sizes) == 2
+    assert sum(sizes) + len(small.program.ops) <= 6
+    assert fails_at_once(Scattered, small)
+    other, more = runs(NotEverywhere)
+    assert other.rate == 1
+    assert operations < 0.9 * more
+
+
+class Lucky(Exact):
+    """As Scattered, but examples whose schedule holds have their part in it by chance."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        queries = 0
+        for payload, env in self.since[:-1]:
+            luck = hashlib.sha256(payload + repr(env).encode()).digest()[0] < 64
+            if env.schedule == holds.base(env.schedule) or luck:
+                queries += any(o.op == Query.number for o in Program.decode(payload).ops)
+        if queries >= 2 and accesses(done.program):
+            done.violations.append(WRONG)
+
+
+class ByChanceFirst(ExactShrinker):
+    def _plain_links(self) -> None:
+        pass
+
+
+def test_a_chain_is_made_small_without_chance() -> None:
+    def lucky(n: int) -> Link:
+        """By its seed, which says what its chance is."""
+        for seed in range(1000):
+            env = Environment(schedule=f"seed={seed} slice=5:14 hold=8:16:20 span=20000000")
+            target = Lucky()
+            target.execute(with_query(n), env)
+            target.execute(with_query(n + 1), Environment(schedule=PLAIN))
+            if target.execute(long_program(), Environment(schedule=PLAIN)).violations:
+                return Link(with_query(n), env)
+        raise AssertionError
+
+    chain = [lucky(9), lucky(30)]
+
+    def operations(kind: type[ExactShrinker]) -> int:
+        target = Lucky()
+        env = Environment(schedule=PLAIN)
+        small = kind(Fresh(target, chain), long_program(), env, WRONG, 900.0).run()
+        assert small.rate == 1
+        assert sum(len(link.program.ops) for link in small.chain) <= 4
+        assert all(
+            link.environment.schedule == holds.base(link.environment.schedule)
+            for link in small.chain
+        )
+        return sum(len(Program.decode(payload).ops) for payload in target.programs)
+
+    assert operations(ExactShrinker) < 0.7 * operations(ByChanceFirst)
+
+
+class NeedsRules(Exact):
+    """An access fails behind an example in which a rule of the device came true."""
+
+    needed = (ALWAYS,)
+
+    def look(self, done: Execution, state: bytes) -> None:
+        if any(env.inject == self.needed for _, env in self.since[:-1]) and accesses(done.program):
+            done.violations.append(WRONG)
+
+
+class NeedsThatItMayDraw(NeedsRules):
+    needed = (DRAWS,)
+
+
+@pytest.mark.parametrize("kind", [NeedsRules, NeedsThatItMayDraw])
+def test_what_runs_before_it_has_no_chance_of_its_own(kind: type[NeedsRules]) -> None:
+    by_chance = "seed=4 slice=5:14 hold=8:16:20 span=20000000"
+    rules = Environment(inject=(DRAWS,), schedule=by_chance, vram=3)
+    chain = [Link(long_program(), rules), Link(long_program(), rules)]
+    if kind is NeedsRules:
+        # As it is found: the device drew so.
+        chain[0] = Link(long_program(), Environment(inject=(ALWAYS,), schedule=by_chance, vram=3))
+    small = shrunk(kind(), Environment(schedule=PLAIN), chain=chain, seconds=900.0)
+    assert small.rate == 1
+    (link,) = small.chain
+    assert link.environment.inject == kind.needed
+    assert link.environment.schedule == holds.base(by_chance)
+    assert link.environment.vram is None
+    assert len(link.program.ops) == 1
+    assert fails_at_once(kind, small)
+
+
+class Hangs(Exact):
+    """While it is disturbed so; `needed`: what of the surroundings is."""
+
+    def __init__(self, needed: Environment) -> None:
+        super().__init__()
+        self.needed = needed
+        self.ran_ms: list[tuple[Environment, int, int]] = []
+
+    def look(self, done: Execution, state: bytes) -> None:
+        env, program = self.since[-1][1], done.program
+        self.ran_ms.append((env, program.timeout_ms, program.settle_ms))
+        if (env.inject, env.delays) == (self.needed.inject, self.needed.delays):
+            done.violations.append(Violation("progress", "the program did not end"))
+            done.tainted = True
+
+
+@pytest.mark.parametrize("needed", [
+    Environment(), Environment(inject=(ALWAYS,)), Environment(delays=("a 3000 1000",)),
+])  # fmt: skip
+def test_who_is_disturbed_has_more_time_to_hang(needed: Environment) -> None:
+    env = Environment(needed.delays, needed.inject, schedule=PLAIN)
+    target = Hangs(needed)
+    small = shrunk(target, env, Violation("progress", "it hangs"))
+    assert small.rate == 1
+    assert len(small.program.ops) == 1
+    assert small.program.timeout_ms == TIMEOUT_MS
+    assert plain(small.program).settle_ms == small.program.settle_ms
+    *short, usual = target.ran_ms
+    assert usual[1:] == (TIMEOUT_MS, plain(small.program).settle_ms)
+    for env, limit, settle in short:
+        disturbed = bool(env.inject or env.delays)
+        assert limit == (SHORT_HANG_MS if disturbed else UNDISTURBED_HANG_MS)
+        assert settle <= limit
+
+
+SPLAT = Violation("kernel", "splat")
+
+
+class KilledEarly(Exact):
+    """It hangs, which takes long under the usual limit; the kernel complains of whom is killed
+    early, or large."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        usual = done.program.timeout_ms == TIMEOUT_MS
+        if accesses(done.program) >= 2:
+            if usual:
+                fake.CLOCK.spend(25.0)
+            if accesses(done.program) >= 20 or not usual:
+                done.violations.append(SPLAT)
+            done.violations.append(Violation("progress", "the program did not end"))
+            done.tainted = True
+
+
+class WithOneSeed(Exact):
+    """The kernel complains with a seed that is not its own, and of large ones alone, under the
+    usual limit."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        usual = done.program.timeout_ms == TIMEOUT_MS
+        seed = int(self.since[-1][1].schedule.split()[0].removeprefix("seed="))
+        if accesses(done.program) >= (20 if usual else 2):
+            if usual:
+                fake.CLOCK.spend(3.0)
+            if seed == 7:
+                done.violations.append(SPLAT)
+            done.violations.append(Violation("progress", "the program did not end"))
+            done.tainted = True
+
+
+@pytest.mark.parametrize(("kind", "schedule"), [
+    (KilledEarly, PLAIN), (WithOneSeed, "seed=99 slice=5:14"),
+])  # fmt: skip
+def test_what_a_short_limit_misleads_is_not_lost(kind: type[Exact], schedule: str) -> None:
+    """What failed under the usual one before that is what it comes back to."""
+    target = kind()
+    small = shrunk(target, Environment(schedule=schedule), SPLAT, seconds=27.0)
+    assert small.rate == 1
+    assert accesses(small.program) >= 20
+    assert small.violation == SPLAT
+    assert fails_at_once(kind, small)
