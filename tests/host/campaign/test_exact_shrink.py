@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import fake
 import pytest
@@ -52,7 +54,8 @@ def shrunk(
 
 def fails_at_once(kind: type[Exact], small: ExactShrunk) -> bool:
     recipe = Recipe(small.program, small.environment, repeat=1)
-    return replay(Fresh(kind(), small.chain), recipe).found
+    found = replay(Fresh(kind(), small.chain), recipe).violations
+    return any(v.key == small.violation.key for v in found)
 
 
 class Drawn(Exact):
@@ -413,7 +416,7 @@ def test_what_runs_before_it_has_no_chance_of_its_own(kind: type[NeedsRules]) ->
 
 
 class Hangs(Exact):
-    """While it is disturbed so; `needed`: what of the surroundings is."""
+    """While it is disturbed as in `needed`."""
 
     def __init__(self, needed: Environment) -> None:
         super().__init__()
@@ -423,16 +426,17 @@ class Hangs(Exact):
     def look(self, done: Execution, state: bytes) -> None:
         env, program = self.since[-1][1], done.program
         self.ran_ms.append((env, program.timeout_ms, program.settle_ms))
-        if (env.inject, env.delays) == (self.needed.inject, self.needed.delays):
+        if replace(env, schedule="", audit="off") == self.needed:
             done.violations.append(Violation("progress", "the program did not end"))
             done.tainted = True
 
 
 @pytest.mark.parametrize("needed", [
     Environment(), Environment(inject=(ALWAYS,)), Environment(delays=("a 3000 1000",)),
+    Environment(vram=3),
 ])  # fmt: skip
 def test_who_is_disturbed_has_more_time_to_hang(needed: Environment) -> None:
-    env = Environment(needed.delays, needed.inject, schedule=PLAIN)
+    env = replace(needed, schedule=PLAIN)
     target = Hangs(needed)
     small = shrunk(target, env, Violation("progress", "it hangs"))
     assert small.rate == 1
@@ -442,27 +446,72 @@ def test_who_is_disturbed_has_more_time_to_hang(needed: Environment) -> None:
     *short, usual = target.ran_ms
     assert usual[1:] == (TIMEOUT_MS, plain(small.program).settle_ms)
     for env, limit, settle in short:
-        disturbed = bool(env.inject or env.delays)
+        disturbed = bool(env.inject or env.delays or env.vram)
         assert limit == (SHORT_HANG_MS if disturbed else UNDISTURBED_HANG_MS)
         assert settle <= limit
+
+
+class OnlySlow(Exact):
+    """Hangs while the device draws; where it does so each time it only is slow."""
+
+    alone = True
+
+    def look(self, done: Execution, state: bytes) -> None:
+        short = done.program.timeout_ms != TIMEOUT_MS
+        rules = self.since[-1][1].inject
+        if accesses(done.program) and (
+            (rules == (DRAWS,) and self.alone) or (rules == (ALWAYS,) and short)
+        ):
+            done.violations.append(Violation("progress", "the program did not end"))
+            done.tainted = True
+
+
+class NotAlone(OnlySlow):
+    alone = False
+
+
+@pytest.mark.parametrize("kind", [OnlySlow, NotAlone])
+def test_slow_rules_are_no_hang(kind: type[OnlySlow]) -> None:
+    target = kind()
+    env = Environment(inject=(DRAWS,), schedule=PLAIN)
+    small = shrunk(target, env, Violation("progress", "it hangs"))
+    assert small.rate == (kind is OnlySlow)
+    assert all(one.inject != (ALWAYS,) for one in target.environments)
+    if small.rate:
+        assert accesses(small.program) == 1
 
 
 SPLAT = Violation("kernel", "splat")
 
 
 class KilledEarly(Exact):
-    """It hangs, which takes long under the usual limit; the kernel complains of whom is killed
-    early, or large."""
+    """It hangs, which takes long under the usual limit; something else is wrong with whom is killed
+    early, or is large, behind as many examples with a query."""
 
     def look(self, done: Execution, state: bytes) -> None:
         usual = done.program.timeout_ms == TIMEOUT_MS
+        queries = sum(
+            any(o.op == Query.number for o in Program.decode(payload).ops)
+            for payload, _ in self.since[:-1]
+        )
         if accesses(done.program) >= 2:
             if usual:
                 fake.CLOCK.spend(25.0)
-            if accesses(done.program) >= 20 or not usual:
-                done.violations.append(SPLAT)
+            if (accesses(done.program) >= 20 and queries >= 2) or not usual:
+                done.violations.append(WRONG if usual else Violation("values", "wrong so soon"))
             done.violations.append(Violation("progress", "the program did not end"))
             done.tainted = True
+
+
+def test_what_a_short_limit_misleads_keeps_its_chain() -> None:
+    env = Environment(schedule=PLAIN)
+    chain = [Link(with_query(1, operations), env) for operations in (1, 2)]
+    small = shrunk(KilledEarly(), env, WRONG, chain, seconds=27.0)
+    assert small.rate == 1
+    assert small.chain == tuple(chain)
+    assert small.violation == WRONG
+    assert accesses(small.program) >= 20
+    assert fails_at_once(KilledEarly, small)
 
 
 class WithOneSeed(Exact):
@@ -481,14 +530,62 @@ class WithOneSeed(Exact):
             done.tainted = True
 
 
-@pytest.mark.parametrize(("kind", "schedule"), [
-    (KilledEarly, PLAIN), (WithOneSeed, "seed=99 slice=5:14"),
-])  # fmt: skip
-def test_what_a_short_limit_misleads_is_not_lost(kind: type[Exact], schedule: str) -> None:
+def test_what_a_short_limit_misleads_is_not_lost() -> None:
     """What failed under the usual one before that is what it comes back to."""
-    target = kind()
-    small = shrunk(target, Environment(schedule=schedule), SPLAT, seconds=27.0)
+    env = Environment(schedule="seed=99 slice=5:14")
+    small = shrunk(WithOneSeed(), env, SPLAT, seconds=27.0)
     assert small.rate == 1
     assert accesses(small.program) >= 20
     assert small.violation == SPLAT
-    assert fails_at_once(kind, small)
+    assert fails_at_once(WithOneSeed, small)
+
+
+class SlowToHang(Exact):
+    """Large ones hang, which takes long to see; others only take longer than a short limit."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        usual = done.program.timeout_ms == TIMEOUT_MS
+        if accesses(done.program) >= 2:
+            if usual:
+                fake.CLOCK.spend(25.0)
+            if accesses(done.program) >= 20 or not usual:
+                done.violations.append(Violation("progress", "the program did not end"))
+                done.tainted = True
+
+
+def test_there_is_time_for_the_usual_limit() -> None:
+    """However long it took to see that a short one misleads."""
+    env = Environment(schedule=PLAIN)
+    small = shrunk(SlowToHang(), env, Violation("progress", "it hangs"), seconds=5.0)
+    assert small.rate == 1
+    assert accesses(small.program) >= 20
+
+
+def test_what_was_reached_in_time_is_looked_at_when_it_is_over() -> None:
+    env = Environment(schedule=PLAIN)
+    seconds = 4 * fake.CLOCK.EXECUTION_S
+    small = shrunk(Hangs(Environment()), env, Violation("progress", "it hangs"), seconds=seconds)
+    assert small.rate == 1
+    assert len(small.program.ops) < len(long_program().ops)
+    assert small.program.timeout_ms == TIMEOUT_MS
+
+
+class Threaded(Nowhere):
+    """`threads`: who used it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[str] = set()
+
+    def look(self, done: Execution, state: bytes) -> None:
+        super().look(done, state)
+        self.threads.add(threading.current_thread().name.partition("_")[0])
+
+
+def test_each_machine_is_used_by_its_own_thread() -> None:
+    targets = [Threaded() for _ in range(3)]
+    env = Environment(schedule="seed=9 slice=5:14")
+    assert shrunk(targets, env, program=with_query(17)).rate == 1
+    for n, target in enumerate(targets):
+        # The first is asked between steps, too.
+        assert target.threads - {"MainThread"} == {f"shrink-{n}"}
