@@ -10,8 +10,9 @@ from hmmbench.campaign.fresh import held
 from hmmbench.campaign.tries import Tries, _Candidate
 from hmmbench.example import holds, schedules
 
-#: Those that are tried with long slices and a list of holds, which cost little.
-PLAIN_SEEDS = 8
+#: Those that are tried with long slices and a list of holds, which cost little; not so where the
+#: program is whole.
+PLAIN_SEEDS, PLAIN_SEEDS_OF_WHOLE = 8, 3
 
 #: And where CPUs are held at points because no list fails.
 SEEDS_AT = 6
@@ -44,20 +45,19 @@ class ScheduleTries(Tries):
     def _listed(self, whole: bool = False) -> None:
         """What is held, one by one and as few as it takes; if it fails so.  Else as plain as is.
 
-        whole -- the program still is, so that each try takes long: other words have time
+        whole -- the program still is, so that each try takes long
         """
         if not self._told() and not (self._at_points() and self._told()):
             self._plain_schedule()
             return
         self._fewest()
-        if whole:
-            return
-        for words in ("irq", "step"):
+        for words in () if whole else ("irq", "step"):
             self._schedules([holds.without(self.environment.schedule, words)])
         schedule = self.environment.schedule
         plain_one = holds.told(holds.base(schedule), holds.holds(schedule))
         if plain_one != schedule:
-            others = (schedules.reseeded(plain_one, n) for n in range(1, PLAIN_SEEDS + 1))
+            seeds = range(1, (PLAIN_SEEDS_OF_WHOLE if whole else PLAIN_SEEDS) + 1)
+            others = (schedules.reseeded(plain_one, n) for n in seeds)
             self._schedules([plain_one, *others])
 
     def _told(self) -> bool:
