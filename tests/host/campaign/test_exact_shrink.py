@@ -93,7 +93,8 @@ class Counts(Exact):
 
     def look(self, done: Execution, state: bytes) -> None:
         for rule in self.since[-1][1].inject:
-            came_true = {"nth=3": {2}, "count=1": {0}}.get(rule.split()[1], range(40))
+            times = {"nth=3": {2}, "nth=1": {0}, "count=1": {0}}
+            came_true = times.get(rule.split()[1], range(40))
             adds = [o for o in done.program.ops if o.op == CpuAccess.number]
             hit = [o for n, o in enumerate(adds) if n in came_true]
             if any(one.acc[0][4] == 7 for one in hit):
@@ -105,10 +106,25 @@ def test_rules_that_count_come_true_each_time(words: str, at: int) -> None:
     """Whatever was taken away before."""
     program = long_program()
     program.ops[at].acc = [(*program.ops[at].acc[0][:4], 7, 0)]
-    env = Environment(inject=(f"ce.copy {words} error",), schedule=PLAIN)
+    env = Environment(inject=(f"ce.copy {words} delay=9us",), schedule=PLAIN)
     small = shrunk(Counts(), env, program=program)
-    assert small.environment.inject == ("ce.copy error",)
+    assert small.environment.inject == ("ce.copy delay=9us",)
     assert accesses(small.program) == 1
+
+
+@pytest.mark.parametrize(
+    "words", ["count=1 error", "nth=1 lost", "prob=0.1 drop", "nth=1 partial=8"]
+)
+def test_what_is_lost_is_not_lost_more_often(words: str) -> None:
+    """A sound driver survives one copy home that fails, and not that all do."""
+    target = Counts()
+    program = long_program()
+    program.ops[1].acc = [(*program.ops[1].acc[0][:4], 7, 0)]
+    rule = f"ce.copy {words}"
+    small = shrunk(target, Environment(inject=(rule,), schedule=PLAIN), program=program)
+    assert small.rate == 1
+    assert small.environment.inject == (rule,)
+    assert {env.inject for env in target.environments} <= {(rule,), ()}
 
 
 class NeedsTheDraw(Exact):
