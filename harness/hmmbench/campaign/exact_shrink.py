@@ -176,11 +176,8 @@ class ExactShrinker(ScheduleTries):
         """All operations but a few kinds are taken from the whole chain at once."""
 
         def only(link: Link, kinds: frozenset[int], keep: int = -1) -> Link | None:
-            ops = [o for n, o in enumerate(link.program.ops) if o.op in kinds or n == keep]
-            left = normalise(copy_ops(ops), link.program.file_pages)
-            if not left:
-                return None
-            return replace(link, program=Program(left, link.program.file_pages))
+            ops = link.program.ops
+            return _with(link, [o for n, o in enumerate(ops) if o.op in kinds or n == keep])
 
         wanted = []
         for kinds in WEARING:
@@ -241,18 +238,15 @@ class ExactShrinker(ScheduleTries):
     def _less(self, start: int, end: int, at: int) -> _Candidate | None:
         """All that runs without the operations [start, end) of it; None: the last needs one."""
         place, before = 0, []
-        for link in (*self._before, self._one()):
+        for link in self._before:
             ops = link.program.ops
-            left = [o for n, o in enumerate(ops, place) if not start <= n < end]
+            fewer = [o for n, o in enumerate(ops, place) if not start <= n < end]
+            left = _with(link, fewer) if len(fewer) < len(ops) else link
+            if left is not None:
+                before.append(left)
             place += len(ops)
-            if place == self._total():
-                break
-            if len(left) < len(ops):
-                left = normalise(copy_ops(left), link.program.file_pages)
-                link = replace(link, program=Program(left, link.program.file_pages))
-            if left:
-                before.append(link)
-        sound = self._sound(left) if left else None
+        last = [o for n, o in enumerate(self.program.ops, place) if not start <= n < end]
+        sound = self._sound(last) if last else None
         if sound is None:
             return None
         environment = self._moved(self.environment, sound[1])
@@ -422,6 +416,12 @@ class ExactShrinker(ScheduleTries):
                 o.phase = n
             any_change |= self._fails(ops, was=self.program.ops)
         return any_change
+
+
+def _with(link: Link, ops: list[Op]) -> Link | None:
+    """The example with these of its operations; None: nothing is left of it."""
+    left = normalise(copy_ops(ops), link.program.file_pages)
+    return replace(link, program=Program(left, link.program.file_pages)) if left else None
 
 
 def _plain(link: Link) -> Link:

@@ -222,7 +222,7 @@ class ExactTarget(VmTarget):
 
     @staticmethod
     def _within(vm: Machine, limit: float, go: Callable[[float], T]) -> T:
-        """What `go` answers within these virtual seconds and some, at most as many again; while
+        """What `go` answers within these virtual seconds and a grace, short where they are; while
         the device works, which it does not where something hangs, within as many times that as
         the agent gives it."""
         grace, still = min(GRACE_S, max(limit, KILL_S)), min(STILL_S, limit)
