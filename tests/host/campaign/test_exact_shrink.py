@@ -352,6 +352,33 @@ def test_all_of_a_chain_is_made_small_at_once(
     assert operations < 0.9 * more
 
 
+def numbered(first: int, operations: int) -> Link:
+    """Accesses with these values."""
+    program = long_program(operations)
+    del program.ops[0]
+    for n, o in enumerate(program.ops, first):
+        o.acc = [(*o.acc[0][:4], n, 0)]
+    return Link(program, Environment(schedule=PLAIN))
+
+
+def test_a_piece_of_all_that_runs_is_that_piece() -> None:
+    """Wherever one example ends and the next begins; the last keeps an operation."""
+    sizes = (3, 5, 4)
+    *chain, last = [numbered(sum(sizes[:n]), size) for n, size in enumerate(sizes)]
+    one = ExactShrinker(Fresh(Exact(), chain), last.program, last.environment, WRONG)
+    for start in range(-2, 12):
+        for end in range(max(start, 0) + 1, 13):
+            candidate = one._less(start, end, 7)
+            if start <= 8 and end == 12:
+                assert candidate is None
+                continue
+            assert candidate is not None
+            assert candidate.at == 7
+            assert all(link.program.ops for link in candidate.whole)
+            left = [o.acc[0][4] for link in candidate.whole for o in link.program.ops]
+            assert left == [n for n in range(12) if not start <= n < end]
+
+
 class Lucky(Exact):
     """As Scattered, but examples whose schedule holds have their part in it by chance."""
 
