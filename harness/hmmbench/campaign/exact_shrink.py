@@ -66,7 +66,7 @@ class ExactShrinker(ScheduleTries):
                 for n in range(len(self._targets))
             ]
             first = self._state()
-            if self.violation.oracle == "progress":
+            if self.violation.oracle == "progress" or self._hung:
                 self._timeout_ms = SHORT_HANG_MS
             found = self._steps()
             if self._timeout_ms == TIMEOUT_MS:

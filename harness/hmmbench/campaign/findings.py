@@ -15,7 +15,7 @@ from hmmbench.campaign.evidence import exact_portrait, portrait
 from hmmbench.campaign.exact_shrink import ExactShrinker
 from hmmbench.campaign.fresh import Fresh, held, plain
 from hmmbench.campaign.shrink import Shrinker, Shrunk
-from hmmbench.campaign.tries import NO_END, SHORT_HANG_MS, ExactShrunk
+from hmmbench.campaign.tries import SHORT_HANG_MS, ExactShrunk
 from hmmbench.example import holds, schedules
 from hmmbench.example.delays import FAVOURITES
 from hmmbench.example.judge import run
@@ -23,7 +23,7 @@ from hmmbench.example.portrait import Portrait
 from hmmbench.example.recipe import Environment, Link, Recipe
 from hmmbench.example.target import Execution, Target
 from hmmbench.guest.program import Program
-from hmmbench.oracle.violation import Violation
+from hmmbench.oracle.violation import NO_END, Violation
 from hmmbench.report.tally import EXACT, THREADS, Finding
 from hmmbench.vm import decisions
 from hmmbench.vm.errors import VmError
@@ -98,14 +98,19 @@ class Findings:
             first, folder / "recipe.json", folder, len(example.program.ops), 0.0, shown_by=(kind,)
         )
 
-    def shrink(self, example: Assignment, finding: Finding) -> Callable[[], None]:
-        """Make it small, and its recipe; the result takes the last look at it."""
+    def shrink(
+        self, example: Assignment, finding: Finding, hung: bool = False
+    ) -> Callable[[], None]:
+        """Make it small, and its recipe; the result takes the last look at it.
+
+        hung -- it did not end, beside what it was found by
+        """
         p, env, index, target = example.program, example.env, example.index, example.target
         first = finding.violation
         chain: tuple[Link, ...] = ()
         small: Shrunk
         if self.exact is not None:
-            small, chain = self._shrink_exact(target, example, first)
+            small, chain = self._shrink_exact(target, example, first, hung or first.key == NO_END)
         else:
             small = self._shrink(target, p, env, first)
         if self.exact is None and not small.rate and example.before is not None:
@@ -169,7 +174,7 @@ class Findings:
         return holds.kept(recipe, table)
 
     def _shrink_exact(
-        self, target: Target, example: Assignment, first: Violation
+        self, target: Target, example: Assignment, first: Violation, hung: bool
     ) -> tuple[ExactShrunk, tuple[Link, ...]]:
         """Alone if it fails alone, else with what ran before it in its machine."""
         deadline = time.monotonic() + self.shrink_s
@@ -184,7 +189,7 @@ class Findings:
             return ExactShrinker(
                 [Fresh(one, chain) for one in (target, *others)], p, env, violation,
                 max(0.0, deadline - time.monotonic()),
-                lambda text: self.note(f"shrinking: {text}"), self.exact,
+                lambda text: self.note(f"shrinking: {text}"), self.exact, hung,
             ).run()  # fmt: skip
 
         found = small((), first)
@@ -194,7 +199,7 @@ class Findings:
         chain = tuple(Link(plain(link.program), link.environment) for link in example.chain)
         fresh = Fresh(target, chain)
         # What hangs is asked under a short limit, as it is made small; not who dies of a wait.
-        limit = SHORT_HANG_MS if first.key == NO_END else p.timeout_ms
+        limit = SHORT_HANG_MS if hung else p.timeout_ms
         outcome = run(fresh, replace(p, timeout_ms=limit), example.env)
         if not any(v.key == first.key for v in outcome.violations):
             return found, ()

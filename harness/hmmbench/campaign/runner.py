@@ -31,7 +31,7 @@ from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment, Link
 from hmmbench.example.target import Execution, Target
 from hmmbench.guest.program import Program
-from hmmbench.oracle.violation import Violation
+from hmmbench.oracle.violation import NO_END, Violation
 from hmmbench.report.tally import Tally
 from hmmbench.vm.errors import VmError
 
@@ -406,12 +406,12 @@ class Campaign:
         for example, violations in failing:
             finding = self.findings.write(example, violations, len(self.tally.findings) + 1)
             self.tally.findings.append(finding)
-            written.append((example, finding))
+            written.append((example, finding, any(v.key == NO_END for v in violations)))
             self.note(
                 self.tally, f"violation in example {example.index}: {finding.violation.message}"
             )
-        for example, finding in written:
-            look = self.findings.shrink(example, finding)
+        for example, finding, hung in written:
+            look = self.findings.shrink(example, finding, hung)
             self._looks_since = time.monotonic()
             self.tally.shrunk_s += self._looks_since - found
             look()

@@ -31,7 +31,8 @@ from hmmbench.example.recipe import Environment, Link
 from hmmbench.example.schedules import Points
 from hmmbench.guest.program import TIMEOUT_MS, Op, Program
 from hmmbench.model.admit import normalise
-from hmmbench.oracle.violation import Violation
+from hmmbench.model.ops import of as operation
+from hmmbench.oracle.violation import NO_END, Violation
 from hmmbench.vm.decisions import Record
 
 #: Schedules of the same kind that a candidate gets beside its own, where it holds by chance.
@@ -42,12 +43,9 @@ KEPT = 40
 
 #: What counts as a hang meanwhile, of virtual time (milliseconds): what repeats a fault for ever
 #: executes until then.  A program takes a tenth of the first, and what still works has several
-#: times as long; half of the second where neither device nor schedule keep it.  What has come of
-#: it has failed once more under the usual limit.
+#: times as long; half of the second where neither device nor schedule keep it.  What operations
+#: wait by themselves comes to it.  What has come of it has failed once more under the usual limit.
 SHORT_HANG_MS, UNDISTURBED_HANG_MS = 300, 60
-
-#: Violation.key of what does not end.
-NO_END = ("progress", "no end")
 
 T = TypeVar("T")
 
@@ -109,6 +107,7 @@ class Tries(Shrinker):
         self, targets: Fresh | Sequence[Fresh], program: Program, environment: Environment,
         violation: Violation, seconds: float = 150.0,
         note: Callable[[str], None] = lambda text: None, points: Points | None = None,
+        hung: bool = False,
     ) -> None:  # fmt: skip
         self._points = Points() if points is None else points
         self._targets = [targets] if isinstance(targets, Fresh) else list(targets)
@@ -126,7 +125,7 @@ class Tries(Shrinker):
         #: it did in a fresh machine
         self._sure = True
         #: and it did not end then
-        self._hung = False
+        self._hung = hung
         #: it failed with long slices whatever the seed when that was last looked at
         self._certain = False
         #: what runs in its machine before and behind the example that is made smaller: mostly
@@ -235,7 +234,7 @@ class Tries(Shrinker):
         )
 
     def _timed(self, program: Program, environment: Environment) -> Program:
-        limit, settle = self._timeout_ms, program.settle_ms
+        limit, settle, kill = self._timeout_ms, program.settle_ms, program.kill_ms
         schedule = environment.schedule
         disturbed = (
             environment.inject or environment.delays or environment.vram is not None
@@ -244,9 +243,13 @@ class Tries(Shrinker):
         if limit == SHORT_HANG_MS and not disturbed:
             limit = UNDISTURBED_HANG_MS
         if limit <= SHORT_HANG_MS:
-            # Where the guest itself hangs, both count.
+            # Where the guest itself hangs, all of them count.
             settle = min(settle, limit)
-        return replace(program, timeout_ms=limit, settle_ms=settle)
+            if self.violation.key == NO_END or self.violation.oracle == "kernel":
+                # Without an answer it is seen as well: that nobody answers, and the console.
+                kill = limit
+            limit += sum(operation(o).takes_ms(o) for o in program.ops)
+        return replace(program, timeout_ms=limit, settle_ms=settle, kill_ms=kill)
 
     def _candidates(
         self, wanted: Iterable[tuple[int, Program, Iterable[Environment]]]

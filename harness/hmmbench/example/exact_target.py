@@ -37,9 +37,8 @@ T = TypeVar("T")
 #: repeats a fault for ever executes all of that.
 TIMEOUT_MS = 5000
 
-#: Virtual seconds beyond the program's own limits; and so many at least, for the agent waits a
-#: second for those that it has killed.
-GRACE_S, KILL_S = 6.0, 1.5
+#: Virtual seconds beyond the program's own limits, at most.
+GRACE_S = 6.0
 
 
 @dataclass
@@ -205,27 +204,27 @@ class ExactTarget(VmTarget):
         Also of one that was saved within the example and restored (Machine.save).
         """
         program = _limited(program)
-        limit = _limit_s(program)
-        if self._go(vm, limit) == layout().HM_STAND_ENDED:
+        if self._go(vm, program) == layout().HM_STAND_ENDED:
             self._at_end(vm, environment)
             self.ended(vm)
-            self._go(vm, limit)
+            self._go(vm, program)
         answer, _, body = vm.take()
         body = answered(protocol().HB_MSG_EXAMPLE, answer, body)
         self.print.answer = body
         return example.Answer.decode(body, program)
 
     @classmethod
-    def _go(cls, vm: Machine, limit: float) -> int:
+    def _go(cls, vm: Machine, program: Program) -> int:
         """To the next stand: why."""
-        return cls._within(vm, limit, lambda step: vm.go(HOST_S, step))
+        return cls._within(vm, program, lambda step: vm.go(HOST_S, step))
 
     @staticmethod
-    def _within(vm: Machine, limit: float, go: Callable[[float], T]) -> T:
-        """What `go` answers within these virtual seconds and a grace, short where they are; while
+    def _within(vm: Machine, program: Program, go: Callable[[float], T]) -> T:
+        """What `go` answers within the program's limits and a grace, short where they are; while
         the device works, which it does not where something hangs, within as many times that as
         the agent gives it."""
-        grace, still = min(GRACE_S, max(limit, KILL_S)), min(STILL_S, limit)
+        limit, kill = _limit_s(program), program.kill_ms / 1000
+        grace, still = min(GRACE_S, max(limit, kill)), min(STILL_S, limit)
         spent, step, before = 0.0, limit + grace, {"": 0}
         while True:
             try:
@@ -291,13 +290,13 @@ class ExactTarget(VmTarget):
         self._busy = True
         self._surround_device(vm, environment)
         self._post(vm, program, environment)
-        limit = _limit_s(_limited(program))
+        program = _limited(program)
         tell(vm)
         while True:
             try:
                 by_us = (
                     vm.go_until(HOST_S) if timed
-                    else self._within(vm, limit, lambda step: vm.go_until(HOST_S, step))
+                    else self._within(vm, program, lambda step: vm.go_until(HOST_S, step))
                 )  # fmt: skip
             except AgentTimeout as error:
                 if not vm.standing:

@@ -145,7 +145,8 @@ class Op:
 
 @dataclass(slots=True)
 class Program:
-    """One example: what one PROGRAM message carries."""
+    """One example: what one PROGRAM message carries; and `kill_ms`, for the bench: how long the
+    agent may need, beyond its limits, to kill what does not end (it waits a second for it)."""
 
     ops: list[Op]
     file_pages: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -153,6 +154,7 @@ class Program:
     settle_ms: int = 2000
     flags: int = 0
     seed: int = 0
+    kill_ms: int = 1500
 
     def encode(self) -> bytes:
         """The payload of HB_MSG_PROGRAM.

@@ -10,6 +10,9 @@ from hmmbench.guest.program import MAX_REGIONS, PAGE, REGION_BASE, REGION_SIZE
 
 _END = REGION_BASE + MAX_REGIONS * REGION_SIZE
 
+#: Violation.key of what does not end.
+NO_END = ("progress", "no end")
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:

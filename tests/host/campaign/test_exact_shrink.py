@@ -6,8 +6,9 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import fake
 import pytest
@@ -21,8 +22,10 @@ from hmmbench.example import holds
 from hmmbench.example.recipe import Environment, Link, Recipe
 from hmmbench.example.target import Execution
 from hmmbench.guest.program import PAGE, TIMEOUT_MS, Op, Program
+from hmmbench.model.ops.advice import Ksm
 from hmmbench.model.ops.jobs import CpuAccess
 from hmmbench.model.ops.moving import Query
+from hmmbench.model.ops.processes import Sleep
 from hmmbench.oracle.violation import Violation
 
 PLAIN = "seed=9 slice=15:17"
@@ -45,14 +48,16 @@ def accesses(program: Program) -> int:
 def shrunk(
     targets: Exact | Sequence[Exact], env: Environment, violation: Violation = WRONG,
     chain: Sequence[Link] = (), seconds: float = 200.0, program: Program | None = None,
+    hung: bool = False,
 ) -> ExactShrunk:  # fmt: skip
     several = [targets] if isinstance(targets, Exact) else targets
     return ExactShrinker(
-        [Fresh(one, chain) for one in several], program or long_program(), env, violation, seconds
-    ).run()
+        [Fresh(one, chain) for one in several], program or long_program(), env, violation,
+        seconds, hung=hung,
+    ).run()  # fmt: skip
 
 
-def fails_at_once(kind: type[Exact], small: ExactShrunk) -> bool:
+def fails_at_once(kind: Callable[[], Exact], small: ExactShrunk) -> bool:
     recipe = Recipe(small.program, small.environment, repeat=1)
     found = replay(Fresh(kind(), small.chain), recipe).violations
     return any(v.key == small.violation.key for v in found)
@@ -492,6 +497,58 @@ def test_who_is_disturbed_has_more_time_to_hang(needed: Environment) -> None:
         disturbed = bool(env.inject or env.delays or env.vram)
         assert limit == (SHORT_HANG_MS if disturbed else UNDISTURBED_HANG_MS)
         assert settle <= limit
+
+
+KILL_MS = Program([]).kill_ms
+
+
+class Deaf(Exact):
+    """Hangs with an access; what waits by itself is not at its end before that time.  `ran`: each
+    program, with its limit and what the agent has to kill it."""
+
+    def __init__(self, beside: Violation | None = None) -> None:
+        super().__init__()
+        self.beside = beside
+        self.ran: list[tuple[Program, int, int]] = []
+
+    def look(self, done: Execution, state: bytes) -> None:
+        program = done.program
+        self.ran.append((program, program.timeout_ms, program.kill_ms))
+        waits = sum(o.a // 1000 for o in program.ops if o.op == Sleep.number)
+        waits += 250 * sum(o.op == Ksm.number for o in program.ops)
+        if accesses(program) or waits > program.timeout_ms:
+            if self.beside and accesses(program):
+                done.violations.append(self.beside)
+            done.violations.append(Violation("progress", "the program did not end"))
+            done.tainted = True
+
+
+@pytest.mark.parametrize("waiting", [Op(Sleep.number, a=200_000), Op(Ksm.number, a=1)])
+def test_who_waits_by_itself_does_not_hang(waiting: Op) -> None:
+    p = long_program()
+    p.ops.append(replace(waiting, phase=p.ops[-1].phase + 1))
+    target = Deaf()
+    small = shrunk(target, Environment(schedule=PLAIN), Violation("progress", "hangs"), program=p)
+    assert [o.op for o in small.program.ops] == [CpuAccess.number]
+    assert sum(limit == TIMEOUT_MS for _, limit, _ in target.ran) == 1
+
+
+@pytest.mark.parametrize(("beside", "needs_an_answer"), [
+    (None, False), (Violation("kernel", "splat"), False), (WRONG, True),
+])  # fmt: skip
+def test_who_hangs_is_given_time_only_where_an_answer_is_needed(
+    beside: Violation | None, needs_an_answer: bool
+) -> None:
+    target = Deaf(beside)
+    wanted = beside or Violation("progress", "hangs")
+    small = shrunk(target, Environment(schedule=PLAIN), wanted, hung=True)
+    assert len(small.program.ops) == 1
+    assert fails_at_once(partial(Deaf, beside), small)
+    short = [(limit, kill) for _, limit, kill in target.ran if limit != TIMEOUT_MS]
+    assert len(short) == len(target.ran) - 1  # at the end alone it takes all of its time
+    for limit, kill in short:
+        assert kill == (KILL_MS if needs_an_answer else limit)
+    assert target.ran[-1][2] == KILL_MS
 
 
 class OnlySlow(Exact):

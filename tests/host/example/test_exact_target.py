@@ -431,18 +431,22 @@ def test_a_place_is_no_verdict_of_the_hosts_clock() -> None:
 )
 def test_slow_is_no_hang(needed: float, works: float, ends: bool) -> None:
     box = Slow(needed, works)
+    program = Program([], timeout_ms=10_000, settle_ms=2000)
     if ends:
-        assert ExactTarget._go(cast(Machine, box), 12.0) == 1
+        assert ExactTarget._go(cast(Machine, box), program) == 1
     else:
         with pytest.raises(AgentTimeout):
-            ExactTarget._go(cast(Machine, box), 12.0)
+            ExactTarget._go(cast(Machine, box), program)
     assert box.now < 6 * 12 + 20
 
 
 @pytest.mark.parametrize("works", [0.0, 0.2, 10**6])
-def test_who_has_little_time_is_not_waited_for_long(works: float) -> None:
-    """A failure that hangs is made small under a limit of milliseconds."""
+@pytest.mark.parametrize("kill_ms", [1500, 60])
+def test_who_has_little_time_is_not_waited_for_long(works: float, kill_ms: int) -> None:
+    """A failure that hangs is made small under a limit of milliseconds; where an answer is not
+    needed, the agent has no more time to kill it."""
     box = Slow(10**6, works)
+    program = Program([], timeout_ms=60, settle_ms=60, kill_ms=kill_ms)
     with pytest.raises(AgentTimeout):
-        ExactTarget._go(cast(Machine, box), 0.12)
-    assert box.now < 1.5 + (6 + 3) * 0.12
+        ExactTarget._go(cast(Machine, box), program)
+    assert box.now < kill_ms / 1000 + (6 + 3) * 0.12

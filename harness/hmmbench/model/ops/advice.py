@@ -239,6 +239,10 @@ class Ksm(Operation):
     fields = (Field("run", "a"),)
     wanted = False
 
+    def takes_ms(self, o: Op) -> int:
+        # For ksmd (op_ksm() of ops/advice.c).
+        return 250 if o.a else 0
+
     def sentence(self, o: Op, at: str) -> str:
         return "runs the page merger" if o.a else "stops the page merger"
 

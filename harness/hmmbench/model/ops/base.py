@@ -122,6 +122,10 @@ class Operation:
         """
         return None
 
+    def takes_ms(self, o: Op) -> int:
+        """How long it may wait by itself, with a driver that does its work."""
+        return 0
+
     def judge(self, o: Op, r: OpResult, racing: bool) -> str:
         """What is wrong with what it answers beside its status; "": nothing."""
         return ""

@@ -32,6 +32,9 @@ class Sleep(Operation):
     races = True
     wanted = False
 
+    def takes_ms(self, o: Op) -> int:
+        return o.a // 1000
+
     def sentence(self, o: Op, at: str) -> str:
         return f"sleeps {o.a} \N{MICRO SIGN}s"
 
