@@ -526,7 +526,9 @@ class Deaf(Exact):
 @pytest.mark.parametrize("waiting", [Op(Sleep.number, a=200_000), Op(Ksm.number, a=1)])
 def test_who_waits_by_itself_does_not_hang(waiting: Op) -> None:
     p = long_program()
-    p.ops.append(replace(waiting, phase=p.ops[-1].phase + 1))
+    p.ops.insert(1, waiting)
+    for n, o in enumerate(p.ops):
+        o.phase = n
     target = Deaf()
     small = shrunk(target, Environment(schedule=PLAIN), Violation("progress", "hangs"), program=p)
     assert [o.op for o in small.program.ops] == [CpuAccess.number]
