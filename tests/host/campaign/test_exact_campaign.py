@@ -283,26 +283,32 @@ def test_what_needs_examples_before_it_has_them_in_its_recipe(
 
 
 class HangsLate(Late):
-    """It does not end then; `usual`: how often it was given all the time that there is."""
+    """It does not end then, and perhaps something else is seen first; `usual`: how often it was
+    given all the time that there is."""
 
-    def __init__(self) -> None:
+    def __init__(self, *first: Violation) -> None:
         super().__init__()
+        self.first = first
         self.usual = 0
 
     def look(self, done: Execution, state: bytes) -> None:
         super().look(done, state)
         if done.violations:
             self.usual += done.program.timeout_ms == TIMEOUT_MS
-            done.violations = [Violation("progress", "the program did not end")]
+            done.violations = [*self.first, Violation("progress", "the program did not end")]
             done.tainted = True
 
 
-def test_a_hang_behind_a_chain_is_asked_under_a_short_limit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [(), (Violation("kernel", "splat"),)])
+def test_a_hang_behind_a_chain_is_asked_under_a_short_limit(
+    tmp_path: Path, first: tuple[Violation, ...]
+) -> None:
     """But for the example that found it, the result, and the last look at that."""
-    target = HangsLate()
+    target = HangsLate(*first)
     tally = campaign([target], tmp_path, examples=200, shrink_s=60)
     recipe = Recipe.read(tally.findings[0].recipe)
-    assert (len(tally.findings), len(recipe.chain), recipe.oracle) == (1, 1, "progress")
+    oracle = "kernel" if first else "progress"
+    assert (len(tally.findings), len(recipe.chain), recipe.oracle) == (1, 1, oracle)
     assert target.usual == 3
 
 
