@@ -23,7 +23,7 @@ from hmmbench.example.portrait import Portrait
 from hmmbench.example.recipe import Environment, Link, Recipe
 from hmmbench.example.target import Execution, Target
 from hmmbench.guest.program import Program
-from hmmbench.oracle.violation import NO_END, Violation
+from hmmbench.oracle.violation import Violation
 from hmmbench.report.tally import EXACT, THREADS, Finding
 from hmmbench.vm import decisions
 from hmmbench.vm.errors import VmError
@@ -98,19 +98,17 @@ class Findings:
             first, folder / "recipe.json", folder, len(example.program.ops), 0.0, shown_by=(kind,)
         )
 
-    def shrink(
-        self, example: Assignment, finding: Finding, hung: bool = False
-    ) -> Callable[[], None]:
+    def shrink(self, example: Assignment, finding: Finding, hung: bool) -> Callable[[], None]:
         """Make it small, and its recipe; the result takes the last look at it.
 
-        hung -- it did not end, beside what it was found by
+        hung -- it did not end, whatever else was seen
         """
         p, env, index, target = example.program, example.env, example.index, example.target
         first = finding.violation
         chain: tuple[Link, ...] = ()
         small: Shrunk
         if self.exact is not None:
-            small, chain = self._shrink_exact(target, example, first, hung or first.key == NO_END)
+            small, chain = self._shrink_exact(target, example, first, hung)
         else:
             small = self._shrink(target, p, env, first)
         if self.exact is None and not small.rate and example.before is not None:
@@ -198,14 +196,18 @@ class Findings:
         self.note("not seen alone: with the examples before it")
         chain = tuple(Link(plain(link.program), link.environment) for link in example.chain)
         fresh = Fresh(target, chain)
-        # What hangs is asked under a short limit, as it is made small; not who dies of a wait.
-        limit = SHORT_HANG_MS if hung else p.timeout_ms
-        outcome = run(fresh, replace(p, timeout_ms=limit), example.env)
-        if not any(v.key == first.key for v in outcome.violations):
+        # What hangs is asked under a short limit, as it is made small; who dies of a wait, or shows
+        # only then what is wrong, under the usual one.
+        for limit in (SHORT_HANG_MS, p.timeout_ms) if hung else (p.timeout_ms,):
+            asked = replace(p, timeout_ms=limit)
+            outcome = run(fresh, asked, example.env)
+            if any(v.key == first.key for v in outcome.violations):
+                break
+        else:
             return found, ()
         # What ran before it had a part in what was decided by chance: told one by one it may do
         # without.
-        listed = held(fresh, replace(p, timeout_ms=limit), example.env, fresh.record())
+        listed = held(fresh, asked, example.env, fresh.record())
         if listed:
             told = replace(example.env, schedule=holds.told(example.env.schedule, listed))
             alone = small((), first, told)

@@ -330,6 +330,24 @@ def test_who_dies_late_behind_a_chain_is_not_lost(tmp_path: Path) -> None:
     assert Recipe.read(tally.findings[0].recipe).message == "process 0 died from signal 7"
 
 
+class WrongLate(Late):
+    """It does not end either, and what is wrong shows after half a second."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        super().look(done, state)
+        if done.violations:
+            late = done.program.timeout_ms >= 500
+            hang = Violation("progress", "the program did not end")
+            done.violations = [Violation("values", "wrong"), hang] if late else [hang]
+            done.tainted = True
+
+
+def test_what_is_wrong_late_behind_a_chain_is_not_lost(tmp_path: Path) -> None:
+    tally = campaign([WrongLate()], tmp_path, examples=200, shrink_s=60)
+    assert tally.findings[0].rate == 1
+    assert Recipe.read(tally.findings[0].recipe).oracle == "values"
+
+
 class Needs(Exact):
     """An example fails if others ran before it, which are known by how many operations they had."""
 
