@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -450,3 +451,11 @@ def test_who_has_little_time_is_not_waited_for_long(works: float, kill_ms: int) 
     with pytest.raises(AgentTimeout):
         ExactTarget._go(cast(Machine, box), program)
     assert box.now < kill_ms / 1000 + (6 + 3) * 0.12
+
+
+def test_the_agent_has_time_to_kill_what_hangs() -> None:
+    """It waits a second for it, and then says so; if nobody needs that, it has none."""
+    short = Program([], timeout_ms=60, settle_ms=60)
+    assert ExactTarget._go(cast(Machine, Slow(1.2, 0.0)), short) == 1
+    with pytest.raises(AgentTimeout):
+        ExactTarget._go(cast(Machine, Slow(1.2, 0.0)), replace(short, kill_ms=60))
