@@ -76,6 +76,14 @@ class ScheduleTries(Tries):
         plain_one = holds.base(self.environment.schedule)
         if self.environment.schedule in ("", plain_one):
             return False
+        held_at = self._held_at(plain_one)
+        return self._schedules([
+            plain_one,
+            *(schedules.reseeded(one, n) for n in range(1, SEEDS_AT + 1) for one in held_at),
+        ])  # fmt: skip
+
+    def _held_at(self, plain_one: str) -> list[str]:
+        """Held at each passage of places where drivers race, a kind of them at a time."""
         points = self._points
         sets = dict.fromkeys(
             tuple(dict.fromkeys(at))
@@ -84,11 +92,7 @@ class ScheduleTries(Tries):
                 points.of("seams"),
             ) if at
         )  # fmt: skip
-        held_at = [holds.at_each(plain_one, at, schedules.GAP_NS) for at in sets]
-        return self._schedules([
-            plain_one,
-            *(schedules.reseeded(one, n) for n in range(1, SEEDS_AT + 1) for one in held_at),
-        ])  # fmt: skip
+        return [holds.at_each(plain_one, at, schedules.GAP_NS) for at in sets]
 
     def _recorded(self) -> tuple[holds.Hold, ...] | None:
         """The holds of the current failure; None: not known, or not of what has failed."""

@@ -4,7 +4,7 @@
 1. Of a chain, all that neither begins nor ends a process nor uses the GPU goes, then examples.
    Whether chance has a part in it is looked for once.  Then operations of all examples at once,
    while each try takes long.  Bold guesses at the operations concerned, under the schedule that
-   found it.
+   found it, and if none fails under some that cost little.
 2. What that decided by chance is told one by one: a list of holds (holds.py), and as few of them
    as it takes.
 3. The operations.  A list counts passages, and those change with what is taken away: so CPUs are
@@ -21,10 +21,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from hmmbench.campaign.exact_schedule import ScheduleTries
-from hmmbench.campaign.pieces import always, copy_ops, meets, ranges, simpler
+from hmmbench.campaign.pieces import always, copy_ops, draws, meets, once, ranges, simpler
 from hmmbench.campaign.shrink import EXTRA_S
 from hmmbench.campaign.tries import KEPT, SHORT_HANG_MS, ExactShrunk, _Candidate, _last
-from hmmbench.example import holds
+from hmmbench.example import holds, schedules
 from hmmbench.example.recipe import Environment, Link
 from hmmbench.guest.program import TIMEOUT_MS, Access, Op, Program
 from hmmbench.model.admit import normalise
@@ -44,6 +44,9 @@ SOUGHT = 16
 FOR_PROGRAM, FOR_LAST, FOR_CUT, FOR_EVERYWHERE = 0.7, 0.4, 0.5, 0.6
 SMALLEST = 4
 
+#: And for guesses under other schedules than the one that found it.
+FOR_ANEW = 0.15
+
 #: What is mostly enough of a chain that wears a driver out: what begins and ends processes, opens
 #: the GPU (its first access does) and closes it; or that and what moves pages.
 LIVES = frozenset({
@@ -51,6 +54,12 @@ LIVES = frozenset({
     GpuAccess.number,
 })  # fmt: skip
 WEARING = (LIVES, LIVES | {Migrate.number, Munmap.number})
+
+#: The event at which a rule that draws comes true where it does once: it may have been this one.
+EVENTS = (1, 2, 3, 5)
+
+#: With how many seeds a guess is held at each kind of places, and the operations that it may have.
+SEEDS_ANEW, BOLD = 3, 30
 
 #: Accesses of one operation that are taken away one by one, at most.
 ACCESSES = 12
@@ -127,6 +136,7 @@ class ExactShrinker(ScheduleTries):
             self._fails([o for o in self.program.ops if o.phase <= phase])
         bold = last >= 0 and self._guess()
         bold |= self._near()
+        bold = bold or self._guess_anew()
         self._environment()
         self._listed(whole=True)
         phases = {one.phase for one in holds.holds(self.environment.schedule)}
@@ -162,6 +172,40 @@ class ExactShrinker(ScheduleTries):
             wanted.append(replace(own, inject=always(own.inject)))
         each = dict.fromkeys([*wanted, *others])
         return self._first(self._candidates([(0, self.program, each)])) is not None
+
+    def _guess_anew(self) -> bool:
+        """Bold guesses under schedules of which each try takes a tenth of the time (Tries): what
+        else there was in the example may have moved a race, or be all that had chance in it."""
+        was, last, ops = self.environment, self.violation.op, self.program.ops
+        plain_one = holds.base(was.schedule)
+        rules = [was.inject, always(was.inject), *(once(was.inject, n) for n in EVENTS)]
+        rules = [one for one in dict.fromkeys(rules) if not draws(one)]
+        if self._before or (self._certain and len(rules) == 1):
+            return False
+        plain_ones = [plain_one, schedules.reseeded(plain_one, 1)]
+        held_at = [] if self._certain else self._held_at(plain_one)
+        envs = [
+            *(replace(was, schedule=one, inject=i) for i in rules for one in plain_ones),
+            *(
+                replace(was, schedule=schedules.reseeded(one, n), inject=rules[0])
+                for n in range(1, SEEDS_ANEW + 1) for one in held_at
+            ),
+        ]  # fmt: skip
+        guesses: list[list[Op]] = []
+        if 0 <= last < len(ops):
+            ops = [o for o in ops if o.phase <= ops[last].phase]
+            guesses += self._guesses(ops)
+        sound = [self._sound(few) for few in (*guesses, *self._nearby(ops)) if len(few) <= BOLD]
+        small = [one[0] for one in sound if one is not None]
+        each = dict.fromkeys(envs)
+        # Of each schedule all guesses: which of them fails matters less than that one does.
+        wanted = [(n, p, [env]) for n, env in enumerate(each) for p in small]
+        with self._share(FOR_ANEW):
+            hit = self._first(self._candidates(wanted))
+        if hit is None:
+            return False
+        self._look_for_chance()
+        return True
 
     def _program(self) -> None:
         changed = True

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -57,6 +58,17 @@ def always(inject: tuple[str, ...]) -> tuple[str, ...]:
         if any(word.startswith(_HARMLESS) for word in rule.split()) else rule
         for rule in inject
     )  # fmt: skip
+
+
+#: Of a bus address, whatever page it is; programs' virtual addresses are beyond.
+_ANY_PAGE = "match=0/ffffff0000000000"
+
+
+def once(inject: tuple[str, ...], event: int) -> tuple[str, ...]:
+    """Rules that draw come true at that event (from 1), and never again; what goes by where pages
+    of system memory lie, for which a smaller program has others, at the first of any."""
+    rules = (re.sub(r"\bprob=\S+( count=\d+)?", f"nth={event}", rule) for rule in inject)
+    return tuple(re.sub(r"\bmatch=\S+(?= count=1 )", _ANY_PAGE, rule) for rule in rules)
 
 
 def draws(inject: tuple[str, ...]) -> bool:

@@ -359,9 +359,12 @@ class Shrinker:
         return before != self.environment
 
     def _guess(self) -> bool:
+        return any(self._fails(ops) for ops in self._guesses(self.program.ops))
+
+    @staticmethod
+    def _guesses(ops: list[Op]) -> Iterator[list[Op]]:
         """What failed last, on memory as it is mapped: enough for much that fails always, and a
         hang costs seconds each time it is seen."""
-        ops = self.program.ops
         start = next(i for i, o in enumerate(ops) if o.phase == ops[-1].phase)
         # Jobs that nobody has waited for yet belong to it.
         while start and ops[start - 1].flags & F_NOWAIT:
@@ -378,23 +381,20 @@ class Shrinker:
             elif o.op in SHAPE and o.proc in procs and sets(o, named):
                 near.add(id(o))
                 named += ranges(o)
-        return any(
-            self._fails([o for o in before if id(o) in births | kept] + end)
-            for kept in (
-                near, *({id(o) for o in before if o.proc in procs and o.op in g} for g in GUESSES)
-            )
-        )
+        shapes = ({id(o) for o in before if o.proc in procs and o.op in g} for g in GUESSES)
+        for kept in (near, *shapes):
+            yield [o for o in before if id(o) in births | kept] + end
 
     def _near(self) -> bool:
+        return any(self._fails(ops) for ops in self._nearby(self.program.ops))
+
+    def _nearby(self, ops: list[Op]) -> Iterator[list[Op]]:
         """What was done to the page in question, or to its 2 MiB, is mostly enough: in one step."""
         page = self.violation.page
-        if page < 0:
-            return False
-        huge = page // HUGE_PAGES * HUGE_PAGES
-        return any(
-            self._fails(touching(self.program.ops, first, end))
-            for first, end in ((page, page + 1), (huge, huge + HUGE_PAGES))
-        )
+        if page >= 0:
+            huge = page // HUGE_PAGES * HUGE_PAGES
+            for first, end in ((page, page + 1), (huge, huge + HUGE_PAGES)):
+                yield touching(ops, first, end)
 
     def _first_phases(self) -> None:
         """Nobody knows in which operation it happened: by halves, what was before is enough."""

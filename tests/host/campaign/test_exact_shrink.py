@@ -20,6 +20,7 @@ from hmmbench.campaign.replay import replay
 from hmmbench.campaign.tries import SHORT_HANG_MS, UNDISTURBED_HANG_MS, ExactShrunk
 from hmmbench.example import holds
 from hmmbench.example.recipe import Environment, Link, Recipe
+from hmmbench.example.schedules import Points
 from hmmbench.example.target import Execution
 from hmmbench.guest.program import PAGE, TIMEOUT_MS, Op, Program
 from hmmbench.model.ops.advice import Ksm
@@ -130,6 +131,85 @@ def test_what_is_lost_is_not_lost_more_often(words: str) -> None:
     assert small.rate == 1
     assert small.environment.inject == (rule,)
     assert {env.inject for env in target.environments} <= {(rule,), ()}
+
+
+class ByOthers(Exact):
+    """The whole fails as it is found; what matters of it does so under another schedule, if the
+    device does as here at the `event`."""
+
+    def __init__(self, event: str, schedule: Callable[[str], bool], always: bool) -> None:
+        super().__init__()
+        self.event, self.schedule, self.always = event, schedule, always
+
+    def look(self, done: Execution, state: bytes) -> None:
+        (_, env), n = self.since[-1], len(done.program.ops)
+        rules = " ".join(env.inject)
+        whole = n > 30 and (self.always or "hold=" in env.schedule)
+        if whole or (n <= 3 and self.schedule(env.schedule) and self.event in rules):
+            done.violations.append(replace(WRONG, op=n - 1))
+
+
+def nobody_held(schedule: str) -> bool:
+    return schedule == holds.base(schedule)
+
+
+def held_at_each(schedule: str) -> bool:
+    return "point=" in schedule and schedule.endswith("odds=1 at=1234")
+
+
+ONE_PAGE = "ce.copy match=20000000/ffffff0020000000 count=1 error"
+ANY_PAGE = "ce.copy match=0/ffffff0000000000 count=1 error"
+
+
+@pytest.mark.parametrize(
+    ("rule", "event", "schedule", "always"),
+    [
+        ("", "", nobody_held, False),
+        ("", "", held_at_each, False),
+        ("ce.copy prob=0.1 count=1 error", "ce.copy nth=3 error", nobody_held, False),
+        (DRAWS, ALWAYS, nobody_held, False),
+        (DRAWS, ALWAYS, held_at_each, False),
+        (ONE_PAGE, ANY_PAGE, nobody_held, False),
+        (ONE_PAGE, ANY_PAGE, nobody_held, True),
+    ],
+)
+def test_a_guess_is_tried_under_other_schedules(
+    rule: str, event: str, schedule: Callable[[str], bool], always: bool
+) -> None:
+    """What has chance in the whole, or goes by what else there is in it, may need none."""
+    kind = partial(ByOthers, event, schedule, always)
+    program = long_program()
+    env = Environment(
+        inject=(rule,) if rule else (), schedule="seed=9 slice=5:14 hold=8:16:20 span=20000000"
+    )
+    small = ExactShrinker(
+        [Fresh(kind())], program, env, replace(WRONG, op=len(program.ops) - 1), 200.0,
+        points=Points(favourites=(0x1234,)),
+    ).run()  # fmt: skip
+    assert small.rate == 1
+    assert len(small.program.ops) <= 3
+    assert small.environment.inject == ((event,) if event else ())
+    assert schedule(small.environment.schedule)
+    assert fails_at_once(kind, small)
+
+
+def slowly(schedule: str) -> bool:
+    fake.CLOCK.spend(1.0)
+    return False
+
+
+def test_guesses_leave_time_for_the_rest() -> None:
+    target = ByOthers("", slowly, False)
+    env = Environment(schedule="seed=9 slice=5:14 hold=8:16:20 span=20000000")
+    ExactShrinker(
+        [Fresh(target)], long_program(), env, replace(WRONG, op=40), 20.0,
+        points=Points(favourites=(0x1234,)),
+    ).run()  # fmt: skip
+    anew = [
+        program for program, env in zip(target.programs, target.environments, strict=True)
+        if accesses(Program.decode(program)) == 1 and "odds=1" in env.schedule
+    ]  # fmt: skip
+    assert len(anew) <= 1
 
 
 class NeedsTheDraw(Exact):
