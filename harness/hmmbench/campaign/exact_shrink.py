@@ -197,15 +197,13 @@ class ExactShrinker(ScheduleTries):
             guesses += self._guesses(ops)
         sound = [self._sound(few) for few in (*guesses, *self._nearby(ops)) if len(few) <= BOLD]
         small = [one[0] for one in sound if one is not None]
-        each = dict.fromkeys(envs)
         # Of each schedule all guesses: which of them fails matters less than that one does.
-        wanted = [(n, p, [env]) for n, env in enumerate(each) for p in small]
+        wanted = [(0, p, [env]) for env in envs for p in small]
         with self._share(FOR_ANEW):
             hit = self._first(self._candidates(wanted))
-        if hit is None:
-            return False
-        self._look_for_chance()
-        return True
+        if hit is not None:
+            self._look_for_chance()
+        return hit is not None
 
     def _program(self) -> None:
         changed = True
