@@ -56,6 +56,7 @@ LIVES = frozenset({
 WEARING = (LIVES, LIVES | {Migrate.number, Munmap.number})
 
 #: The event at which a rule that draws comes true where it does once: it may have been this one.
+#: Where it goes by a bit of a page's address, so many bits lower.
 EVENTS = (1, 2, 3, 5)
 
 #: With how many seeds a guess is held at each kind of places, and the operations that it may have.

@@ -60,15 +60,23 @@ def always(inject: tuple[str, ...]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-#: Of a bus address, whatever page it is; programs' virtual addresses are beyond.
-_ANY_PAGE = "match=0/ffffff0000000000"
+#: A rule that comes true once, by a bit of an address: of pages of system memory.
+_BY_BIT = re.compile(r"\bmatch=([0-9a-f]+)/([0-9a-f]+)(?= count=1 )")
 
 
 def once(inject: tuple[str, ...], event: int) -> tuple[str, ...]:
-    """Rules that draw come true at that event (from 1), and never again; what goes by where pages
-    of system memory lie, for which a smaller program has others, at the first of any."""
+    """Rules that draw come true at that event (from 1), and never again.  What goes by a bit of
+    where a page lies goes by one that many lower, since a smaller program has other pages; copies
+    of programs stay out of it, whose own addresses are below 8 MiB or beyond 2^40."""
+
+    def lower(found: re.Match[str]) -> str:
+        bit, mask = (int(number, 16) for number in found.groups())
+        if bit.bit_count() != 1:
+            return found[0]
+        return f"match={bit >> event:x}/{mask ^ bit | bit >> event:x}"
+
     rules = (re.sub(r"\bprob=\S+( count=\d+)?", f"nth={event}", rule) for rule in inject)
-    return tuple(re.sub(r"\bmatch=\S+(?= count=1 )", _ANY_PAGE, rule) for rule in rules)
+    return tuple(_BY_BIT.sub(lower, rule) for rule in rules)
 
 
 def draws(inject: tuple[str, ...]) -> bool:

@@ -14,15 +14,25 @@ import fake
 import pytest
 from exact_fake import Exact, Ran, long_program
 
-from hmmbench.campaign.exact_shrink import FOR_PROGRAM, ExactShrinker
+from hmmbench.campaign.exact_shrink import EVENTS, FOR_PROGRAM, ExactShrinker
 from hmmbench.campaign.fresh import Fresh, plain
+from hmmbench.campaign.pieces import once
 from hmmbench.campaign.replay import replay
+from hmmbench.campaign.surroundings import INJECTIONS
 from hmmbench.campaign.tries import SHORT_HANG_MS, UNDISTURBED_HANG_MS, ExactShrunk
 from hmmbench.example import holds
 from hmmbench.example.recipe import Environment, Link, Recipe
 from hmmbench.example.schedules import Points
 from hmmbench.example.target import Execution
-from hmmbench.guest.program import PAGE, TIMEOUT_MS, Op, Program
+from hmmbench.guest.program import (
+    MAX_REGIONS,
+    PAGE,
+    REGION_BASE,
+    REGION_SIZE,
+    TIMEOUT_MS,
+    Op,
+    Program,
+)
 from hmmbench.model.ops.advice import Ksm
 from hmmbench.model.ops.jobs import CpuAccess
 from hmmbench.model.ops.moving import Query
@@ -158,7 +168,7 @@ def held_at_each(schedule: str) -> bool:
 
 
 ONE_PAGE = "ce.copy match=20000000/ffffff0020000000 count=1 error"
-ANY_PAGE = "ce.copy match=0/ffffff0000000000 count=1 error"
+OTHER_PAGE = "ce.copy match=8000000/ffffff0008000000 count=1 error"
 
 
 @pytest.mark.parametrize(
@@ -169,8 +179,8 @@ ANY_PAGE = "ce.copy match=0/ffffff0000000000 count=1 error"
         ("ce.copy prob=0.1 count=1 error", "ce.copy nth=3 error", nobody_held, False),
         (DRAWS, ALWAYS, nobody_held, False),
         (DRAWS, ALWAYS, held_at_each, False),
-        (ONE_PAGE, ANY_PAGE, nobody_held, False),
-        (ONE_PAGE, ANY_PAGE, nobody_held, True),
+        (ONE_PAGE, OTHER_PAGE, nobody_held, False),
+        (ONE_PAGE, OTHER_PAGE, nobody_held, True),
     ],
 )
 def test_a_guess_is_tried_under_other_schedules(
@@ -191,6 +201,22 @@ def test_a_guess_is_tried_under_other_schedules(
     assert small.environment.inject == ((event,) if event else ())
     assert schedule(small.environment.schedule)
     assert fails_at_once(kind, small)
+
+
+#: What a program copies to by its own addresses: its globals (an agent is linked at 4 MiB), what it
+#: maps.  A copy of its own that fails is its error, and no driver's.
+OWN = (0x400000, 0x509C88, 0x7FFFFF, REGION_BASE, REGION_BASE + MAX_REGIONS * REGION_SIZE - 1)
+
+
+@pytest.mark.parametrize("rule", [r for r in dict.fromkeys(INJECTIONS) if "match=" in r])
+def test_another_page_is_no_address_of_a_program(rule: str) -> None:
+    for event in EVENTS:
+        (other,) = once((rule,), event)
+        assert other != rule
+        match = next(word[6:] for word in other.split() if word.startswith("match="))
+        value, mask = (int(number, 16) for number in match.split("/"))
+        assert value & mask == value != 0
+        assert all(address & mask != value for address in OWN)
 
 
 def slowly(schedule: str) -> bool:
