@@ -32,6 +32,13 @@ from hmmbench.vm.machine import Machine
 
 _CHUNK = 1 << 16
 
+#: Seconds of silence after which to look whether the guest is still there: a guest that is gone
+#: leaves a QEMU that stands, and so its end of the connection open.
+_LOOK_S = 1.0
+
+#: Seconds that a copy may stand still.
+_COPY_S = 60.0
+
 # Its threads report each attempt before dropbear listens; our errors say what matters.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
@@ -109,22 +116,22 @@ class Ssh:
 
     def execute(self, command: str, timeout: float | None = None) -> ExecResult:
         """Run a command; stdout and stderr together. timeout in seconds of silence."""
-        channel = self._open(timeout)
+        channel = self._open()
         with contextlib.closing(channel):
             channel.set_combine_stderr(True)
             channel.exec_command(command)
             channel.shutdown_write()
-            output = b"".join(self._received(channel))
+            output = b"".join(self._received(channel, timeout))
             return ExecResult(self._status(channel), output.decode("utf-8", "replace"))
 
     def stream(self, command: str, out: BinaryIO, err: BinaryIO) -> int:
         """Run a command and pass on what it prints as it comes; its exit status."""
-        channel = self._open(None)
+        channel = self._open()
         with contextlib.closing(channel):
             channel.exec_command(command)
             channel.shutdown_write()
             while True:
-                select.select([channel], [], [], 1.0)
+                select.select([channel], [], [], _LOOK_S)
                 idle = True
                 for ready, receive, sink in (
                     (channel.recv_ready, channel.recv, out),
@@ -142,24 +149,25 @@ class Ssh:
     def put(self, local: Path, remote: str, mode: int = 0o644) -> None:
         """Copy a file into the guest."""
         name = shlex.quote(remote)
-        channel = self._open(60.0)
+        channel = self._open()
         with contextlib.closing(channel), local.open("rb") as source:
+            channel.settimeout(_COPY_S)
             channel.exec_command(f"cat >{name} && chmod {mode:o} {name}")
-            while data := source.read(_CHUNK):
-                channel.sendall(data)
+            while (data := source.read(_CHUNK)) and self._sent(channel, data):
+                pass
             channel.shutdown_write()
             self._must_end_well(channel, f"copying {local} to {remote}")
 
     def get(self, remote: str, local: Path) -> None:
         """Copy a file out of the guest; nothing is left at `local` if that fails."""
-        channel = self._open(60.0)
+        channel = self._open()
         part = local.with_name(local.name + ".part")
         try:
             with contextlib.closing(channel), guard_disk(local):
                 channel.exec_command(f"cat {shlex.quote(remote)}")
                 channel.shutdown_write()
                 with part.open("wb") as sink:
-                    for data in self._received(channel):
+                    for data in self._received(channel, _COPY_S):
                         sink.write(data)
                 self._must_end_well(channel, f"copying {remote} out of the guest")
                 part.replace(local)
@@ -168,7 +176,7 @@ class Ssh:
 
     def shell(self) -> int:
         """An interactive shell on this process's terminal; its exit status."""
-        channel = self._open(None)
+        channel = self._open()
         with contextlib.closing(channel), _raw_terminal():
             size = shutil.get_terminal_size()
             channel.get_pty(os.environ.get("TERM", "vt100"), size.columns, size.lines)
@@ -208,7 +216,7 @@ class Ssh:
             if not ready and not self._machine.alive:
                 return
 
-    def _open(self, timeout: float | None) -> paramiko.Channel:
+    def _open(self) -> paramiko.Channel:
         transport = self._client.get_transport()
         if transport is None:
             raise VmError("the SSH connection to the guest is not open")
@@ -217,18 +225,39 @@ class Ssh:
         except (paramiko.SSHException, EOFError, OSError) as error:
             self._machine.check()
             raise VmError(f"the SSH connection to the guest is lost: {error}") from error
-        channel.settimeout(timeout)
         return channel
 
-    def _received(self, channel: paramiko.Channel) -> Iterator[bytes]:
+    def _sent(self, channel: paramiko.Channel, data: bytes) -> bool:
+        """Whether the command took it; not if it has ended, and its status says why."""
         try:
-            while data := channel.recv(_CHUNK):
-                yield data
+            channel.sendall(data)
         except TimeoutError:
             self._machine.check()
-            raise VmError("a command in the guest gave no output for too long") from None
+            raise VmError("a command in the guest took no input for too long") from None
+        except OSError:  # paramiko's word for a channel that the other side has closed
+            return False
+        return True
+
+    def _received(self, channel: paramiko.Channel, silence: float | None) -> Iterator[bytes]:
+        """What the command prints, until it ends; VmError after `silence` seconds of none."""
+        channel.settimeout(_LOOK_S)
+        last = time.monotonic()
+        while True:
+            try:
+                data = channel.recv(_CHUNK)
+            except TimeoutError:
+                self._machine.check()
+                if silence is not None and time.monotonic() - last > silence:
+                    raise VmError("a command in the guest gave no output for too long") from None
+                continue
+            if not data:
+                return
+            yield data
+            last = time.monotonic()
 
     def _status(self, channel: paramiko.Channel) -> int:
+        while not channel.status_event.wait(_LOOK_S):
+            self._machine.check()
         status = channel.recv_exit_status()
         if status < 0:
             # The channel ended without one: the guest is gone, or the command was killed.
