@@ -14,6 +14,7 @@ the version give the program; seed and version give the bytes (`blocks`).
 2  mlock, MADV_WILLNEED
 3  the page merger; blocks are random throughout.  Hypothesis, which drew those of before, likes
    what is simple: one in sixteen was all zero bytes.
+4  promises; all of memory is read again at the end of most programs
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ from hmmbench.guest.program import MapKind, Op, Program
 from hmmbench.model import ops, scenes
 from hmmbench.model.admit import Admission, end_nowait
 from hmmbench.model.drawing import FILE_PAGES, SEEN, Draw
+from hmmbench.model.ops.promises import READ_PAGES
 from hmmbench.model.space import Process, Space
+
+#: Share of programs whose memory is read again at their end.  Not of all: what is read comes home,
+#: and processes also have to die with pages in VRAM.
+READ_BACK, READ_BACK_SINCE = 0.75, 4
 
 #: Steps of an example: a step makes one operation, a race several.
 MIN_STEPS, MAX_STEPS = 40, 100
@@ -209,4 +215,15 @@ class Generator(Draw):
                     self.ranged("query", proc, v.start, min(v.end, v.start + SEEN))
                     for v in proc.vmas if v.kind == MapKind.ANON_PRIVATE
                 ])  # fmt: skip
+        if self.grammar >= READ_BACK_SINCE and self.rng.random() < READ_BACK:
+            self._read_back()
         return end_nowait(self.ops)
+
+    def _read_back(self) -> None:
+        """All that may be read: by each process what it has."""
+        for proc in self.space.alive():
+            self.first([
+                self.ranged("read_back", proc, start, min(v.end, start + READ_PAGES))
+                for v in proc.vmas if v.prot & 1
+                for start in range(v.start, v.end, READ_PAGES)
+            ])  # fmt: skip

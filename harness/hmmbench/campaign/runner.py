@@ -372,6 +372,10 @@ class Campaign:
         self.tally.operations += outcome.operations
         self.tally.gpu_accesses += outcome.gpu_accesses
         self.tally.undecided += outcome.undecided
+        self.tally.promises += outcome.promises
+        self.tally.promises_tried += outcome.promises_tried
+        self.tally.pages_to_read += outcome.pages_to_read
+        self.tally.pages_read += outcome.pages_read
         self._record(example.env)
         if outcome.violations and not self.tally.found_examples:
             self.tally.found_s = self._elapsed()

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution, Target
-from hmmbench.guest.program import RES_SKIPPED, Acc, Program, Result
+from hmmbench.guest.program import PAGE, RES_SKIPPED, Acc, Program, Result
 from hmmbench.model.cells import Coverage
 from hmmbench.model.ops.jobs import GpuAccess
 from hmmbench.model.ops.processes import Nop, Sleep
-from hmmbench.oracle import leaks, progress
+from hmmbench.model.ops.promises import Promise, ReadBack, tried
+from hmmbench.oracle import contents, leaks, progress
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
 
@@ -24,6 +25,12 @@ class Verdict:
     operations: int = 0
     gpu_accesses: int = 0
     undecided: int = 0
+    #: promises that were asked for, and those of them that could be tried; pages that were to be
+    #: read again, and those that were
+    promises: int = 0
+    promises_tried: int = 0
+    pages_to_read: int = 0
+    pages_read: int = 0
     #: the machine may not be used for another example
     tainted: bool = False
 
@@ -71,6 +78,9 @@ def _judge_result(program: Program, result: Result, coverage: Coverage | None) -
         outcome.undecided = checker.undecided
         if wrong is not None:
             outcome.violations.append(wrong)
+    stray = contents.strays(result)
+    if stray is not None:
+        outcome.violations.append(stray)
     leak = leaks.check(result)
     if leak is not None and stuck is None:
         outcome.violations.append(leak)
@@ -82,4 +92,17 @@ def _judge_result(program: Program, result: Result, coverage: Coverage | None) -
         for a, (_, status, _) in zip(o.acc, r.acc, strict=True)
         if status == 1 and a[0] != Acc.DELAY
     )
+    _count_evidence(outcome, program, result)
     return outcome
+
+
+def _count_evidence(outcome: Verdict, program: Program, result: Result) -> None:
+    for o, r in zip(program.ops, result.ops, strict=True):
+        if r.status == RES_SKIPPED:
+            continue
+        if o.op == Promise.number:
+            outcome.promises += 1
+            outcome.promises_tried += tried(o, r)
+        elif o.op == ReadBack.number:
+            outcome.pages_to_read += o.len // PAGE
+            outcome.pages_read += r.aux0

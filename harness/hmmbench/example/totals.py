@@ -27,6 +27,10 @@ class Totals:
     audit_undecided: int = 0
     #: protocol check -> times that it came to a bound and did not look
     unlooked: Counter[str] = field(default_factory=Counter)
+    #: what the bench reads of driver or device -> times that it was not there
+    missing: Counter[str] = field(default_factory=Counter)
+    #: executions of which the mirror audit was on and not ready
+    unready: int = 0
 
     def __iadd__(self, other: Totals) -> Totals:
         for one in fields(self):

@@ -37,6 +37,9 @@ STILL_S = 4.0
 #: As the driver's limit: no limit.
 ALL_VRAM = (1 << 64) - 1
 
+#: Counters that are evidence: what a pass says of faults and migrations is read there.
+EVIDENCE = ("pages_to_device", "pages_to_system", "dev_faults")
+
 #: So many times QEMU may end by itself, or by somebody's signal, before that is an error.
 LOST_MACHINES = 2
 
@@ -290,6 +293,7 @@ class VmTarget:
         self.totals.audit_undecided += max(0, seen.undecided - self._audited.undecided)
         self.totals.unlooked += Counter(seen.unlooked) - Counter(self._audited.unlooked)
         self._audited = seen
+        self.totals.unready += self._set.audit != "off" and not seen.ready
         if self._set.audit == "off" or not seen.ready:
             done.unseen |= {"mirror"}
         wrong = mirror.check(seen)
@@ -340,6 +344,9 @@ class VmTarget:
     def _count(self, vm: Machine) -> None:
         now = self._counters(vm)
         delta = {n: v - self._base.get(n, 0) for n, v in now.items()}
+        # An exact machine has none of the driver's before its first example.
+        if any(not n.startswith("dev_") for n in now):
+            self.totals.missing.update(n for n in EVIDENCE if n not in now)
         self._base = now
         self.totals.counts.update(delta)
         self.totals.faults += delta.get("dev_faults", 0)

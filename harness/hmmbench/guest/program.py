@@ -244,6 +244,8 @@ class Result:
     counters_after: str = ""
     #: the driver had counters, and they cannot be read any more
     live_unread: bool = False
+    #: words of memory that no program has and that were changed
+    strays: int = 0
 
     def encode(self) -> bytes:
         """The wire form (for executors written in Python)."""
@@ -254,7 +256,7 @@ class Result:
             _RESULT.pack(
                 PROTOCOL_VERSION, len(self.ops), naccs, len(data), len(before), len(after),
                 self.timeout, self.live_nonzero | self.live_unread << 1, self.elapsed_ns, self.died,
-                self.died_signal, self.stuck, 0,
+                self.died_signal, self.stuck, self.strays,
             )
         ]  # fmt: skip
         at = 0
@@ -308,5 +310,5 @@ class Result:
         text = data[p_data + dlen :].decode("utf-8", "replace")
         return Result(
             ops, h[6], bool(h[7] & 1), h[8], h[9], h[10], h[11], text[:blen], text[blen:],
-            bool(h[7] & 2),
+            bool(h[7] & 2), h[12],
         )

@@ -22,12 +22,16 @@ from hmmbench.oracle.history import (
 
 
 class Contradiction(Exception):
-    """Raised inside the walk of the values oracle; becomes the Violation."""
+    """Raised inside the walk of the values oracle; becomes the Violation.
 
-    def __init__(self, op: int, message: str) -> None:
+    `oracle`: whose words these are, if an operation has one of its own.
+    """
+
+    def __init__(self, op: int, message: str, oracle: str = "values") -> None:
         super().__init__(message)
         self.op = op
         self.message = message
+        self.oracle = oracle
 
 
 def acc_name(kind: int) -> str:

@@ -26,9 +26,11 @@ from hmmbench.model import admit, ops
 from hmmbench.model.cells import Coverage
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill, target
 from hmmbench.model.ops.moving import Policy, Query
+from hmmbench.model.ops.promises import ReadBack
+from hmmbench.model.oracles import WORDS
 from hmmbench.model.race import READS
 from hmmbench.model.space import REGION_SHIFT, Space, Vma
-from hmmbench.oracle import mapping
+from hmmbench.oracle import contents, mapping
 from hmmbench.oracle.endings import bad_pages, copy_range, gpu_ended, job_end
 from hmmbench.oracle.meeting import Meeting
 from hmmbench.oracle.telling import (
@@ -82,7 +84,7 @@ class Checker:
                             coverage.observe(self.space, o, r, True)
                     self._race(items)
         except Contradiction as c:
-            return Violation("values", c.message, c.op, page=first_page(c.message))
+            return Violation(c.oracle, c.message, c.op, page=first_page(c.message))
         return None
 
     # -- one operation at a time --
@@ -107,6 +109,8 @@ class Checker:
                 bad = mapping.check(self.space, o, r)
                 if bad:
                     raise Contradiction(i, bad)
+            elif kind == ReadBack.number and (bad := contents.check(self.space, o, r)):
+                raise Contradiction(i, bad, ReadBack.oracle)
             ops.apply(self.space, o)
 
     def _finish(self, meeting: Meeting) -> None:
@@ -123,6 +127,9 @@ class Checker:
                 + " or ".join(status_name(s) for s in sorted(legal)),
             )  # fmt: skip
         bad = ops.of(o).judge(o, r, racing)
+        if bad and (own := ops.of(o).oracle) in WORDS:
+            # Which mistake it is stands before a colon.
+            raise Contradiction(i, f"{bad} ({describe(o)})", own)
         if bad:
             raise Contradiction(i, f"{describe(o)} {bad}")
 

@@ -17,6 +17,9 @@ from hmmbench.base.errors import UsageError
 from hmmbench.model.cells import ORACLES
 from hmmbench.report.words import seen_with
 
+#: The test of a KTAP file that is none of an oracle.
+EVIDENCE = "evidence"
+
 
 @dataclass
 class Report:
@@ -38,7 +41,19 @@ class Report:
     replays: int = 0
     pages_to_device: int = 0
     pages_to_system: int = 0
+    #: requests to migrate to VRAM
+    migrations: int = 0
     undecided: int = 0
+    #: asked for, and of these tried: there was room, and what they need
+    promises: int = 0
+    promises_tried: int = 0
+    #: that were to be read at programs' ends, and were
+    pages_to_read: int = 0
+    pages_read: int = 0
+    #: counter that a pass rests on -> times that it was not there
+    missing: dict[str, int] = field(default_factory=dict)
+    #: executions in which the mirror audit was on and not ready
+    unready: int = 0
     audit: str = "off"
     schedule: str = "random"
     #: machines at the same time, and how many were started in all
@@ -106,16 +121,18 @@ class Report:
         _write(path, ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n")
 
     def write_ktap(self, path: Path) -> None:
-        """KTAP version 1 (kernel, Documentation/dev-tools/ktap.rst): a test for each oracle.
+        """KTAP version 1 (kernel, Documentation/dev-tools/ktap.rst): a test for each oracle, and
+        `evidence`, which fails for what a pass needs and did not happen.
 
-        An oracle passes when it judged the whole run and found nothing.  After a violation the
-        run stops, so the others passed as far as it came.  A run without a verdict is one
-        failed test "run": KTAP 1 has no "Bail out!", and nothing was judged to its end.
+        An oracle passes when it judged the whole run and found nothing; one that did not look is
+        skipped.  After a violation the run stops, so the others passed as far as it came.  A run
+        without a verdict is one failed test "run": KTAP 1 has no "Bail out!", and nothing was
+        judged to its end.
         """
         # What `status` and `mapping` find is reported by the values oracle, of which they are part.
         named = set(ORACLES) - {"status", "mapping"}
-        tests = sorted(named | {str(v["oracle"]) for v in self.violations})
-        done = self.verdict in ("pass", "fail")
+        tests = [*sorted(named | {str(v["oracle"]) for v in self.violations}), EVIDENCE]
+        done = self.verdict in ("pass", "fail", "short")
         lines = ["KTAP version 1", f"1..{len(tests) if done else 1}"]
         lines.append(_one_line(f"# hmmbench {self.profile} seed {self.seed} on {self.kernel}"))
         if not done:
@@ -126,10 +143,23 @@ class Report:
             for v in mine:
                 lines.append("# " + _one_line(_message(v)))
                 lines.append("# " + _one_line(f"recipe: {v['recipe'] or '-'}"))
+            if oracle == EVIDENCE:
+                lines += ["# " + _one_line(short) for short in self.shortfalls]
+            bad = mine or (oracle == EVIDENCE and self.shortfalls)
             # "#" would begin a directive.
             name = _one_line(oracle).replace("#", "?")
-            lines.append(f"{'not ok' if mine else 'ok'} {number} {name}")
+            skipped = "" if bad or oracle not in self.blind() else " # SKIP it did not look"
+            lines.append(f"{'not ok' if bad else 'ok'} {number} {name}{skipped}")
         _write(path, "\n".join(lines) + "\n")
+
+    def blind(self) -> set[str]:
+        """Oracles that have looked at nothing."""
+        looked = {
+            "mirror": self.audit_checks > self.audit_undecided,
+            "contents": self.pages_read > 0,
+            "promise": self.promises_tried > 0,
+        }
+        return {name for name, some in looked.items() if not some}
 
     def show(self, console: Console) -> None:
         """The summary table."""
@@ -149,6 +179,8 @@ class Report:
         )
         table.add_row("audit", f"{self.audit}: {self.audit_checks} translations compared, "
                                f"{self.audit_undecided} undecided")  # fmt: skip
+        table.add_row("promises", f"{self.promises_tried} of {self.promises} tried; "
+                                  f"{self.pages_read} pages read again")  # fmt: skip
         table.add_row("undecided", f"{self.undecided} words that several had to do with at once")
         for name, times in self.unlooked.items():
             table.add_row("not looked", f"[yellow]{name}[/] came to its bound {times} times")

@@ -53,6 +53,10 @@ class Tally:
     operations: int = 0
     gpu_accesses: int = 0
     undecided: int = 0
+    promises: int = 0
+    promises_tried: int = 0
+    pages_to_read: int = 0
+    pages_read: int = 0
     run_s: float = 0.0
     #: CPU seconds of bench and machines, in all of it
     cpu_s: float = 0.0

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from hmmbench.campaign.runner import UNBOUNDED
 from hmmbench.commands import run
 from hmmbench.commands.options import Accel
 from hmmbench.example.totals import Totals
+from hmmbench.model.cells import Coverage
 from hmmbench.oracle.violation import Violation
 from hmmbench.report.filling import conclude, fill
 from hmmbench.report.result import Report
@@ -238,7 +240,7 @@ def test_a_pass_has_judged_what_it_ran(undecided: int, verdict: str) -> None:
     ("audit", "accesses", "checks", "verdict"),
     [
         ("access", 1, 0, "short"), ("fill", 7000, 0, "short"), ("sampled", 7000, 0, "short"),
-        ("access", 1, 1, "pass"), ("sampled", 9, 0, "pass"), ("off", 7000, 0, "pass"),
+        ("access", 1, 1, "pass"), ("sampled", 9, 0, "pass"),
         # Nothing was there to be compared.
         ("fill", 0, 0, "pass"),
     ],
@@ -247,7 +249,7 @@ def test_an_audit_that_compared_nothing_is_no_pass(
     audit: str, accesses: int, checks: int, verdict: str
 ) -> None:
     report = Report(audit=audit)
-    fill(report, Tally(gpu_accesses=accesses), Totals(audit_checks=checks))
+    fill(report, Tally(gpu_accesses=accesses), Totals(faults=1, audit_checks=checks))
     conclude(report)
     assert report.verdict == verdict
     assert ("no mirror audit: " in shown(report)) == (verdict == "short")
@@ -269,11 +271,49 @@ def test_an_audit_that_decided_nothing_is_no_pass() -> None:
 @pytest.mark.parametrize(("undecided", "verdict"), [(60, "pass"), (61, "short")])
 def test_an_audit_has_decided_what_it_counts(undecided: int, verdict: str) -> None:
     report = Report(audit="access")
-    fill(report, Tally(gpu_accesses=2000), Totals(audit_checks=2000, audit_undecided=undecided))
+    totals = Totals(faults=1, audit_checks=2000, audit_undecided=undecided)
+    fill(report, Tally(gpu_accesses=2000), totals)
     conclude(report)
     assert report.verdict == verdict
     said = f"undecided: {undecided} of 2000 comparisons of the mirror audit could not be made"
     assert report.error == (said if verdict == "short" else "")
+
+
+def rows(n: int) -> Coverage:
+    coverage = Coverage()
+    coverage.rows["migrate to VRAM"] = n
+    return coverage
+
+
+@pytest.mark.parametrize(
+    ("tally", "totals", "name"),
+    [
+        (Tally(gpu_accesses=1), Totals(), "mirror oracle off"),
+        (Tally(gpu_accesses=9), Totals(unready=3), "mirror oracle not ready"),
+        (Tally(), Totals(missing=Counter({"pages_to_device": 2})), "hook missing"),
+        (Tally(gpu_accesses=1000), Totals(audit_checks=9), "no faults"),
+        (Tally(coverage=rows(20)), Totals(), "no migrations"),
+        (Tally(promises=10), Totals(), "no promises"),
+        (Tally(pages_to_read=10), Totals(), "contents not read"),
+    ],
+)
+def test_a_verdict_needs_evidence(
+    tally: Tally, totals: Totals, name: str, tmp_path: Path
+) -> None:
+    report = Report(audit="off" if name == "mirror oracle off" else "fill")
+    totals.audit_checks = 9 if report.audit == "fill" else 0
+    fill(report, tally, totals)
+    conclude(report)
+    assert (report.verdict, run._CODES[report.verdict]) == ("short", 5)
+    assert [said.partition(":")[0] for said in report.shortfalls] == [name]
+    report.write_json(tmp_path / "json")
+    report.write_ktap(tmp_path / "ktap")
+    for text in (shown(report), (tmp_path / "json").read_text(), (tmp_path / "ktap").read_text()):
+        assert name in text
+    said = (tmp_path / "ktap").read_text()
+    assert "not ok" in said
+    assert "not ok 1 run" not in said
+    assert ("mirror # SKIP" in said) == (report.audit == "off")
 
 
 @pytest.mark.parametrize(

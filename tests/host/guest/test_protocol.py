@@ -87,7 +87,7 @@ def test_fields_of_a_result() -> None:
     head = Layout("hb_result").pack(
         version=P.PROTOCOL_VERSION, nops=1, naccesses=1, data_len=4, counters_before_len=2,
         counters_after_len=3, timeout=1, live_nonzero=1, elapsed_ns=5, died=6, died_signal=7,
-        stuck=8,
+        stuck=8, strays=9,
     )  # fmt: skip
     op = Layout("hb_op_result").pack(
         status=-1, gpu_status=2, reason=3, data_off=1, data_len=3, start_lo=4, aux0=5, aux1=6,
@@ -97,7 +97,7 @@ def test_fields_of_a_result() -> None:
     got = P.Result.decode(head + op + access + b"abcd" + b"be" + b"aft", sent)
     assert got == P.Result(
         [P.OpResult(-1, 2, 3, 5, 6, 7, -8, 10, b"bcd", [(11, 12, 13)], 9 << 32 | 4)],
-        1, True, 5, 6, 7, 8, "be", "aft",
+        1, True, 5, 6, 7, 8, "be", "aft", False, 9,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
 from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap
 from hmmbench.model.ops.moving import Migrate, Query
 from hmmbench.model.ops.processes import Exit, Fork, Kill, Spawn
+from hmmbench.model.ops.promises import Promise, ReadBack
 
 SHIFT = 14
 M64 = (1 << 64) - 1
@@ -341,6 +343,20 @@ class Fake:
                     q |= P.Q_CPU_READ | (P.Q_CPU_WRITE if p.cpu[gp][1] else 0)
                 out.append(q.to_bytes(4, "little"))
             r.data = b"".join(out)
+
+        elif o.op == Promise.number:
+            # There is no VRAM here.
+            r.aux0 = 1
+        elif o.op == ReadBack.number:
+            r.aux0 = end - start
+            r.data = b"".join(self._read_back(p, start, end))
+
+    def _read_back(self, p: Proc, start: int, end: int) -> Iterator[bytes]:
+        for gp in range(start, end):
+            frame = self._cpu_pte(p, gp, False)
+            for word in range(512) if frame.base else sorted(frame.words):
+                if value := frame.get(word):
+                    yield struct.pack("<IIQ", (gp - start) * 512 + word, 1, value)
 
     def _gpu(self, p: Proc, o: Op, r: OpResult) -> Iterator[None]:
         lanes: dict[int, list[int]] = {}

@@ -117,7 +117,7 @@ struct hb_result {		/* 64 bytes */
 	uint32_t died;		/* bit p: process p died from a signal that the program did not ask for */
 	uint32_t died_signal;	/* of the first of them; 0x100 | code: the engine's own failure in that process */
 	uint64_t stuck;		/* processes that even SIGKILL did not end in time */
-	uint64_t pad;
+	uint64_t strays;	/* words of memory that no program has and that were changed */
 };
 
 struct hb_op_result {		/* 64 bytes */

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "access.h"
+#include "bystander.h"
 #include "engine.h"
 #include "hmm_mailbox_hw.h"
 #include "op.h"
@@ -351,6 +352,7 @@ static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_
 	memset(a, 0, sizeof(*a));
 	if (!program_prepare(text, len, err) || !program_make_files(err))
 		return false;
+	bystander_begin();
 	before[0] = after[0] = 0;
 	if (sh->prog.flags & HB_PF_COUNTERS)
 		debugfs_read("counters", before, sizeof(before));
@@ -384,6 +386,7 @@ static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_
 	clean_up();
 	if (sh->prog.flags & HB_PF_COUNTERS || sh->prog.settle_ms)
 		settle(r, after);
+	r->strays = bystander_check();
 	if (!(sh->prog.flags & HB_PF_COUNTERS))
 		after[0] = 0;
 	set_answer(a, before, after);
