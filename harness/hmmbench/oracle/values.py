@@ -128,8 +128,9 @@ class Checker:
             )  # fmt: skip
         bad = ops.of(o).judge(o, r, racing)
         if bad and (own := ops.of(o).oracle) in WORDS:
-            # Which mistake it is stands before a colon.
-            raise Contradiction(i, f"{bad} ({describe(o)})", own)
+            # Which mistake it is stands before a colon; not each is about memory of the program.
+            what = describe(o) if ops.of(o).ranges(o) else f"{ops.of(o).name} of process {o.proc}"
+            raise Contradiction(i, f"{bad} ({what})", own)
         if bad:
             raise Contradiction(i, f"{describe(o)} {bad}")
 
