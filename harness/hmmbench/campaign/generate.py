@@ -14,6 +14,7 @@ the version give the program; seed and version give the bytes (`blocks`).
 2  mlock, MADV_WILLNEED
 3  the page merger; blocks are random throughout.  Hypothesis, which drew those of before, likes
    what is simple: one in sixteen was all zero bytes.
+4  files that become shorter, get holes, are read and written by descriptor; msync
 """
 
 from __future__ import annotations

@@ -45,13 +45,17 @@ def place(gp: int) -> str:
 
 
 class SharedObject:
-    """What several mappings may share: a file, or the memory behind a shared mapping."""
+    """What several mappings may share: a file, or the memory behind a shared mapping.
 
-    __slots__ = ("name", "npages", "pages")
+    `npages`: where it ends now, which for a file may change (ops/files.py); `capacity`: its size
+    when the program began, beyond which no file grows.
+    """
+
+    __slots__ = ("capacity", "name", "npages", "pages")
 
     def __init__(self, name: str, npages: int) -> None:
         self.name = name
-        self.npages = npages
+        self.npages = self.capacity = npages
         self.pages: dict[int, Page] = {}
 
     def page(self, index: int) -> Page:
@@ -59,6 +63,19 @@ class SharedObject:
         if p is None:
             p = self.pages[index] = Page()
         return p
+
+    def put(self, off: int, length: int, value: int) -> None:
+        """The bytes from `off` on hold a word over and over, up to the object's end."""
+        end = min(off + length, self.npages * PAGE)
+        while off < end:
+            stop = min(end, off - off % PAGE + PAGE)
+            page = self.page(off // PAGE)
+            if stop - off == PAGE:
+                page.fill(value)
+            else:
+                for word in range(off // 8, stop // 8):
+                    page.put(word % 512, value)
+            off = stop
 
 
 class Vma:
@@ -83,6 +100,14 @@ class Vma:
         self.delta = delta
         self.large = large
         self.flags = flags
+
+    def beyond(self, gp: int) -> bool:
+        """Does the page lie behind the end of its file?  A CPU that touches it gets SIGBUS."""
+        return self.obj is not None and gp + self.delta >= self.obj.npages
+
+    def allows(self, gp: int, need: int) -> bool:
+        """May a page of it be accessed in a way that needs the protection `need`?"""
+        return bool(self.prot & need) and not self.beyond(gp)
 
     def sub(self, start: int, end: int) -> Vma:
         return Vma(
@@ -233,6 +258,17 @@ class Space:
     def __init__(self, file_pages: tuple[int, int, int, int]) -> None:
         self.files = [SharedObject(f"file{i}", file_pages[i]) for i in range(MAX_FILES)]
         self.procs: dict[int, Process] = {0: Process(0)}
+
+    def resize(self, obj: SharedObject, npages: int) -> None:
+        """A file gets so many pages: behind its end nothing is left, private copies included."""
+        obj.npages = npages
+        for index, page in obj.pages.items():
+            if index >= npages:
+                page.fill(0)
+        for p in self.alive():
+            for v in p.vmas:
+                if v.obj is obj and v.end + v.delta > npages:
+                    p.drop_pages(max(v.start, npages - v.delta), v.end)
 
     def alive(self) -> list[Process]:
         return [p for p in self.procs.values() if p.alive]

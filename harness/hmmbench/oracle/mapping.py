@@ -78,6 +78,8 @@ def check(space: Space, o: Op, r: OpResult) -> str:
         if q & Q_GPU_VALID:
             if vma is None:
                 problem = "the GPU maps a page that is not mapped any more"
+            elif vma.beyond(gp):
+                problem = "the GPU maps a page behind the end of its file"
             elif not prot:
                 problem = "the GPU maps a PROT_NONE page"
             elif q & Q_GPU_WRITE and not prot & 2:

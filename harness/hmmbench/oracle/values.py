@@ -27,6 +27,7 @@ from hmmbench.model.cells import Coverage
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill, target
 from hmmbench.model.ops.moving import Policy, Query
 from hmmbench.model.race import READS
+from hmmbench.model.reshape import Reshaped
 from hmmbench.model.space import REGION_SHIFT, Space, Vma
 from hmmbench.oracle import mapping
 from hmmbench.oracle.endings import bad_pages, copy_range, gpu_ended, job_end
@@ -38,6 +39,7 @@ from hmmbench.oracle.telling import (
     at,
     describe,
     first_page,
+    refusal,
     reported,
     status_name,
     why,
@@ -107,6 +109,9 @@ class Checker:
                 bad = mapping.check(self.space, o, r)
                 if bad:
                     raise Contradiction(i, bad)
+            bad = ops.of(o).explain(self.space, o, r)
+            if bad:
+                raise Contradiction(i, f"{describe(o)} {bad}")
             ops.apply(self.space, o)
 
     def _finish(self, meeting: Meeting) -> None:
@@ -139,11 +144,12 @@ class Checker:
             if gp != last:
                 last = gp
                 vma = proc.find(gp)
-            if vma is None or not vma.prot & (1 if kind in READS else 2):
-                if st != Ast.SIGSEGV:
+            if vma is None or not vma.allows(gp, 1 if kind in READS else 2):
+                expected = refusal(vma, gp, kind)
+                if st != expected:
                     raise Contradiction(
-                        i, f"CPU {acc_name(kind)} of {at(region, off)} ({why(vma)}) ended with "
-                        f"{ast_name(st)}{reported(kind, got, st)}, expected SIGSEGV",
+                        i, f"CPU {acc_name(kind)} of {at(region, off)} ({why(vma, gp)}) ended with "
+                        f"{ast_name(st)}{reported(kind, got, st)}, expected {ast_name(expected)}",
                     )  # fmt: skip
                 continue
             if st != Ast.DONE:
@@ -174,7 +180,8 @@ class Checker:
     # -- several at once --
 
     def _race(self, items: list[tuple[int, Op, OpResult]]) -> None:
-        meeting = Meeting(self.space, self.program.ops, items[0][0])
+        shaped = Reshaped(self.space, (o for _, o, _ in items))
+        meeting = Meeting(self.space, self.program.ops, items[0][0], shaped)
         structural: list[Op] = []
         for seq, (_, o, _) in enumerate(items):
             if ops.of(o).changes(o):
@@ -200,6 +207,7 @@ class Checker:
         for o in structural:
             if not ops.of(o).zeroes(o):
                 ops.apply(self.space, o)
+        shaped.blur()
         for proc in policies:
             if policies.count(proc) > 1:
                 # Which came last?

@@ -24,7 +24,8 @@ from hmmbench.example.target import Execution
 from hmmbench.example.totals import Totals
 from hmmbench.guest import program as P
 from hmmbench.guest.program import Acc, MapKind, Op, OpResult, Program, Result
-from hmmbench.model.ops.advice import Advice, Madvise
+from hmmbench.model.ops.advice import Advice, Madvise, Mlock
+from hmmbench.model.ops.files import FileRead, FileWrite, Msync, Punch, Truncate
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
 from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap
 from hmmbench.model.ops.moving import Migrate, Query
@@ -75,11 +76,18 @@ class Proc:
 
 
 SHARED = (MapKind.ANON_SHARED, MapKind.FILE_SHARED, MapKind.HUGETLB_SHARED)
+FILE = (MapKind.FILE_PRIVATE, MapKind.FILE_SHARED)
 ANON = (MapKind.ANON_PRIVATE, MapKind.STACK, MapKind.GLOBAL)
 
 
 class Fault(Exception):
-    pass
+    """Refused; `how` a CPU's access ends."""
+
+    how = P.Ast.SIGSEGV
+
+
+class Bus(Fault):
+    how = P.Ast.SIGBUS
 
 
 class Clock:
@@ -131,6 +139,7 @@ class Fake:
         program = Program.decode(payload)
         self.procs: dict[int, Proc] = {0: Proc()}
         self.files: list[dict[int, Frame]] = [{} for _ in range(4)]
+        self.sizes = list(program.file_pages)
         #: What the fault buffer still has of jobs that may have ended.
         self.late: list[tuple[Proc, int]] = []
         results = [OpResult(acc=[(0, 0, 0)] * len(o.acc)) for o in program.ops]
@@ -176,6 +185,10 @@ class Fake:
         m = p.vma.get(gp)
         if m is None or not m.prot & (2 if write else 1):
             raise Fault
+        if m.kind in FILE:
+            assert m.obj is not None
+            if m.index >= self._size(m.obj):
+                raise Bus
         pte = p.cpu.get(gp)
         if m.kind in SHARED:
             assert m.obj is not None
@@ -284,8 +297,8 @@ class Fake:
                     f = self._cpu_pte(p, gp, a[0] not in (Acc.READ, Acc.READ32))
                     (v,) = self._touch(f, a, False)
                     r.acc[k] = (v, 1, k)
-                except Fault:
-                    r.acc[k] = (0, 2, k)
+                except Fault as refused:
+                    r.acc[k] = (0, refused.how, k)
         elif o.op == GpuAccess.number:
             yield from self._gpu(p, o, r)
         elif o.op in (GpuCopy.number, GpuFill.number):
@@ -318,6 +331,17 @@ class Fake:
                 p.cpu[gp] = (old.copy(), writable)
                 self._invalidate(p, gp, "stale_after_migrate")
                 r.aux0 += 1
+        elif o.op in (Truncate.number, Punch.number, FileWrite.number, FileRead.number):
+            yield
+            self._file(o, r)
+        elif o.op == Mlock.number and o.a == 0:
+            for gp in range(start, end):
+                m = p.vma[gp]
+                if m.kind in FILE and m.obj is not None and m.index >= self._size(m.obj):
+                    r.status = -errno.ENOMEM
+        elif o.op == Msync.number:
+            if any(gp not in p.vma for gp in range(start, end)):
+                r.status = -errno.ENOMEM
         elif o.op == Fork.number:
             self.procs[o.arg] = c = Proc()
             for gp, m in p.vma.items():
@@ -427,6 +451,43 @@ class Fake:
                 for k in range(words):
                     f.words[w + k] = source.get(v + k)
             at = stop
+
+    def _size(self, obj: dict[int, Frame]) -> int:
+        return next(n for n, f in zip(self.sizes, self.files, strict=True) if f is obj)
+
+    def _drop_file(self, obj: dict[int, Frame], start: int, end: int, copies: bool) -> None:
+        """All mappings lose pages of a file, and their private copies of them."""
+        for p in self.procs.values():
+            for gp, m in p.vma.items():
+                if m.obj is obj and start <= m.index < end and gp in p.cpu and (
+                    copies or p.cpu[gp][0] is obj.get(m.index)
+                ):  # fmt: skip
+                    del p.cpu[gp]
+                    self._invalidate(p, gp)
+        for index in range(start, end):
+            obj.pop(index, None)
+
+    def _file(self, o: Op, r: OpResult) -> None:
+        obj, first, stop = self.files[o.b], o.c // P.PAGE, o.c + o.len
+        if o.op == Truncate.number:
+            self.sizes[o.b] = first
+            self._drop_file(obj, first, 1 << SHIFT, True)
+        elif o.op == Punch.number:
+            self._drop_file(obj, -(-o.c // P.PAGE), stop // P.PAGE, False)
+            self._fill_file(obj, o.c, min(stop, self.sizes[o.b] * P.PAGE), 0)
+        elif o.op == FileWrite.number:
+            self.sizes[o.b] = max(self.sizes[o.b], -(-stop // P.PAGE))
+            self._fill_file(obj, o.c, stop, o.a)
+        elif o.op == FileRead.number:
+            r.data = b"".join(
+                obj.setdefault(at // P.PAGE, Frame()).get(at // 8 % 512).to_bytes(8, "little")
+                for at in range(o.c, min(stop, self.sizes[o.b] * P.PAGE), 8)
+            )
+
+    @staticmethod
+    def _fill_file(obj: dict[int, Frame], start: int, end: int, value: int) -> None:
+        for at in range(start, end, 8):
+            obj.setdefault(at // P.PAGE, Frame()).words[at // 8 % 512] = value
 
     def _mmap(self, p: Proc, o: Op, start: int, end: int) -> None:
         obj: dict[int, Frame] | None = None

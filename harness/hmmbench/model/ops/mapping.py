@@ -107,7 +107,7 @@ class Mmap(Operation):
         if kind in FILE:
             if o.b >= len(space.files) or o.c % PAGE:
                 return False
-            return o.c // PAGE + o.len // PAGE <= space.files[o.b].npages
+            return o.c // PAGE + o.len // PAGE <= space.files[o.b].capacity
         if kind in HUGETLB:
             if o.off % HUGE or o.len % HUGE:
                 return False
