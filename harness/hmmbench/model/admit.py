@@ -19,6 +19,7 @@ without a false alarm.  The rules for one phase in which several threads meet:
 * mprotect, munmap and DONTNEED of private memory may race with accesses, from one actor.
 * So may what changes files, from one actor (reshape.py); copies of what it changes may not.
   Other mm operations have phases of their own.
+* What the kernel writes for a call that gets hold of pages (pins.py), nobody else is at.
 * A process closes its GPU only while none of its threads uses it.
 * Of a query that meets others only the status is judged: its answer is of no known moment.
 * A GPU program that does not end by itself is ended by what comes next; in between its process
@@ -28,6 +29,7 @@ without a false alarm.  The rules for one phase in which several threads meet:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
 
 from hmmbench.guest.program import (
@@ -301,6 +303,7 @@ class Admission:
             out = [o for o in out if not self._copy_of(o, shaped)]
         self._prune(out, shaped)
         out = [o for o in out if o.acc or o.op not in (CpuAccess.number, GpuAccess.number)]
+        out = self._apart(out, shaped)
         self._mark_racing(out, bool(mm) or bool(shaped.pages))
         for o in out:
             if operation(o).lays:
@@ -325,17 +328,41 @@ class Admission:
             for gp in range(gp_of(region, off), gp_of(region, off + o.len - 1) + 1)
         )
 
+    def _apart(self, ops: list[Op], shaped: Reshaped) -> list[Op]:
+        """Without those that write their range as a whole where another one is, too."""
+        if not any(operation(o).writes(o) for o in ops):
+            return ops
+        taken: list[set[tuple[int, int]]] = []
+        for o in ops:
+            followed = bool(o.acc) or o.op in (GpuCopy.number, GpuFill.number)
+            pages: set[tuple[int, int]] = set()
+            if followed or operation(o).writes(o):
+                for region, off, length in operation(o).ranges(o):
+                    pages |= self._backing(o.proc, region, off, length)
+            taken.append(pages)
+        kept = []
+        for k, o in enumerate(ops):
+            if operation(o).writes(o) and (
+                any(taken[k] & other for n, other in enumerate(taken) if n != k)
+                or self._shaped(o, shaped)
+            ):
+                taken[k] = set()
+            else:
+                kept.append(o)
+        return kept
+
+    def _shaped(self, o: Op, shaped: Reshaped) -> bool:
+        end = gp_of(o.region, o.off + o.len - 1) + 1
+        vmas = self.space.procs[o.proc].overlapping(gp_of(o.region, o.off), end)
+        return any(shaped.touches(v, gp_of(o.region, o.off), end) for v in vmas)
+
     def _copy_of(self, o: Op, shaped: Reshaped) -> bool:
         """A copy or fill of what changes meanwhile?"""
         if o.op not in (GpuCopy.number, GpuFill.number):
             return False
-        p = self.space.procs[o.proc]
-        ends = [(o.region, o.off), *([(o.arg, o.a)] if o.op == GpuCopy.number else [])]
-        return any(
-            shaped.touches(v, start, end)
-            for region, off in ends
-            for start, end in [(gp_of(region, off), gp_of(region, off + o.len - 1) + 1)]
-            for v in p.overlapping(start, end)
+        target = replace(o, region=o.arg, off=o.a)
+        return self._shaped(o, shaped) or (
+            o.op == GpuCopy.number and self._shaped(target, shaped)
         )
 
     def _mark_racing(self, ops: list[Op], changing: bool) -> None:

@@ -125,11 +125,12 @@ class Process:
     `late` holds pages for which the fault buffer may still have a write fault of the GPU: it is
     served after its job has ended, too, and then makes a private copy of a file's page that
     nobody asks for any more.
+    `pinned` has pages that are pinned (ops/pins.py), and where each is in the pin.
     `exclusive`: whether its GPU has to have a page for itself for atomics (None: not known).
     """
 
     __slots__ = (
-        "alive", "exclusive", "late", "number", "private", "starts", "unsettled", "vmas",
+        "alive", "exclusive", "late", "number", "pinned", "private", "starts", "unsettled", "vmas",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -141,6 +142,7 @@ class Process:
         self.private: dict[int, Page] = {}
         self.unsettled: set[int] = set()
         self.late: set[int] = set()
+        self.pinned: dict[int, int] = {}
 
     def fork(self, number: int) -> Process:
         child = Process(number)
@@ -202,12 +204,18 @@ class Process:
         return inside
 
     def drop_pages(self, start: int, end: int) -> None:
-        """Private pages of the range lose their content."""
+        """Private pages of the range lose their content, and are others when touched again."""
+        self.unpin(start, end)
         if self.private:
             for gp in [g for g in self.private if start <= g < end]:
                 del self.private[gp]
         if self.unsettled:
             self.unsettled = {g for g in self.unsettled if not start <= g < end}
+
+    def unpin(self, start: int, end: int) -> None:
+        """What was pinned in the range is not the process's any more."""
+        if self.pinned:
+            self.pinned = {gp: k for gp, k in self.pinned.items() if not start <= gp < end}
 
     def unmap(self, start: int, end: int) -> None:
         gone = {id(v) for v in self.split(start, end)}
@@ -253,11 +261,12 @@ class Process:
 
 
 class Space:
-    """All processes and files of one program."""
+    """All processes and files of one program; `pinner`: the process that pinned pages."""
 
     def __init__(self, file_pages: tuple[int, int, int, int]) -> None:
         self.files = [SharedObject(f"file{i}", file_pages[i]) for i in range(MAX_FILES)]
         self.procs: dict[int, Process] = {0: Process(0)}
+        self.pinner: int | None = None
 
     def resize(self, obj: SharedObject, npages: int) -> None:
         """A file gets so many pages: behind its end nothing is left, private copies included."""

@@ -14,6 +14,7 @@ from itertools import groupby
 
 from hmmbench.guest.program import (
     F_NOWAIT,
+    PAGE,
     RES_SKIPPED,
     Acc,
     Ast,
@@ -28,7 +29,7 @@ from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill, targ
 from hmmbench.model.ops.moving import Policy, Query
 from hmmbench.model.race import READS
 from hmmbench.model.reshape import Reshaped
-from hmmbench.model.space import REGION_SHIFT, Space, Vma
+from hmmbench.model.space import REGION_SHIFT, Space, Vma, gp_of
 from hmmbench.oracle import mapping
 from hmmbench.oracle.endings import bad_pages, copy_range, gpu_ended, job_end
 from hmmbench.oracle.meeting import Meeting
@@ -207,6 +208,9 @@ class Checker:
         for o in structural:
             if not ops.of(o).zeroes(o):
                 ops.apply(self.space, o)
+            else:
+                start = gp_of(o.region, o.off)
+                self.space.procs[o.proc].unpin(start, start + o.len // PAGE)
         shaped.blur()
         for proc in policies:
             if policies.count(proc) > 1:

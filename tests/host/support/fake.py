@@ -29,6 +29,7 @@ from hmmbench.model.ops.files import FileRead, FileWrite, Msync, Punch, Truncate
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
 from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap
 from hmmbench.model.ops.moving import Migrate, Query
+from hmmbench.model.ops.pins import WRITES, How, Pin, PinIo, Unpin
 from hmmbench.model.ops.processes import Exit, Fork, Kill, Spawn
 
 SHIFT = 14
@@ -140,6 +141,7 @@ class Fake:
         self.procs: dict[int, Proc] = {0: Proc()}
         self.files: list[dict[int, Frame]] = [{} for _ in range(4)]
         self.sizes = list(program.file_pages)
+        self.pinned: list[Frame] = []
         #: What the fault buffer still has of jobs that may have ended.
         self.late: list[tuple[Proc, int]] = []
         results = [OpResult(acc=[(0, 0, 0)] * len(o.acc)) for o in program.ops]
@@ -265,7 +267,8 @@ class Fake:
     def _drop_lazy(self) -> None:
         for p in self.procs.values():
             for gp in list(p.cpu):
-                if p.cpu[gp][0].lazy and self.rng.random() < 0.3:
+                f = p.cpu[gp][0]
+                if f.lazy and f not in self.pinned and self.rng.random() < 0.3:
                     del p.cpu[gp]
                     self._invalidate(p, gp, "never")
 
@@ -326,11 +329,20 @@ class Fake:
                 if m is None or m.kind in SHARED or gp not in p.cpu:
                     continue
                 old, writable = p.cpu[gp]
-                if self._users(old) > 1 or m.kind == MapKind.FILE_PRIVATE:
+                if self._users(old) > 1 or old in self.pinned or m.kind == MapKind.FILE_PRIVATE:
                     continue
                 p.cpu[gp] = (old.copy(), writable)
                 self._invalidate(p, gp, "stale_after_migrate")
                 r.aux0 += 1
+        elif o.op == PinIo.number:
+            yield from self._pin_io(p, o, r)
+        elif o.op == Pin.number:
+            self.pinned = [self._fault(p, gp, True)[0] for gp in range(start, end)]
+        elif o.op == Unpin.number:
+            r.data = b"".join(
+                f.get(w).to_bytes(8, "little") for f in self.pinned for w in range(512)
+            )
+            self.pinned = []
         elif o.op in (Truncate.number, Punch.number, FileWrite.number, FileRead.number):
             yield
             self._file(o, r)
@@ -346,7 +358,11 @@ class Fake:
             self.procs[o.arg] = c = Proc()
             for gp, m in p.vma.items():
                 c.vma[gp] = Mapping(m.kind, m.prot, m.obj, m.index)
-            for gp, (f, _) in list(p.cpu.items()):
+            for gp, (f, writable) in list(p.cpu.items()):
+                if f in self.pinned and p.vma[gp].kind not in SHARED:
+                    # The child's copy is made at once.
+                    c.cpu[gp], p.cpu[gp] = (f.copy(), False), (f, writable)
+                    continue
                 c.cpu[gp] = p.cpu[gp] = (f, False)
                 self._invalidate(p, gp)
         elif o.op == Spawn.number:
@@ -466,6 +482,37 @@ class Fake:
                     self._invalidate(p, gp)
         for index in range(start, end):
             obj.pop(index, None)
+
+    def _pin_io(self, p: Proc, o: Op, r: OpResult) -> Iterator[None]:
+        """As the kernel gets hold of pages: one after the other, up to the first that it cannot."""
+        write, done, words = o.arg in WRITES, 0, b""
+        forced = o.arg in (How.PEEK, How.POKE)
+        for at in range(o.off, o.off + o.len, 8):
+            if at % P.PAGE == 0:
+                yield
+            gp = o.region << SHIFT | at // P.PAGE
+            m = p.vma.get(gp)
+            prot = m.prot if m else 0
+            if m is not None and forced and (not write or m.kind not in SHARED):
+                m.prot = P.PROT_RW
+            try:
+                frame = self._cpu_pte(p, gp, write)
+            except Fault:
+                break
+            finally:
+                if m is not None:
+                    m.prot = prot
+                    if gp in p.cpu and not prot & 2:
+                        p.cpu[gp] = (p.cpu[gp][0], False)
+            if write:
+                frame.words[at // 8 % 512] = o.a
+                frame.lazy = False
+            else:
+                words += frame.get(at // 8 % 512).to_bytes(8, "little")
+            done += 8
+        r.aux0, r.data = done, words
+        if not done:
+            r.status = -errno.EIO if forced else -errno.EFAULT
 
     def _file(self, o: Op, r: OpResult) -> None:
         obj, first, stop = self.files[o.b], o.c // P.PAGE, o.c + o.len

@@ -159,6 +159,11 @@ class Operation:
         """The protection that it gives its pages while others access them; None: it leaves it."""
         return None
 
+    def writes(self, o: Op) -> bool:
+        """Whether it writes its range as a CPU does, without being followed word by word: nobody
+        else is at those pages in its phase."""
+        return False
+
     def zeroes(self, o: Op) -> bool:
         """Whether it takes its private pages away, which are zero when touched again."""
         return False

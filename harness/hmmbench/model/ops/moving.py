@@ -70,6 +70,13 @@ class Migrate(Operation):
             return ""
         return f"says it moved {r.aux0} of {o.len // PAGE} pages"
 
+    def explain(self, space: Space, o: Op, r: OpResult) -> str:
+        start, end = pages(o)
+        pinned = sum(start <= gp < end for gp in space.procs[o.proc].pinned)
+        if o.arg != MIGRATE_DEVICE or r.status or r.aux0 + pinned <= end - start:
+            return ""
+        return f"says it moved {r.aux0} of {end - start} pages, of which {pinned} are pinned"
+
     def simpler(self, o: Op) -> Iterator[Op]:
         return shorter(o, PAGE)
 
