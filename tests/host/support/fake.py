@@ -486,6 +486,7 @@ class Fake:
     def _pin_io(self, p: Proc, o: Op, r: OpResult) -> Iterator[None]:
         """As the kernel gets hold of pages: one after the other, up to the first that it cannot."""
         write, done, words = o.arg in WRITES, 0, b""
+        p = self.procs[o.b - 1] if o.b else p
         forced = o.arg in (How.PEEK, How.POKE)
         for at in range(o.off, o.off + o.len, 8):
             if at % P.PAGE == 0:

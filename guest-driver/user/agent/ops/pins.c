@@ -150,12 +150,15 @@ static int op_pin_io(const struct op_call *call)
 	struct iovec local = { buffer, op->len }, remote = { op_range(op), op->len };
 	bool writes = op->arg == HOW_VM_WRITE || op->arg == HOW_POKE || op->arg == HOW_DIRECT_IN;
 	enum how how = op->arg;
+	pid_t pid = getpid();
 	uint8_t *data;
 	ssize_t n;
 	int fd = -1;
 
-	if (!remote.iov_base || op->len > MOST || op->arg > HOW_DIRECT_IN)
+	if (!remote.iov_base || op->len > MOST || op->arg > HOW_DIRECT_IN || op->b > HB_MAX_PROCS)
 		return -EINVAL;
+	if (op->b)
+		pid = atomic_load(&sh->slot[op->b - 1].pid);
 	data = writes ? NULL : get_data(call, (op->len + 7) & ~7ull);
 	if (!writes && !data)
 		return -ENOSPC;
@@ -170,11 +173,11 @@ static int op_pin_io(const struct op_call *call)
 		how = HOW_VM_WRITE;
 	switch (how) {
 	case HOW_VM_READ:
-		n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+		n = process_vm_readv(pid, &local, 1, &remote, 1, 0);
 		n = n < 0 ? -errno : n;
 		break;
 	case HOW_VM_WRITE:
-		n = process_vm_writev(getpid(), &local, 1, &remote, 1, 0);
+		n = process_vm_writev(pid, &local, 1, &remote, 1, 0);
 		n = n < 0 ? -errno : n;
 		break;
 	case HOW_PEEK:
@@ -247,7 +250,7 @@ static int op_unpin(const struct op_call *call)
 }
 
 static const struct op_kind pins[] = {
-	/* region off len; arg = HOW_*; a = 64-bit pattern. aux0 = bytes; what is read -> data */
+	/* region off len; arg = HOW_*; a = 64-bit pattern; b = 1 + whose memory, 0 = own. aux0 = bytes; what is read -> data */
 	{ 50, "pin_io", op_pin_io, 0, NULL },
 	/* region off len */
 	{ 51, "pin", op_pin, 0, NULL },

@@ -74,6 +74,8 @@ class How(IntEnum):
 WRITES = (How.VM_WRITE, How.POKE, How.DIRECT_IN)
 _FORCES = (How.PEEK, How.POKE)
 _DIRECT = (How.DIRECT_OUT, How.DIRECT_IN)
+#: What also reaches the memory of another process.
+_OF_OTHERS = (How.VM_READ, How.VM_WRITE)
 _WORDS: dict[int, str] = {how: how.name.lower().replace("_", "-") for how in How}
 
 
@@ -97,15 +99,25 @@ def _gets(p: Process, o: Op, gp: int) -> bool:
     return o.arg in _FORCES and (need == 1 or v.kind not in SHARED)
 
 
+def _owner(space: Space, o: Op) -> Process:
+    """Whose memory it is."""
+    return space.procs[o.b - 1 if o.b else o.proc]
+
+
 class PinIo(Operation):
-    """Memory is read or written by a call that gets hold of its pages; `a`: what is written."""
+    """Memory is read or written by a call that gets hold of its pages; `a`: what is written.
+
+    `b`: of that process and one, or 0: the memory is the caller's own.
+    """
 
     number, name = 50, "pin_io"
     weight = 6
     since = 4
     rows = tuple(f"by {word}" for word in _WORDS.values())
     group = "CPU"
-    fields = (*RANGE, Field("how", "arg", _WORDS), Field("pattern", "a", hex=True))
+    fields = (
+        *RANGE, Field("how", "arg", _WORDS), Field("pattern", "a", hex=True), Field("of", "b"),
+    )  # fmt: skip
     races = True
     steady = True
     oracle = "values"
@@ -115,6 +127,12 @@ class PinIo(Operation):
             return False
         if o.region > STACK_REGION + 1 or o.off + o.len > REGION_SIZE:
             return False
+        if o.b:
+            # Of another process, which lives, and by a call that is for that.
+            owner = space.procs.get(o.b - 1)
+            if owner is None or not owner.alive or owner is p or o.arg not in _OF_OTHERS:
+                return False
+            p = owner
         whole = list(range(gp_of(o.region, o.off), gp_of(o.region, o.off + o.len - 1) + 1))
         if any(gp in p.unsettled for gp in whole):
             return False
@@ -125,21 +143,25 @@ class PinIo(Operation):
             return False
         there = all(_gets(p, o, gp) for gp in whole)
         if o.region >= STACK_REGION and not there:
+            # (It is there even if the program does not say so.)
             return False
         return o.arg not in _DIRECT or (there and o.off % PAGE == 0 and o.len % PAGE == 0)
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         if racing and o.arg not in WRITES:
             return _NOT_ALL
-        if _prefix(space.procs[o.proc], o):
+        if _prefix(_owner(space, o), o):
             return OK
         return frozenset({-errno.EIO if o.arg in _FORCES else -errno.EFAULT})
+
+    def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
+        return not o.b
 
     def writes(self, o: Op) -> bool:
         return o.arg in WRITES
 
     def explain(self, space: Space, o: Op, r: OpResult) -> str:
-        p = space.procs[o.proc]
+        p = _owner(space, o)
         done = _prefix(p, o)
         if r.aux0 != done:
             return f"({_WORDS[How(o.arg)]}) did {r.aux0} bytes, expected {done}"
@@ -163,6 +185,7 @@ class PinIo(Operation):
     def apply(self, space: Space, p: Process, o: Op) -> None:
         if o.arg not in WRITES:
             return
+        p = _owner(space, o)
         for off in range(o.off, o.off + _prefix(p, o), 8):
             gp = gp_of(o.region, off)
             vma = p.find(gp)
@@ -179,12 +202,17 @@ class PinIo(Operation):
         return self.rows[o.arg] if o.arg in list(How) else None
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
-        super().meet(b, o, r, racing)
+        owner = _owner(b.space, o)
+        theirs = b.all_pages.setdefault(owner.number, {})
+        start, end = touched(o)
+        row = self.row(o)
+        assert row is not None
+        b.count(b.in_range(row, owner, theirs, start, end))
         if r.status == 0 and not racing:
-            b.put((gp for gp in range(*touched(o)) if gp in b.pages), SYSTEM)
+            theirs.update({gp: SYSTEM for gp in range(start, end) if gp in theirs})
 
     def sentence(self, o: Op, at: str) -> str:
-        how = _WORDS[How(o.arg)]
+        how = _WORDS[How(o.arg)] + (f" in process {o.b - 1}" if o.b else "")
         return f"writes {o.a:#x} to {at} by {how}" if o.arg in WRITES else f"reads {at} by {how}"
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
@@ -215,6 +243,9 @@ class PinIo(Operation):
         ]  # fmt: skip
         if rng.random() < 0.6:
             g.first([g.ranged("migrate", proc, start, end, arg=MIGRATE_DEVICE)])
+        others = [p for p in g.space.alive() if p is not proc]
+        if o.arg in _OF_OTHERS and others and rng.random() < 0.6:
+            return [replace(o, proc=rng.choice(others).number, b=proc.number + 1)]
         if rng.random() < 0.5:
             return [o]
         # Back and forth, while others get hold of the pages, or use them if nobody writes.
