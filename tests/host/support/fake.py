@@ -327,9 +327,11 @@ class Fake:
             for gp in range(start, end):
                 m = p.vma.get(gp)
                 if m is None or m.kind in SHARED or gp not in p.cpu:
+                    r.aux1 += o.arg == P.MIGRATE_DEVICE
                     continue
                 old, writable = p.cpu[gp]
                 if self._users(old) > 1 or old in self.pinned or m.kind == MapKind.FILE_PRIVATE:
+                    r.aux1 += o.arg == P.MIGRATE_DEVICE
                     continue
                 p.cpu[gp] = (old.copy(), writable)
                 self._invalidate(p, gp, "stale_after_migrate")

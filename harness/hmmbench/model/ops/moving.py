@@ -73,9 +73,10 @@ class Migrate(Operation):
     def explain(self, space: Space, o: Op, r: OpResult) -> str:
         start, end = pages(o)
         pinned = sum(start <= gp < end for gp in space.procs[o.proc].pinned)
-        if o.arg != MIGRATE_DEVICE or r.status or r.aux0 + pinned <= end - start:
+        # (`aux0` may have a page twice: where VRAM is short, what moved is evicted and moves again.)
+        if o.arg != MIGRATE_DEVICE or r.status or r.aux1 >= pinned:
             return ""
-        return f"says it moved {r.aux0} of {end - start} pages, of which {pinned} are pinned"
+        return f"says that {r.aux1} pages are not where they should be; {pinned} are pinned"
 
     def simpler(self, o: Op) -> Iterator[Op]:
         return shorter(o, PAGE)
