@@ -73,7 +73,7 @@ class Migrate(Operation):
     def explain(self, space: Space, o: Op, r: OpResult) -> str:
         start, end = pages(o)
         pinned = sum(start <= gp < end for gp in space.procs[o.proc].pinned)
-        # (`aux0` may have a page twice: where VRAM is short, what moved is evicted and moves again.)
+        # (`aux0` may have a page twice: where VRAM is short, what moved goes and moves again.)
         if o.arg != MIGRATE_DEVICE or r.status or r.aux1 >= pinned:
             return ""
         return f"says that {r.aux1} pages are not where they should be; {pinned} are pinned"
