@@ -15,8 +15,11 @@ without a false alarm.  The rules for one phase in which several threads meet:
   mixed sizes have no simple order.
 * At most RACE_LIMIT changes of one word, unless all are atomics (whose results give the order).
 * A copy or fill is done in pieces which may be repeated after a fault, so nobody else writes
-  what it reads or writes.
-* mprotect, munmap and DONTNEED of private memory may race with accesses, from one actor.
+  what it reads or writes.  It may race with what takes its memory, and fail; not with what
+  makes its source zero.
+* mprotect, munmap, mremap, fork, and DONTNEED of private memory, or mmap over it, may race with
+  accesses, from one actor.  mremap, mmap over what is there and fork are then the only call
+  of their process on its areas, and nobody touches where mremap moves to.
   Other mm operations have phases of their own.
 * A process closes its GPU only while none of its threads uses it.
 * Of a query that meets others only the status is judged: its answer is of no known moment.
@@ -55,7 +58,7 @@ from hmmbench.model.ops.jobs import (
     WaitGpu,
 )
 from hmmbench.model.ops.mapping import Mmap
-from hmmbench.model.ops.processes import Exit, Kill
+from hmmbench.model.ops.processes import Exit, Fork, Kill, Nop
 from hmmbench.model.race import READS, Race, identity
 from hmmbench.model.space import REGION_SHIFT, SHARED, Space, gp_of
 
@@ -259,6 +262,11 @@ class Admission:
                 continue
             if kind.main_only and o.actor:
                 continue
+            if kind.areas and any(
+                operation(n).areas and n.proc == o.proc and (kind.alone or operation(n).alone)
+                for n in out
+            ):
+                continue
             if o.op in (CpuAccess.number, GpuAccess.number):
                 self._reachable(o)
                 o.acc = [a for a in o.acc if a[0] not in (Acc.READ32, Acc.WRITE32)]
@@ -281,12 +289,10 @@ class Admission:
         # munmap in it may take the ground from the others' calls, so their status is free
         # (`statuses` with racing=True).
         mm = [o for o in out if operation(o).protects(o) is not None]
-        if mm:
-            changing = {
-                gp for o in mm for gp in range(gp_of(o.region, o.off),
-                                               gp_of(o.region, o.off) + o.len // PAGE)
-            }  # fmt: skip
-            out = [o for o in out if not self._copy_in(o, mm[0].proc, changing)]
+        changing = _touched(mm)
+        zeroed = _touched(o for o in out if operation(o).zeroes(o))
+        out = [o for o in out if not self._unsure_copy(o, out, changing, zeroed)]
+        self._keep_away(out)
         self._prune(out)
         out = [o for o in out if o.acc or o.op not in (CpuAccess.number, GpuAccess.number)]
         self._mark_racing(out, mm)
@@ -300,18 +306,40 @@ class Admission:
         p = self.space.procs[o.proc]
         return admissible(self.space, o) and operation(o).beside(self.space, p, o, gpu)
 
-    @staticmethod
-    def _copy_in(o: Op, proc: int, changing: set[int]) -> bool:
-        if o.op not in (GpuCopy.number, GpuFill.number) or o.proc != proc:
+    def _unsure_copy(
+        self, o: Op, others: list[Op], changing: set[tuple[int, int]],
+        zeroed: set[tuple[int, int]],
+    ) -> bool:  # fmt: skip
+        """Is it a copy of which nobody knows what it copies, or whether it made a file's page
+        private?"""
+        if o.op not in (GpuCopy.number, GpuFill.number):
             return False
-        ends = [(o.region, o.off)]
-        if o.op == GpuCopy.number:
-            ends.append((o.arg, o.a))
-        return any(
-            gp in changing
-            for region, off in ends
-            for gp in range(gp_of(region, off), gp_of(region, off + o.len - 1) + 1)
-        )
+        ends = [(o.proc, gp) for region, off, n in operation(o).ranges(o)
+                for gp in range(gp_of(region, off), gp_of(region, off + n - 1) + 1)]
+        if o.op == GpuCopy.number and not zeroed.isdisjoint(ends):
+            return True
+        find = self.space.procs[o.proc].find
+        private = any((v := find(gp)) and v.kind == MapKind.FILE_PRIVATE for _, gp in ends)
+        forks = any(n.op == Fork.number and n.proc == o.proc for n in others)
+        return private and (forks or not changing.isdisjoint(ends))
+
+    @staticmethod
+    def _keep_away(ops: list[Op]) -> None:
+        """From where memory comes to lie in the phase."""
+        for mover in ops:
+            where = operation(mover).lands(mover)
+            if where is None:
+                continue
+            for o in ops:
+                if o is mover or o.proc != mover.proc:
+                    continue
+                o.acc = [a for a in o.acc if a[0] == Acc.DELAY
+                         or not where[0] <= gp_of(a[1], a[3]) < where[1]]
+                if o.op in (GpuCopy.number, GpuFill.number) and any(
+                    gp_of(region, off) < where[1] and gp_of(region, off + n - 1) >= where[0]
+                    for region, off, n in operation(o).ranges(o)
+                ):
+                    o.op = Nop.number
 
     def _mark_racing(self, ops: list[Op], mm: list[Op]) -> None:
         for o in ops:
@@ -344,6 +372,15 @@ class Admission:
         for seq, o in enumerate(ops):
             if o.op in (CpuAccess.number, GpuAccess.number):
                 o.acc = race.filter(o, seq)
+
+
+def _touched(ops: Iterable[Op]) -> set[tuple[int, int]]:
+    """The pages of their ranges, with their process."""
+    return {
+        (o.proc, gp)
+        for o in ops
+        for gp in range(gp_of(o.region, o.off), gp_of(o.region, o.off) + o.len // PAGE)
+    }
 
 
 def _in_region(a: Access) -> bool:

@@ -26,6 +26,7 @@ from hmmbench.model import admit, ops
 from hmmbench.model.cells import Coverage
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill, target
 from hmmbench.model.ops.moving import Policy, Query
+from hmmbench.model.ops.processes import Fork
 from hmmbench.model.race import READS
 from hmmbench.model.space import REGION_SHIFT, Space, Vma
 from hmmbench.oracle import mapping
@@ -193,6 +194,7 @@ class Checker:
                 if o.op == Query.number and (bad := mapping.check_racing(o, r)):
                     raise Contradiction(i, bad)
                 structural.append(o)
+        twins = [meeting.twin(o) for o in structural if o.op == Fork.number]
         self._finish(meeting)
         for _, o, r in items:
             gpu_ended(self.space, o, r.status != 0)
@@ -200,6 +202,10 @@ class Checker:
         for o in structural:
             if not ops.of(o).zeroes(o):
                 ops.apply(self.space, o)
+        for child in twins:
+            # What may have been copied late in its parent was so perhaps before the fork.
+            child.write_faulted(self.space.procs[child.number].late, True)
+            self.space.procs[child.number] = child
         for proc in policies:
             if policies.count(proc) > 1:
                 # Which came last?

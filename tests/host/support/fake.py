@@ -24,9 +24,9 @@ from hmmbench.example.target import Execution
 from hmmbench.example.totals import Totals
 from hmmbench.guest import program as P
 from hmmbench.guest.program import Acc, MapKind, Op, OpResult, Program, Result
-from hmmbench.model.ops.advice import Advice, Madvise
+from hmmbench.model.ops.advice import Advice, Madvise, Zap
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
-from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap
+from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap, Replace
 from hmmbench.model.ops.moving import Migrate, Query
 from hmmbench.model.ops.processes import Exit, Fork, Kill, Spawn
 
@@ -292,6 +292,13 @@ class Fake:
             yield from self._copy(p, o, r)
         elif o.op == Mmap.number:
             self._mmap(p, o, start, end)
+        elif o.op == Replace.number:
+            self._unmap(p, start, end)
+            self._mmap(p, o, start, end)
+        elif o.op == Zap.number:
+            for gp in range(start, end):
+                p.cpu.pop(gp, None)
+                self._invalidate(p, gp)
         elif o.op == Munmap.number:
             self._unmap(p, start, end)
         elif o.op == Mprotect.number:

@@ -67,6 +67,9 @@ class Fork(Spawn):
     weight = 3
     rows = ("fork",)
     group = "process"
+    races = True
+    areas = True
+    alone = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not super().admit(space, p, o):
