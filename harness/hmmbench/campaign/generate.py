@@ -15,7 +15,8 @@ the version give the program; seed and version give the bytes (`blocks`).
 3  the page merger; blocks are random throughout.  Hypothesis, which drew those of before, likes
    what is simple: one in sixteen was all zero bytes.
 4  mmap over what is there, MADV_DONTNEED of shared memory; areas change beside GPU, CPU and copies:
-   fork, mremap, mmap over private memory, munmap of shared
+   fork, mremap, mmap over private memory, munmap of shared; a process has the GPU's file twice, or
+   as another user, gives it away, keeps it over exec; threads that end leave their jobs
 """
 
 from __future__ import annotations

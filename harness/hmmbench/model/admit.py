@@ -57,6 +57,7 @@ from hmmbench.model.ops.jobs import (
     GpuSpin,
     WaitGpu,
 )
+from hmmbench.model.ops.lives import SendGpu
 from hmmbench.model.ops.mapping import Mmap
 from hmmbench.model.ops.processes import Exit, Fork, Kill, Nop
 from hmmbench.model.race import READS, Race, identity
@@ -131,7 +132,13 @@ def broken_off(ops: list[Op], i: int) -> bool:
     if n.op == CloseGpu.number and n.proc == proc:
         # Alone: what runs beside it would see what the job still does.
         return i + 2 >= len(ops) or ops[i + 2].phase != n.phase
-    return (n.op == Exit.number and n.proc == proc) or (n.op == Kill.number and n.arg == proc)
+    ends = (n.op == Exit.number and n.proc == proc) or (n.op == Kill.number and n.arg == proc)
+    if ops[i].op == GpuAccess.number and any(
+        o.op == SendGpu.number and o.proc == proc for o in ops[:i]
+    ):
+        # Its file may live on: the job ends with the memory, not when somebody waits for it.
+        return False
+    return ends
 
 
 class Admission:

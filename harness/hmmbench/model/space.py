@@ -100,11 +100,12 @@ class Process:
     `late` holds pages for which the fault buffer may still have a write fault of the GPU: it is
     served after its job has ended, too, and then makes a private copy of a file's page that
     nobody asks for any more.
+    `held`: whose memory the GPU's files mirror that were passed on to it, by number.
     `exclusive`: whether its GPU has to have a page for itself for atomics (None: not known).
     """
 
     __slots__ = (
-        "alive", "exclusive", "late", "number", "private", "starts", "unsettled", "vmas",
+        "alive", "exclusive", "held", "late", "number", "private", "starts", "unsettled", "vmas",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -116,6 +117,7 @@ class Process:
         self.private: dict[int, Page] = {}
         self.unsettled: set[int] = set()
         self.late: set[int] = set()
+        self.held: list[int] = []
 
     def fork(self, number: int) -> Process:
         child = Process(number)
@@ -127,6 +129,7 @@ class Process:
         child.unsettled = set(self.unsettled)
         # What was copied before the fork, at whatever moment, is the child's as well.
         child.late = set(self.late)
+        child.held = list(self.held)
         return child
 
     def find(self, gp: int) -> Vma | None:
@@ -228,11 +231,15 @@ class Process:
 
 
 class Space:
-    """All processes and files of one program."""
+    """All processes and files of one program.
+
+    `mail`: whose memory the GPU's files mirror that were sent and not taken, the oldest first.
+    """
 
     def __init__(self, file_pages: tuple[int, int, int, int]) -> None:
         self.files = [SharedObject(f"file{i}", file_pages[i]) for i in range(MAX_FILES)]
         self.procs: dict[int, Process] = {0: Process(0)}
+        self.mail: list[int] = []
 
     def alive(self) -> list[Process]:
         return [p for p in self.procs.values() if p.alive]

@@ -26,6 +26,7 @@ from hmmbench.guest import program as P
 from hmmbench.guest.program import Acc, MapKind, Op, OpResult, Program, Result
 from hmmbench.model.ops.advice import Advice, Madvise, Zap
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
+from hmmbench.model.ops.lives import Exec, ReceiveGpu, SendGpu, UseHeld
 from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap, Replace
 from hmmbench.model.ops.moving import Migrate, Query
 from hmmbench.model.ops.processes import Exit, Fork, Kill, Spawn
@@ -72,6 +73,8 @@ class Proc:
         self.vma: dict[int, Mapping] = {}
         self.cpu: dict[int, tuple[Frame, bool]] = {}
         self.gpu: dict[int, tuple[Frame, bool]] = {}
+        #: Whose memory the files mirror that it was given.
+        self.held: list[int] = []
 
 
 SHARED = (MapKind.ANON_SHARED, MapKind.FILE_SHARED, MapKind.HUGETLB_SHARED)
@@ -131,6 +134,7 @@ class Fake:
         program = Program.decode(payload)
         self.procs: dict[int, Proc] = {0: Proc()}
         self.files: list[dict[int, Frame]] = [{} for _ in range(4)]
+        self.mail: list[int] = []
         #: What the fault buffer still has of jobs that may have ended.
         self.late: list[tuple[Proc, int]] = []
         results = [OpResult(acc=[(0, 0, 0)] * len(o.acc)) for o in program.ops]
@@ -329,12 +333,22 @@ class Fake:
             self.procs[o.arg] = c = Proc()
             for gp, m in p.vma.items():
                 c.vma[gp] = Mapping(m.kind, m.prot, m.obj, m.index)
+            c.held = list(p.held)
             for gp, (f, _) in list(p.cpu.items()):
                 c.cpu[gp] = p.cpu[gp] = (f, False)
                 self._invalidate(p, gp)
         elif o.op == Spawn.number:
             self.procs[o.arg] = Proc()
-        elif o.op == Exit.number:
+        elif o.op == SendGpu.number:
+            self.mail.append(o.proc)
+        elif o.op == ReceiveGpu.number:
+            p.held.append(self.mail.pop(0))
+        elif o.op == UseHeld.number:
+            if o.arg > 1 and p.held[-1] != o.proc:
+                r.status = -errno.EPERM
+            if o.arg == 0:
+                p.held.pop()
+        elif o.op in (Exit.number, Exec.number):
             del self.procs[o.proc]
         elif o.op == Kill.number:
             del self.procs[o.arg]
