@@ -56,4 +56,6 @@ def passed_on(g: Draw, proc: Process) -> list[Op]:
         return [g.op("exec", proc, a=rng.choice(_LEFT))]
     if r < 0.85:
         return [g.op("close_gpu", proc)]
-    return g.draw("gpu_access", proc)
+    # Who was given it ends, and this one goes on.
+    g.after = g.draw("gpu_access", proc)
+    return [g.op("exit", other)]

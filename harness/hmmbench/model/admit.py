@@ -16,7 +16,7 @@ without a false alarm.  The rules for one phase in which several threads meet:
 * At most RACE_LIMIT changes of one word, unless all are atomics (whose results give the order).
 * A copy or fill is done in pieces which may be repeated after a fault, so nobody else writes
   what it reads or writes.  It may race with what takes its memory, and fail; not with what
-  makes its source zero.
+  makes it zero.
 * mprotect, munmap, mremap, fork, and DONTNEED of private memory, or mmap over it, may race with
   accesses, from one actor.  mremap, mmap over what is there and fork are then the only call
   of their process on its areas, and nobody touches where mremap moves to.
