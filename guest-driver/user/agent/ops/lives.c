@@ -10,7 +10,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -247,7 +246,7 @@ static int op_open_as(const struct op_call *call)
 {
 	char link[32], node[64];
 	struct hmmgpu *dev;
-	int fd = own_fd(), ret, back;
+	int fd = own_fd(), ret, back, sig = 0;
 	ssize_t n;
 
 	if (fd < 0)
@@ -262,13 +261,14 @@ static int op_open_as(const struct op_call *call)
 	ret = gpu_close();
 	if (ret)
 		return ret;
+	/* The kernel forgets it when the user changes. */
+	prctl(PR_GET_PDEATHSIG, &sig);
 	ret = be_user(call->op->arg);
 	if (ret)
 		return ret;
 	ret = gpu_get(&dev, 0, NULL);
 	back = be_user(0);
-	/* Another user's process does not end with its parent. */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	prctl(PR_SET_PDEATHSIG, sig);
 	return ret ? ret : back;
 }
 
