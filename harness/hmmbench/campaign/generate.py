@@ -16,7 +16,8 @@ the version give the program; seed and version give the bytes (`blocks`).
    what is simple: one in sixteen was all zero bytes.
 4  mmap over what is there, MADV_DONTNEED of shared memory; areas change beside GPU, CPU and copies:
    fork, mremap, mmap over private memory, munmap of shared; a process has the GPU's file twice, or
-   as another user, gives it away, keeps it over exec; threads that end leave their jobs
+   as another user, gives it away, keeps it over exec; threads that end leave their jobs;
+   MADV_COLLAPSE, khugepaged, compaction, folios of other sizes
 """
 
 from __future__ import annotations

@@ -234,12 +234,14 @@ class Space:
     """All processes and files of one program.
 
     `mail`: whose memory the GPU's files mirror that were sent and not taken, the oldest first.
+    `folios`: any page may be of a large folio, also where there is no room for 2 MiB.
     """
 
     def __init__(self, file_pages: tuple[int, int, int, int]) -> None:
         self.files = [SharedObject(f"file{i}", file_pages[i]) for i in range(MAX_FILES)]
         self.procs: dict[int, Process] = {0: Process(0)}
         self.mail: list[int] = []
+        self.folios = False
 
     def alive(self) -> list[Process]:
         return [p for p in self.procs.values() if p.alive]

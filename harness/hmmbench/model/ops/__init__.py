@@ -10,12 +10,12 @@ it and an entry of its OPERATIONS.
 from __future__ import annotations
 
 from hmmbench.guest.program import Op
-from hmmbench.model.ops import advice, jobs, lives, mapping, moving, outside, processes
+from hmmbench.model.ops import advice, folios, jobs, lives, mapping, moving, outside, processes
 from hmmbench.model.ops.base import Operation
 from hmmbench.model.space import Space
 
 #: The bench's own.
-FAMILIES = (mapping, advice, moving, jobs, processes, lives)
+FAMILIES = (mapping, advice, moving, jobs, processes, lives, folios)
 
 _OWN = tuple(operation for family in FAMILIES for operation in family.OPERATIONS)
 
