@@ -63,6 +63,7 @@
 #define HG_REG_FEATURES			0x0024	/* RO: HG_FEATURE_* */
 #define HG_FEATURE_COHERENT		0x1	/* BAR2 is all of VRAM, and CPUs may use it as they use RAM */
 #define HG_FEATURE_RESET_LOSES_VRAM	0x2	/* a reset of the function (FLR, bus) leaves nothing of VRAM; CTRL.RESET does not touch it */
+#define HG_FEATURE_WALK_CACHE		0x4	/* upper levels are cached too: a table that is taken away needs an invalidation of all it covers */
 #define HG_REG_TIME			0x0028	/* RO (64) virtual nanoseconds */
 #define HG_REG_CTRL			0x0030
 #define HG_CTRL_ENABLE			0x1	/* engines may run; clearing it parks them at an instruction boundary */

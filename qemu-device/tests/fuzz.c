@@ -380,6 +380,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cfg.utlb_entries = 1 + take(&in, 1) % 8;
     cfg.utlb_misses = 1 + take(&in, 1) % 4;
     cfg.l2tlb_entries = 16;
+    cfg.walk_entries = 8;
     cfg.audit_wait_ns = take(&in, 1) * 100;
     cfg.audit_cmd = true;
     h->now_step = 100;

@@ -65,12 +65,19 @@ bool hg_walk(HgEngine *e, unsigned asid, uint64_t va, HgWay *way, HgTlbEnt *n, H
     bool vram = root & HG_ROOT_VRAM;
     uint64_t table = root & HG_PTE_FRAME_MASK;
 
-    f->level = HG_PT_LEVELS - 1;
+    int level = HG_PT_LEVELS - 1;
+
+    f->level = level;
     if (!(root & HG_ROOT_ENABLE)) {
         f->reason = HG_REASON_ASID;
         return false;
     }
-    for (int level = HG_PT_LEVELS - 1; ; level--) {
+    if (way && way->from < HG_PT_LEVELS - 1) {
+        level = way->from;      /* from the walk cache */
+        vram = way->table[level] & HG_ROOT_VRAM;
+        table = way->table[level] & HG_PTE_FRAME_MASK;
+    }
+    for (; ; level--) {
         unsigned idx = (va >> (HG_PAGE_SHIFT + 9 * level)) & (HG_PT_ENTRIES - 1);
         uint64_t pte, aper;
         f->level = level;

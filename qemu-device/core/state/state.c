@@ -20,13 +20,14 @@
 #include "ce/ce.h"
 #include "front/reset.h"
 #include "mmu/tlb.h"
+#include "mmu/walk_cache.h"
 #include "ring/ring.h"
 #include "simt/sm.h"
 #include "state/archive.h"
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
 #define HG_OBSERVED_MAX (64u << 10)
-#define STATE_VERSION 10
+#define STATE_VERSION 11
 
 static bool pow2(uint32_t v)
 {
@@ -59,6 +60,7 @@ static void io_config(HgArchive *a, HgDev *d)
         { "micro-TLB size", d->cfg.utlb_entries },
         { "number of micro-TLB misses", d->cfg.utlb_misses },
         { "L2 TLB size", d->cfg.l2tlb_entries },
+        { "walk cache size", d->cfg.walk_entries },
         { "VRAM size", d->cfg.vram_size },
         { "BAR 2 size", d->cfg.bar2_size },
         { "coherence", d->cfg.coherent },
@@ -131,6 +133,32 @@ static void io_tlb(HgArchive *a, HgDev *d, HgTlb *t, bool utlb)
                 return;
             }
         }
+    }
+}
+
+static void io_walks(HgArchive *a, HgWalkCache *w)
+{
+    uint32_t total = w->sets * w->ways;
+
+    hg_ar_io(a, w->next, w->sets);
+    for (uint32_t i = 0; i < w->sets; i++) {
+        CHECK(w->next[i] < w->ways, "walk cache victim");
+    }
+    for (uint32_t i = 0; i < total && !a->bad; i++) {
+        HgWalkEnt *x = &w->ent[i];
+
+        IOB(x->valid);
+        if (!x->valid) {
+            continue;
+        }
+        IO(x->span);
+        IO(x->table);
+        IO(x->asid);
+        IO(x->level);
+        CHECK(x->level < HG_PT_LEVELS - 1 && x->asid < HG_NUM_ASIDS &&
+              x->span >> (HG_VA_BITS - HG_PAGE_SHIFT - 9 * (x->level + 1)) == 0 &&
+              !(x->table & ~(uint64_t)(HG_PTE_FRAME_MASK | HG_ROOT_VRAM)) &&
+              hg_walk_cache_set(w, x->span, x->level) == i / w->ways, "walk cache");
     }
 }
 
@@ -609,6 +637,7 @@ static void io_device(HgArchive *a, HgDev *d)
     hg_section_end(a);
     hg_section(a, "L2TB");
     io_tlb(a, d, &d->l2, false);
+    io_walks(a, &d->walks);
     hg_section_end(a);
     hg_section(a, "ENGN");
     for (unsigned i = 0; i < d->neng && !a->bad; i++) {
@@ -674,7 +703,8 @@ size_t hg_save_max(HgDev *d)
 {
     const HgConfig *c = &d->cfg;
     size_t engines = d->nsm + d->nce;
-    size_t tlbs = (c->l2tlb_entries + engines * c->utlb_entries) * (sizeof(HgTlbEnt) + 1);
+    size_t tlbs = (c->l2tlb_entries + engines * c->utlb_entries) * (sizeof(HgTlbEnt) + 1) +
+                  c->walk_entries * (sizeof(HgWalkEnt) + 1);
     size_t engine = sizeof(HgEngine) + c->utlb_misses * sizeof(HgPend) +
                     HG_IC_PAGES * sizeof(HgIcPage);
     size_t sm = sizeof(HgCtxSm) + HG_SHARED_MAX + c->warps * (sizeof(HgWarp) + sizeof(HgBlock));

@@ -35,6 +35,21 @@ typedef struct HgTlb {
     unsigned sets, ways;
 } HgTlb;
 
+/* The table of a level for 2^(9 * (level + 1)) pages. */
+typedef struct HgWalkEnt {
+    uint64_t span;              /* page >> 9 * (level + 1) */
+    uint64_t table;             /* address | HG_ROOT_VRAM */
+    uint16_t asid;
+    uint8_t level;
+    bool valid;
+} HgWalkEnt;
+
+typedef struct HgWalkCache {
+    HgWalkEnt *ent;             /* NULL: the device has none */
+    uint8_t *next;              /* round-robin victim a set */
+    unsigned sets, ways;
+} HgWalkCache;
+
 /* Why a translation failed. */
 typedef struct HgFault {
     uint64_t va;
@@ -57,10 +72,10 @@ typedef struct HgInval {
     uint8_t type;               /* HG_INVAL_* */
 } HgInval;
 
-/* The tables of a walk, by level; those from `low` on were read. */
+/* The tables of a walk, by level; those from `low` to `from` were read. */
 typedef struct HgWay {
     uint64_t table[HG_PT_LEVELS];   /* address | HG_ROOT_VRAM */
-    unsigned low;
+    unsigned low, from;             /* from: where it begins, the root or what a cache knows */
     uint64_t epoch;             /* an observer's */
 } HgWay;
 
