@@ -351,7 +351,7 @@ static const char *const rules[] = {
     "tlb_invalidate prob=0.5 delay=3000", "replay prob=0.5 delay=2000", "replay nth=1 lost",
     "copy partial=100", "copy delay=9us", "dma_write prob=0.1 error", "dma_read prob=0.1 error",
     "irq prob=0.5 delay=1us; doorbell prob=0.3 delay=2us; fence delay=1us; launch delay=1us",
-    "walk prob=0.3 delay=4us", "irq duplicate", "replay delay=1ms; tlb_invalidate delay=1ms",
+    "walk prob=0.3 delay=4us", "fault prob=0.5 repeat=20us", "irq duplicate", "replay delay=1ms; tlb_invalidate delay=1ms",
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -18,6 +18,7 @@
 #include "base/lock.h"
 #include "base/pause.h"
 #include "ce/ce.h"
+#include "fault/fault.h"
 #include "front/reset.h"
 #include "mmu/tlb.h"
 #include "mmu/walk_cache.h"
@@ -27,7 +28,7 @@
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
 #define HG_OBSERVED_MAX (64u << 10)
-#define STATE_VERSION 11
+#define STATE_VERSION 12
 
 static bool pow2(uint32_t v)
 {
@@ -545,6 +546,9 @@ static void io_timer(HgArchive *a, HgDev *d, HgTimer *t)
         break;
     case HG_T_DOORBELL:
         CHECK(t->a < HG_NUM_CTXS, "timer");
+        break;
+    case HG_T_REPEAT:
+        CHECK(hg_fault_repeat_ok(d, t), "timer");
         break;
     case HG_T_VALID:
         CHECK(t->a < 2, "timer");
