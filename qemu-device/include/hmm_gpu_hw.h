@@ -322,7 +322,7 @@
 #define HG_ACCESS_READ			0	/* also instruction fetch */
 #define HG_ACCESS_WRITE			1
 #define HG_ACCESS_ATOMIC		2
-#define HG_ACCESS_PREFETCH		3
+#define HG_ACCESS_PREFETCH		3	/* nobody waits; may be left alone, never a reason to end a job */
 
 #define HG_REASON_PTE			0	/* leaf or table entry not valid */
 #define HG_REASON_WRITE			1	/* write to an entry without WRITE */

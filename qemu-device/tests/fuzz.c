@@ -146,6 +146,7 @@ static void setup(HgDev *d, ThHost *h, unsigned how)
         0x0662a28b,             /* shuffle.xor t0, t0, t1 */
         0x0002b30b,             /* ballot t1, t0 */
         0x0000100b,             /* barrier */
+        0x00156013,             /* prefetch.r 0(a0) */
         0x0000000b,             /* exit */
     };
     uint64_t *pt = (uint64_t *)(h->vram);

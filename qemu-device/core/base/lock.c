@@ -25,7 +25,7 @@ static uint64_t entries_configured(const HgDev *d)
                     (c->sms + c->ces) * (c->utlb_entries + HG_IC_PAGES);
 
     return HG_INVAL_QUEUE * tlbs + HG_REPLAYS_TURN * warps * (1 + HG_STALL_MAX) +
-           HG_STALL_MAX * c->utlb_misses;
+           (HG_STALL_MAX + HG_REPLAYS_TURN * (uint64_t)c->sms) * c->utlb_misses;
 }
 
 /* A context's warps, made when it is enabled first. */

@@ -238,6 +238,12 @@ void hg_fault_write(HgEngine *e, HgFaultBatch *b)
     }
 }
 
+/* A prefetch is the weakest, whatever its number. */
+static bool stronger_than(unsigned access, unsigned than)
+{
+    return (access + 1) % (HG_ACCESS_PREFETCH + 1) > (than + 1) % (HG_ACCESS_PREFETCH + 1);
+}
+
 /* Give each fault a slot of the miss table; true if an entry is due for it. */
 static bool pend_add(HgEngine *e, unsigned asid, HgFault *f)
 {
@@ -250,7 +256,7 @@ static bool pend_add(HgEngine *e, unsigned asid, HgFault *f)
         if (!p->refs) {
             free_slot = free_slot == limit ? i : free_slot;
         } else if (p->vpn == vpn && p->asid == asid) {
-            bool stronger = f->access > p->access;
+            bool stronger = stronger_than(f->access, p->access);
             p->refs++;
             f->pend = i;
             if (stronger) {     /* software was told of a weaker access only */
@@ -267,6 +273,51 @@ static bool pend_add(HgEngine *e, unsigned asid, HgFault *f)
     e->npend++;
     f->pend = free_slot;
     return true;
+}
+
+/*
+ * A prefetch takes a slot of the miss table, so that it is reported once, and has nobody
+ * who waits: the next replay frees it.  If the page has a slot already, somebody has
+ * asked; without a free one nobody is told.
+ */
+void hg_fault_prefetch(HgEngine *e, HgCtx *c, unsigned warp, HgFault *f, unsigned n)
+{
+    HgDev *d = e->d;
+    HgFaultBatch b;
+
+    hg_lock(d);
+    begin(d, &b);
+    if (c->dying || c->aborting ||
+        atomic_load_explicit(&d->mode[c->asid], memory_order_relaxed) == HG_ASID_MODE_FATAL) {
+        n = 0;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        if (pend_add(e, c->asid, &f[i])) {
+            e->pend[f[i].pend].hint = true;
+            b.n += emit(e, c, 0, warp, &f[i], &b.entry[b.n]);
+        } else {
+            hg_pend_drop(e, &f[i], 1);
+        }
+    }
+    hg_fault_write(e, &b);
+    hg_unlock(d);
+}
+
+void hg_fault_drop_hints(HgDev *d)
+{
+    for (unsigned i = 0; i < d->nsm; i++) {
+        HgEngine *e = &d->eng[i];
+
+        for (unsigned k = 0; e->npend && k < d->cfg.utlb_misses; k++) {
+            HgPend *p = &e->pend[k];
+
+            hg_visit(d, 1, 0);
+            if (p->hint) {
+                p->hint = false;
+                e->npend -= --p->refs == 0;
+            }
+        }
+    }
 }
 
 void hg_pend_drop(HgEngine *e, HgFault *f, unsigned n)

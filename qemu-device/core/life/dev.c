@@ -120,6 +120,7 @@ void hg_config_default(HgConfig *cfg)
     *cfg = (HgConfig) {
         .sms = 2, .warps = 8, .ces = 2, .utlb_entries = 64, .utlb_misses = 56,
         .l2tlb_entries = 512, .walk_entries = 32, .asids = HG_NUM_ASIDS, .ctxs = HG_NUM_CTXS,
+        .prefetch_faults = true,
     };
 }
 

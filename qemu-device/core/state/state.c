@@ -28,7 +28,7 @@
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
 #define HG_OBSERVED_MAX (64u << 10)
-#define STATE_VERSION 12
+#define STATE_VERSION 13
 
 static bool pow2(uint32_t v)
 {
@@ -62,6 +62,7 @@ static void io_config(HgArchive *a, HgDev *d)
         { "number of micro-TLB misses", d->cfg.utlb_misses },
         { "L2 TLB size", d->cfg.l2tlb_entries },
         { "walk cache size", d->cfg.walk_entries },
+        { "prefetch faults", d->cfg.prefetch_faults },
         { "VRAM size", d->cfg.vram_size },
         { "BAR 2 size", d->cfg.bar2_size },
         { "coherence", d->cfg.coherent },
@@ -228,10 +229,14 @@ static void io_engine(HgArchive *a, HgDev *d, HgEngine *e)
             IO(p->vpn);
             IO(p->asid);
             IO(p->access);
-            CHECK(p->access <= HG_ACCESS_PREFETCH && p->asid < HG_NUM_ASIDS, "miss table");
+            IOB(p->hint);
+            CHECK(p->access <= HG_ACCESS_PREFETCH && p->asid < HG_NUM_ASIDS &&
+                  (!p->hint || e->kind == HG_ENG_SM), "miss table");
         }
         if (a->load) {
-            p->refs = 0;        /* counted again from the stalled accesses */
+            p->hint &= used && !a->bad;
+            p->refs = p->hint;  /* the others are counted again from the stalled accesses */
+            e->npend += p->hint;
         }
     }
     if (e->kind == HG_ENG_SM) {

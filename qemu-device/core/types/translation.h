@@ -63,7 +63,8 @@ typedef struct HgPend {
     uint64_t vpn;
     uint16_t asid;
     uint16_t refs;              /* 0 = free */
-    uint8_t access;
+    uint8_t access;             /* the strongest that software was told of */
+    bool hint;                  /* one reference is a prefetch's, until the next replay */
 } HgPend;
 
 typedef struct HgInval {
