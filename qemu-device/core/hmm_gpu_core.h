@@ -22,7 +22,7 @@
 #include "hmm_gpu_hw.h"
 
 /* Of this interface: it grows when anything in this file changes its form or meaning. */
-#define HG_CORE_VERSION 5
+#define HG_CORE_VERSION 6
 
 /* What VRAM and BAR 2 may be; hg_memory_sizes_ok() is the rule. */
 #define HG_VRAM_STEP (2ull << 20)
@@ -123,6 +123,7 @@ typedef struct HgConfig {
     uint32_t asids, ctxs;      /* that it has, default the most: HG_NUM_ASIDS, HG_NUM_CTXS */
     bool coherent;             /* bar2_size is vram_size, and CPUs may use it as memory */
     bool audit_cmd;            /* the guest may ask for full audits (HG_REG_AUDIT_CMD) */
+    bool big_pages;            /* HG_PTE_BIG has a meaning; default no */
     bool prefetch_faults;      /* prefetch instructions report pages that are missing; default yes */
     bool reset_loses_vram;     /* the host takes VRAM's content away with hg_reset(): FEATURES */
 } HgConfig;

@@ -605,6 +605,7 @@ static const Property hmm_gpu_properties[] = {
     DEFINE_PROP_UINT32("walk-entries", HmmGpuState, cfg.walk_entries, 32),
     DEFINE_PROP_UINT32("asids", HmmGpuState, cfg.asids, HG_NUM_ASIDS),
     DEFINE_PROP_UINT32("contexts", HmmGpuState, cfg.ctxs, HG_NUM_CTXS),
+    DEFINE_PROP_BOOL("big-pages", HmmGpuState, cfg.big_pages, false),
     DEFINE_PROP_BOOL("prefetch-faults", HmmGpuState, cfg.prefetch_faults, true),
     DEFINE_PROP_BOOL("coherent", HmmGpuState, cfg.coherent, false),
     DEFINE_PROP_STRING("flr-vram", HmmGpuState, flr_vram),

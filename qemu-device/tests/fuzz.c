@@ -382,6 +382,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cfg.utlb_misses = 1 + take(&in, 1) % 4;
     cfg.l2tlb_entries = 16;
     cfg.walk_entries = 8;
+    cfg.big_pages = true;
     cfg.audit_wait_ns = take(&in, 1) * 100;
     cfg.audit_cmd = true;
     h->now_step = 100;

@@ -28,6 +28,7 @@ typedef struct HgConfig {
     uint32_t asids, ctxs;
     bool coherent;
     bool audit_cmd;
+    bool big_pages;
     bool prefetch_faults;
     bool reset_loses_vram;
 } HgConfig;
@@ -97,7 +98,7 @@ size_t hg_violations_json(HgDev *d, char *buf, size_t len);
 """
 
 #: HG_CORE_VERSION of the interface that is declared above.
-CORE_VERSION = 5
+CORE_VERSION = 6
 
 #: A change of the core's source, for tests that break it: file, text that is there once, new text.
 Edit = tuple[str, str, str]

@@ -34,7 +34,7 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
     if (t) {                    /* the fast path saw that it forbids the access */
         hg_cnt(e, HG_CNT_UTLB_HITS, 1);
         hg_pte_allows(t->pte, access, &f->reason);
-        f->level = t->huge;
+        f->level = t->order == HG_HUGE_ORDER;
         HG_HOOK(d, denied, e, t, va, access, false);
         return NULL;
     }
@@ -80,7 +80,7 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
         }
     }
     if (!hg_pte_allows(leaf.pte, access, &f->reason)) {
-        f->level = leaf.huge;
+        f->level = leaf.order == HG_HUGE_ORDER;
         if (t) {
             HG_HOOK(d, denied, e, &leaf, va, access, true);
         }
@@ -91,7 +91,7 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
     if ((leaf.pte & HG_PTE_APER_MASK) == HG_PTE_APER_VRAM &&
         leaf.addr > d->cfg.vram_size - HG_PAGE_SIZE) {
         f->reason = HG_REASON_POISON;
-        f->level = leaf.huge;
+        f->level = leaf.order == HG_HUGE_ORDER;
         return NULL;
     }
     HG_HOOK(d, fill, e, &leaf, va, access);

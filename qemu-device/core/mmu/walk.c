@@ -105,13 +105,10 @@ bool hg_walk(HgEngine *e, unsigned asid, uint64_t va, HgWay *way, HgTlbEnt *n, H
             if (way) {
                 hg_point(e, HG_AT_LEAF);
             }
-            n->huge = level == 1;
-            n->vpn = va >> HG_PAGE_SHIFT;
-            n->addr = pte & HG_PTE_FRAME_MASK;
-            if (n->huge) {
-                n->vpn &= ~(uint64_t)511;
-                n->addr &= ~(((uint64_t)1 << HG_HUGE_SHIFT) - 1);
-            }
+            n->order = level ? HG_HUGE_ORDER
+                     : pte & HG_PTE_BIG && e->d->cfg.big_pages ? HG_BIG_ORDER : 0;
+            n->vpn = va >> HG_PAGE_SHIFT >> n->order << n->order;
+            n->addr = pte & HG_PTE_FRAME_MASK & -((uint64_t)HG_PAGE_SIZE << n->order);
             n->pte = pte;
             n->asid = asid;
             n->valid = true;

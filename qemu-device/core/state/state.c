@@ -28,7 +28,7 @@
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
 #define HG_OBSERVED_MAX (64u << 10)
-#define STATE_VERSION 13
+#define STATE_VERSION 14
 
 static bool pow2(uint32_t v)
 {
@@ -63,6 +63,7 @@ static void io_config(HgArchive *a, HgDev *d)
         { "L2 TLB size", d->cfg.l2tlb_entries },
         { "walk cache size", d->cfg.walk_entries },
         { "prefetch faults", d->cfg.prefetch_faults },
+        { "64 KiB pages", d->cfg.big_pages },
         { "VRAM size", d->cfg.vram_size },
         { "BAR 2 size", d->cfg.bar2_size },
         { "coherence", d->cfg.coherent },
@@ -89,6 +90,11 @@ static void io_inval(HgArchive *a, HgInval *iv)
     IO(iv->type);
     CHECK(iv->asid < HG_NUM_ASIDS && iv->type >= HG_INVAL_ALL && iv->type <= HG_INVAL_RANGE,
           "invalidation");
+}
+
+static bool order_ok(const HgDev *d, unsigned order)
+{
+    return order == 0 || order == HG_HUGE_ORDER || (order == HG_BIG_ORDER && d->cfg.big_pages);
 }
 
 static void io_tlb(HgArchive *a, HgDev *d, HgTlb *t, bool utlb)
@@ -121,12 +127,13 @@ static void io_tlb(HgArchive *a, HgDev *d, HgTlb *t, bool utlb)
         IO(e->pte);
         IO(e->addr);
         IO(e->asid);
-        IOB(e->huge);
+        IO(e->order);
         e->valid = true;
         if (a->load) {
             uint64_t aper = e->pte & HG_PTE_APER_MASK;
             e->host = NULL;
-            if (e->asid >= HG_NUM_ASIDS || e->vpn >> (HG_VA_BITS - HG_PAGE_SHIFT) ||
+            if (e->asid >= HG_NUM_ASIDS || !order_ok(d, e->order) ||
+                e->vpn >> (HG_VA_BITS - HG_PAGE_SHIFT) ||
                 (e->addr & ~HG_PTE_FRAME_MASK) || (e->vpn & (t->sets - 1)) != at / t->ways ||
                 (aper != HG_PTE_APER_VRAM && aper != HG_PTE_APER_SYS) ||
                 (utlb && aper == HG_PTE_APER_VRAM &&
@@ -174,8 +181,9 @@ static void io_icache(HgArchive *a, HgEngine *e)
         }
         IO(p->vpn);
         IO(p->asid);
-        IOB(p->huge);
+        IO(p->order);
         CHECK(p->asid < HG_NUM_ASIDS && p->vpn >> (HG_VA_BITS - HG_PAGE_SHIFT) == 0 &&
+              order_ok(e->d, p->order) &&
               ((p->vpn ^ p->asid) & (HG_IC_PAGES - 1)) == i, "instruction cache");
         for (unsigned w = 0; w < HG_PAGE_INSNS / 32; w++) {
             uint32_t there = 0;

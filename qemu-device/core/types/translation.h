@@ -15,6 +15,9 @@ typedef struct HgRam {
     bool ro;
 } HgRam;
 
+#define HG_BIG_ORDER  4
+#define HG_HUGE_ORDER 9
+
 /* TLB entry.  In a micro-TLB vpn is the 4 KiB page; in the L2 the leaf's first page. */
 typedef struct HgTlbEnt {
     uint64_t vpn;
@@ -24,7 +27,7 @@ typedef struct HgTlbEnt {
     void *opaque;               /* of the RAM range of host */
     uint16_t asid;
     bool valid;
-    bool huge;
+    uint8_t order;              /* log2 of the leaf's pages: 0, HG_BIG_ORDER, HG_HUGE_ORDER */
     bool host_ro;
     uint8_t stale;              /* an observer's count of faults of this entry; not saved */
 } HgTlbEnt;
