@@ -105,3 +105,4 @@ def test_without_them() -> None:
         write(s, frames(dev, 100), which=range(5, 6))
         assert s.read(DATA + 5 * PAGE) == 105
         assert s.read(DATA + 6 * PAGE) is None
+        assert s.read(DATA) is None
