@@ -22,7 +22,7 @@
 #include "hmm_gpu_hw.h"
 
 /* Of this interface: it grows when anything in this file changes its form or meaning. */
-#define HG_CORE_VERSION 3
+#define HG_CORE_VERSION 6
 
 /* What VRAM and BAR 2 may be; hg_memory_sizes_ok() is the rule. */
 #define HG_VRAM_STEP (2ull << 20)
@@ -109,6 +109,7 @@ typedef struct HgConfig {
     uint32_t utlb_entries;     /* default 64 */
     uint32_t utlb_misses;      /* default 56 */
     uint32_t l2tlb_entries;    /* default 512 */
+    uint32_t walk_entries;     /* of the walk cache, default 32; 0: there is none */
     uint64_t vram_size;        /* bytes, multiple of 2 MiB */
     uint64_t bar2_size;        /* bytes, power of two <= vram_size */
     void *vram;                /* host memory of vram_size bytes, page aligned */
@@ -122,6 +123,8 @@ typedef struct HgConfig {
     uint32_t asids, ctxs;      /* that it has, default the most: HG_NUM_ASIDS, HG_NUM_CTXS */
     bool coherent;             /* bar2_size is vram_size, and CPUs may use it as memory */
     bool audit_cmd;            /* the guest may ask for full audits (HG_REG_AUDIT_CMD) */
+    bool big_pages;            /* HG_PTE_BIG has a meaning; default no */
+    bool prefetch_faults;      /* prefetch instructions report pages that are missing; default yes */
     bool reset_loses_vram;     /* the host takes VRAM's content away with hg_reset(): FEATURES */
 } HgConfig;
 

@@ -63,6 +63,8 @@
 #define HG_REG_FEATURES			0x0024	/* RO: HG_FEATURE_* */
 #define HG_FEATURE_COHERENT		0x1	/* BAR2 is all of VRAM, and CPUs may use it as they use RAM */
 #define HG_FEATURE_RESET_LOSES_VRAM	0x2	/* a reset of the function (FLR, bus) leaves nothing of VRAM; CTRL.RESET does not touch it */
+#define HG_FEATURE_WALK_CACHE		0x4	/* upper levels are cached too: a table that is taken away needs an invalidation of all it covers */
+#define HG_FEATURE_BIG_PAGES		0x8	/* HG_PTE_BIG has a meaning */
 #define HG_REG_TIME			0x0028	/* RO (64) virtual nanoseconds */
 #define HG_REG_CTRL			0x0030
 #define HG_CTRL_ENABLE			0x1	/* engines may run; clearing it parks them at an instruction boundary */
@@ -296,6 +298,7 @@
 #define HG_PTE_WRITE			0x2
 #define HG_PTE_ATOMIC			0x4
 #define HG_PTE_HUGE			0x8
+#define HG_PTE_BIG			0x40	/* level 0, with HG_FEATURE_BIG_PAGES: one of 16 aligned entries that are a leaf of 64 KiB */
 #define HG_PTE_APER_MASK		0x30
 #define HG_PTE_APER_VRAM		0x00	/* frame is an offset in VRAM */
 #define HG_PTE_APER_SYS			0x10	/* frame is a bus address */
@@ -321,7 +324,7 @@
 #define HG_ACCESS_READ			0	/* also instruction fetch */
 #define HG_ACCESS_WRITE			1
 #define HG_ACCESS_ATOMIC		2
-#define HG_ACCESS_PREFETCH		3
+#define HG_ACCESS_PREFETCH		3	/* nobody waits; may be left alone, never a reason to end a job */
 
 #define HG_REASON_PTE			0	/* leaf or table entry not valid */
 #define HG_REASON_WRITE			1	/* write to an entry without WRITE */

@@ -146,6 +146,7 @@ static void setup(HgDev *d, ThHost *h, unsigned how)
         0x0662a28b,             /* shuffle.xor t0, t0, t1 */
         0x0002b30b,             /* ballot t1, t0 */
         0x0000100b,             /* barrier */
+        0x00156013,             /* prefetch.r 0(a0) */
         0x0000000b,             /* exit */
     };
     uint64_t *pt = (uint64_t *)(h->vram);
@@ -351,7 +352,7 @@ static const char *const rules[] = {
     "tlb_invalidate prob=0.5 delay=3000", "replay prob=0.5 delay=2000", "replay nth=1 lost",
     "copy partial=100", "copy delay=9us", "dma_write prob=0.1 error", "dma_read prob=0.1 error",
     "irq prob=0.5 delay=1us; doorbell prob=0.3 delay=2us; fence delay=1us; launch delay=1us",
-    "walk prob=0.3 delay=4us", "irq duplicate", "replay delay=1ms; tlb_invalidate delay=1ms",
+    "walk prob=0.3 delay=4us", "fault prob=0.5 repeat=20us", "irq duplicate", "replay delay=1ms; tlb_invalidate delay=1ms",
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -380,6 +381,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cfg.utlb_entries = 1 + take(&in, 1) % 8;
     cfg.utlb_misses = 1 + take(&in, 1) % 4;
     cfg.l2tlb_entries = 16;
+    cfg.walk_entries = 8;
+    cfg.big_pages = true;
     cfg.audit_wait_ns = take(&in, 1) * 100;
     cfg.audit_cmd = true;
     h->now_step = 100;

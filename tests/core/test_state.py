@@ -315,8 +315,8 @@ def test_what_is_no_state_of_this_device_is_refused_by_name(change: str) -> None
     tag, at, length = sections(bytes(state))[5]
     assert tag == "CTXS"
     if change == "version":
-        state[8:16] = (9).to_bytes(8, "little")
-        said = "version is 9, this device has 10"
+        state[8:16] = (13).to_bytes(8, "little")
+        said = "version is 13, this device has 14"
     elif change == "other":
         state[at - 4 : at] = b"NEW\x01"
         said = r"section 'NEW\?' where this device has 'CTXS'"

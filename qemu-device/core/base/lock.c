@@ -21,10 +21,11 @@ static uint64_t entries_configured(const HgDev *d)
 {
     const HgConfig *c = &d->cfg;
     uint64_t warps = (uint64_t)HG_NUM_CTXS * c->sms * c->warps;
-    uint64_t tlbs = c->l2tlb_entries + (c->sms + c->ces) * (c->utlb_entries + HG_IC_PAGES);
+    uint64_t tlbs = c->l2tlb_entries + c->walk_entries +
+                    (c->sms + c->ces) * (c->utlb_entries + HG_IC_PAGES);
 
     return HG_INVAL_QUEUE * tlbs + HG_REPLAYS_TURN * warps * (1 + HG_STALL_MAX) +
-           HG_STALL_MAX * c->utlb_misses;
+           (HG_STALL_MAX + HG_REPLAYS_TURN * (uint64_t)c->sms) * c->utlb_misses;
 }
 
 /* A context's warps, made when it is enabled first. */

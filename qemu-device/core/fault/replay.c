@@ -49,6 +49,8 @@ void hg_replay_perform(HgDev *d, uint64_t key)
 {
     HgReplay *q = NULL;
 
+    hg_timers_drop_all(d, HG_T_REPEAT);
+    hg_fault_drop_hints(d);
     for (unsigned i = 0; i < d->nrq; i++) {
         if (d->rq[i].key == key) {
             q = &d->rq[i];

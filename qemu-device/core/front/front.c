@@ -98,6 +98,12 @@ static void run_timer(HgEngine *e, const HgTimer *t)
     case HG_T_DOORBELL:
         hg_doorbell(d, &d->ctx[t->a], (uint32_t)t->b);
         break;
+    case HG_T_REPEAT:
+        hg_slice_enter(e);
+        hg_fault_repeat(e, t);
+        hg_serve(e);
+        hg_slice_leave(e);
+        break;
     case HG_T_VALID:
         hg_slice_enter(e);
         hg_ring_valid_write(e, t->a, t->b, t->c);

@@ -6,6 +6,7 @@
 #include "front/reset.h"
 #include "base/trace.h"
 #include "mmu/tlb.h"
+#include "mmu/walk_cache.h"
 #include "simt/sm.h"
 
 /* Power-on state.  All engines are parked; d->lock is held. */
@@ -43,6 +44,7 @@ void hg_reset_locked(HgDev *d)
     pthread_mutex_lock(&d->l2_lock);
     d->l2_gen++;
     hg_tlb_clear(&d->l2);
+    hg_walk_cache_clear(&d->walks);
     pthread_mutex_unlock(&d->l2_lock);
     for (unsigned i = 0; i < d->neng; i++) {
         HgEngine *e = &d->eng[i];

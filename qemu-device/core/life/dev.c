@@ -13,6 +13,7 @@
 #include "front/reset.h"
 #include "life/stepping.h"
 #include "mmu/tlb.h"
+#include "mmu/walk_cache.h"
 #include "simt/sm.h"
 #include "simt/vec.h"
 
@@ -118,7 +119,8 @@ void hg_config_default(HgConfig *cfg)
 {
     *cfg = (HgConfig) {
         .sms = 2, .warps = 8, .ces = 2, .utlb_entries = 64, .utlb_misses = 56,
-        .l2tlb_entries = 512, .asids = HG_NUM_ASIDS, .ctxs = HG_NUM_CTXS,
+        .l2tlb_entries = 512, .walk_entries = 32, .asids = HG_NUM_ASIDS, .ctxs = HG_NUM_CTXS,
+        .prefetch_faults = true,
     };
 }
 
@@ -148,6 +150,9 @@ static const char *config_error(const HgConfig *c)
     }
     if (c->l2tlb_entries < 1 || c->l2tlb_entries > 1048576) {
         return "l2tlb_entries must be 1..1048576";
+    }
+    if (c->walk_entries > 65536) {
+        return "walk_entries must be 0..65536";
     }
     if (c->asids < 2 || c->asids > HG_NUM_ASIDS) {
         return "asids must be 2..256";
@@ -250,7 +255,8 @@ HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, 
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     d->eng = hg_alloc_lines(d->neng * sizeof(*d->eng));
-    if (!d->eng || !hg_tlb_init(&d->l2, cfg->l2tlb_entries, HG_L2_WAYS)) {
+    if (!d->eng || !hg_tlb_init(&d->l2, cfg->l2tlb_entries, HG_L2_WAYS) ||
+        !hg_walk_cache_init(&d->walks, cfg->walk_entries)) {
         pthread_condattr_destroy(&attr);
         hg_free(d);
         goto oom;
@@ -334,6 +340,8 @@ void hg_free(HgDev *d)
     free(d->eng);
     free(d->l2.ent);
     free(d->l2.next);
+    free(d->walks.ent);
+    free(d->walks.next);
     free(d->ram);
     pthread_cond_destroy(&d->quiet);
     pthread_mutex_destroy(&d->lock);

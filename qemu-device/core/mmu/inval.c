@@ -10,6 +10,7 @@
 #include "base/time.h"
 #include "base/trace.h"
 #include "mmu/tlb.h"
+#include "mmu/walk_cache.h"
 #include "timer/irq.h"
 
 void hg_inval_make(HgInval *iv, unsigned type, unsigned asid, uint64_t start, uint64_t len)
@@ -52,8 +53,9 @@ static void inval_issue(HgDev *d, const HgInval *iv, uint64_t seq)
 {
     pthread_mutex_lock(&d->l2_lock);
     d->l2_gen++;
-    hg_visit(d, d->l2.sets * d->l2.ways, 0);
+    hg_visit(d, d->l2.sets * d->l2.ways + d->walks.sets * d->walks.ways, 0);
     hg_tlb_flush(&d->l2, iv);
+    hg_walk_cache_flush(&d->walks, iv);
     HG_HOOK(d, inval_l2, d, iv, seq);
     pthread_mutex_unlock(&d->l2_lock);
 

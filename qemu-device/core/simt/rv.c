@@ -904,6 +904,9 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
                 }
                 break;
 
+            case OP_PREFETCH:
+                hg_prefetch(e, c, w - cs->warps, in, mask);
+                break;
             case OP_FENCE:
                 atomic_thread_fence(memory_order_seq_cst);
                 break;

@@ -18,15 +18,17 @@
 #include "base/lock.h"
 #include "base/pause.h"
 #include "ce/ce.h"
+#include "fault/fault.h"
 #include "front/reset.h"
 #include "mmu/tlb.h"
+#include "mmu/walk_cache.h"
 #include "ring/ring.h"
 #include "simt/sm.h"
 #include "state/archive.h"
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
 #define HG_OBSERVED_MAX (64u << 10)
-#define STATE_VERSION 10
+#define STATE_VERSION 14
 
 static bool pow2(uint32_t v)
 {
@@ -59,6 +61,9 @@ static void io_config(HgArchive *a, HgDev *d)
         { "micro-TLB size", d->cfg.utlb_entries },
         { "number of micro-TLB misses", d->cfg.utlb_misses },
         { "L2 TLB size", d->cfg.l2tlb_entries },
+        { "walk cache size", d->cfg.walk_entries },
+        { "prefetch faults", d->cfg.prefetch_faults },
+        { "64 KiB pages", d->cfg.big_pages },
         { "VRAM size", d->cfg.vram_size },
         { "BAR 2 size", d->cfg.bar2_size },
         { "coherence", d->cfg.coherent },
@@ -85,6 +90,11 @@ static void io_inval(HgArchive *a, HgInval *iv)
     IO(iv->type);
     CHECK(iv->asid < HG_NUM_ASIDS && iv->type >= HG_INVAL_ALL && iv->type <= HG_INVAL_RANGE,
           "invalidation");
+}
+
+static bool order_ok(const HgDev *d, unsigned order)
+{
+    return order == 0 || order == HG_HUGE_ORDER || (order == HG_BIG_ORDER && d->cfg.big_pages);
 }
 
 static void io_tlb(HgArchive *a, HgDev *d, HgTlb *t, bool utlb)
@@ -117,12 +127,13 @@ static void io_tlb(HgArchive *a, HgDev *d, HgTlb *t, bool utlb)
         IO(e->pte);
         IO(e->addr);
         IO(e->asid);
-        IOB(e->huge);
+        IO(e->order);
         e->valid = true;
         if (a->load) {
             uint64_t aper = e->pte & HG_PTE_APER_MASK;
             e->host = NULL;
-            if (e->asid >= HG_NUM_ASIDS || e->vpn >> (HG_VA_BITS - HG_PAGE_SHIFT) ||
+            if (e->asid >= HG_NUM_ASIDS || !order_ok(d, e->order) ||
+                e->vpn >> (HG_VA_BITS - HG_PAGE_SHIFT) ||
                 (e->addr & ~HG_PTE_FRAME_MASK) || (e->vpn & (t->sets - 1)) != at / t->ways ||
                 (aper != HG_PTE_APER_VRAM && aper != HG_PTE_APER_SYS) ||
                 (utlb && aper == HG_PTE_APER_VRAM &&
@@ -131,6 +142,32 @@ static void io_tlb(HgArchive *a, HgDev *d, HgTlb *t, bool utlb)
                 return;
             }
         }
+    }
+}
+
+static void io_walks(HgArchive *a, HgWalkCache *w)
+{
+    uint32_t total = w->sets * w->ways;
+
+    hg_ar_io(a, w->next, w->sets);
+    for (uint32_t i = 0; i < w->sets; i++) {
+        CHECK(w->next[i] < w->ways, "walk cache victim");
+    }
+    for (uint32_t i = 0; i < total && !a->bad; i++) {
+        HgWalkEnt *x = &w->ent[i];
+
+        IOB(x->valid);
+        if (!x->valid) {
+            continue;
+        }
+        IO(x->span);
+        IO(x->table);
+        IO(x->asid);
+        IO(x->level);
+        CHECK(x->level < HG_PT_LEVELS - 1 && x->asid < HG_NUM_ASIDS &&
+              x->span >> (HG_VA_BITS - HG_PAGE_SHIFT - 9 * (x->level + 1)) == 0 &&
+              !(x->table & ~(uint64_t)(HG_PTE_FRAME_MASK | HG_ROOT_VRAM)) &&
+              hg_walk_cache_set(w, x->span, x->level) == i / w->ways, "walk cache");
     }
 }
 
@@ -144,8 +181,9 @@ static void io_icache(HgArchive *a, HgEngine *e)
         }
         IO(p->vpn);
         IO(p->asid);
-        IOB(p->huge);
+        IO(p->order);
         CHECK(p->asid < HG_NUM_ASIDS && p->vpn >> (HG_VA_BITS - HG_PAGE_SHIFT) == 0 &&
+              order_ok(e->d, p->order) &&
               ((p->vpn ^ p->asid) & (HG_IC_PAGES - 1)) == i, "instruction cache");
         for (unsigned w = 0; w < HG_PAGE_INSNS / 32; w++) {
             uint32_t there = 0;
@@ -199,10 +237,14 @@ static void io_engine(HgArchive *a, HgDev *d, HgEngine *e)
             IO(p->vpn);
             IO(p->asid);
             IO(p->access);
-            CHECK(p->access <= HG_ACCESS_PREFETCH && p->asid < HG_NUM_ASIDS, "miss table");
+            IOB(p->hint);
+            CHECK(p->access <= HG_ACCESS_PREFETCH && p->asid < HG_NUM_ASIDS &&
+                  (!p->hint || e->kind == HG_ENG_SM), "miss table");
         }
         if (a->load) {
-            p->refs = 0;        /* counted again from the stalled accesses */
+            p->hint &= used && !a->bad;
+            p->refs = p->hint;  /* the others are counted again from the stalled accesses */
+            e->npend += p->hint;
         }
     }
     if (e->kind == HG_ENG_SM) {
@@ -518,6 +560,9 @@ static void io_timer(HgArchive *a, HgDev *d, HgTimer *t)
     case HG_T_DOORBELL:
         CHECK(t->a < HG_NUM_CTXS, "timer");
         break;
+    case HG_T_REPEAT:
+        CHECK(hg_fault_repeat_ok(d, t), "timer");
+        break;
     case HG_T_VALID:
         CHECK(t->a < 2, "timer");
         if (a->load && !a->bad) {
@@ -609,6 +654,7 @@ static void io_device(HgArchive *a, HgDev *d)
     hg_section_end(a);
     hg_section(a, "L2TB");
     io_tlb(a, d, &d->l2, false);
+    io_walks(a, &d->walks);
     hg_section_end(a);
     hg_section(a, "ENGN");
     for (unsigned i = 0; i < d->neng && !a->bad; i++) {
@@ -674,7 +720,8 @@ size_t hg_save_max(HgDev *d)
 {
     const HgConfig *c = &d->cfg;
     size_t engines = d->nsm + d->nce;
-    size_t tlbs = (c->l2tlb_entries + engines * c->utlb_entries) * (sizeof(HgTlbEnt) + 1);
+    size_t tlbs = (c->l2tlb_entries + engines * c->utlb_entries) * (sizeof(HgTlbEnt) + 1) +
+                  c->walk_entries * (sizeof(HgWalkEnt) + 1);
     size_t engine = sizeof(HgEngine) + c->utlb_misses * sizeof(HgPend) +
                     HG_IC_PAGES * sizeof(HgIcPage);
     size_t sm = sizeof(HgCtxSm) + HG_SHARED_MAX + c->warps * (sizeof(HgWarp) + sizeof(HgBlock));
