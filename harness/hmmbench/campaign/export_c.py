@@ -115,7 +115,7 @@ def _look_at_the_end(program: Program, expected: Predictor, space: Space) -> lis
         for region, off in places:
             gp = gp_of(region, off)
             vma = expected.space.procs[p.number].find(gp)
-            if vma is None or not vma.prot & 1:
+            if vma is None or not vma.allows(gp, 1):
                 continue
             page = expected.space.procs[p.number].page(gp, vma)
             value = page.worlds[0].get(off // 8 % 512)
@@ -211,8 +211,8 @@ def _accesses(i: int, o: Op, expected: Predictor) -> Iterator[str]:
         more = f", .lane = {a[2]}" if gpu and a[2] else ""
         if uncertain:
             more = ", .signal = -1"
-        elif not gpu and expected.refused[i][k]:
-            more = ", .signal = SIGSEGV"
+        elif not gpu and (signal := expected.refused[i][k]):
+            more = f", .signal = {signal.name}"
         yield _access(a, expected.seen[i][k], more)
 
 

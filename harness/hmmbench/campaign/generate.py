@@ -14,7 +14,8 @@ the version give the program; seed and version give the bytes (`blocks`).
 2  mlock, MADV_WILLNEED
 3  the page merger; blocks are random throughout.  Hypothesis, which drew those of before, likes
    what is simple: one in sixteen was all zero bytes.
-4  promises; all of memory is read again at the end of most programs
+4  promises; all of memory is read again at the end of most programs; files that become shorter,
+    get holes, are read and written by descriptor; msync
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ without a false alarm.  The rules for one phase in which several threads meet:
 * A copy or fill is done in pieces which may be repeated after a fault, so nobody else writes
   what it reads or writes.
 * mprotect, munmap and DONTNEED of private memory may race with accesses, from one actor.
+* So may what changes files, from one actor (reshape.py); copies of what it changes may not.
   Other mm operations have phases of their own.
+* What the kernel writes for a call that gets hold of pages (pins.py), nobody else is at.
 * A process closes its GPU only while none of its threads uses it.
 * Of a query that meets others only the status is judged: its answer is of no known moment.
 * A GPU program that does not end by itself is ended by what comes next; in between its process
@@ -27,6 +29,7 @@ without a false alarm.  The rules for one phase in which several threads meet:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
 
 from hmmbench.guest.program import (
@@ -57,6 +60,7 @@ from hmmbench.model.ops.jobs import (
 from hmmbench.model.ops.mapping import Mmap
 from hmmbench.model.ops.processes import Exit, Kill
 from hmmbench.model.race import READS, Race, identity
+from hmmbench.model.reshape import Reshaped
 from hmmbench.model.space import REGION_SHIFT, SHARED, Space, gp_of
 
 #: Bytes of a copy that races (it is followed word by word).
@@ -189,7 +193,7 @@ class Admission:
                 continue
             gp = region << REGION_SHIFT | off >> 12
             vma = proc.find(gp)
-            if vma is None or not vma.prot & (1 if kind in READS else 2):
+            if vma is None or not vma.allows(gp, 1 if kind in READS else 2):
                 fails = True
             elif vma.kind == MapKind.FILE_PRIVATE and kind not in READS:
                 private_file.add(gp)
@@ -214,7 +218,7 @@ class Admission:
             writes = fill or which == 1
             for gp in range(gp_of(region, off), gp_of(region, off + o.len - 1) + 1):
                 vma = proc.find(gp)
-                if vma is None or not vma.prot & (2 if writes else 1):
+                if vma is None or not vma.allows(gp, 2 if writes else 1):
                     fails = True
                 if gp in proc.unsettled:
                     return False
@@ -250,6 +254,7 @@ class Admission:
 
     def _race(self, ops: list[Op]) -> list[Op]:
         mm_actor: tuple[int, int] | None = None
+        file_actor: tuple[int, int] | None = None
         unmapped = False
         out: list[Op] = []
         gpu = frozenset(o.proc for o in ops if operation(o).uses_gpu)
@@ -266,6 +271,10 @@ class Admission:
                     out.append(o)
             elif o.op in (GpuCopy.number, GpuFill.number):
                 if o.len <= RACING_COPY and self._copy(o, True):
+                    out.append(o)
+            elif kind.reshapes:
+                if file_actor in (None, (o.proc, o.actor)) and self._beside(o, gpu):
+                    file_actor = (o.proc, o.actor)
                     out.append(o)
             elif operation(o).changes(o):
                 who = (o.proc, o.actor)
@@ -287,9 +296,15 @@ class Admission:
                                                gp_of(o.region, o.off) + o.len // PAGE)
             }  # fmt: skip
             out = [o for o in out if not self._copy_in(o, mm[0].proc, changing)]
-        self._prune(out)
+        if any(operation(o).changes(o) for o in out):
+            out = [o for o in out if not operation(o).steady]
+        shaped = Reshaped(self.space, out)
+        if shaped.pages:
+            out = [o for o in out if not self._copy_of(o, shaped)]
+        self._prune(out, shaped)
         out = [o for o in out if o.acc or o.op not in (CpuAccess.number, GpuAccess.number)]
-        self._mark_racing(out, mm)
+        out = self._apart(out, shaped)
+        self._mark_racing(out, bool(mm) or bool(shaped.pages))
         for o in out:
             if operation(o).lays:
                 apply(self.space, o)
@@ -313,11 +328,48 @@ class Admission:
             for gp in range(gp_of(region, off), gp_of(region, off + o.len - 1) + 1)
         )
 
-    def _mark_racing(self, ops: list[Op], mm: list[Op]) -> None:
+    def _apart(self, ops: list[Op], shaped: Reshaped) -> list[Op]:
+        """Without those that write their range as a whole where another one is, too."""
+        if not any(operation(o).writes(o) for o in ops):
+            return ops
+        taken: list[set[tuple[int, int]]] = []
+        for o in ops:
+            followed = bool(o.acc) or o.op in (GpuCopy.number, GpuFill.number)
+            pages: set[tuple[int, int]] = set()
+            if followed or operation(o).writes(o):
+                for region, off, length in operation(o).ranges(o):
+                    pages |= self._backing(o.proc, region, off, length)
+            taken.append(pages)
+        kept = []
+        for k, o in enumerate(ops):
+            if operation(o).writes(o) and (
+                any(taken[k] & other for n, other in enumerate(taken) if n != k)
+                or self._shaped(o, shaped)
+            ):
+                taken[k] = set()
+            else:
+                kept.append(o)
+        return kept
+
+    def _shaped(self, o: Op, shaped: Reshaped) -> bool:
+        end = gp_of(o.region, o.off + o.len - 1) + 1
+        vmas = self.space.procs[o.proc].overlapping(gp_of(o.region, o.off), end)
+        return any(shaped.touches(v, gp_of(o.region, o.off), end) for v in vmas)
+
+    def _copy_of(self, o: Op, shaped: Reshaped) -> bool:
+        """A copy or fill of what changes meanwhile?"""
+        if o.op not in (GpuCopy.number, GpuFill.number):
+            return False
+        target = replace(o, region=o.arg, off=o.a)
+        return self._shaped(o, shaped) or (
+            o.op == GpuCopy.number and self._shaped(target, shaped)
+        )
+
+    def _mark_racing(self, ops: list[Op], changing: bool) -> None:
         for o in ops:
             if o.op == GpuAccess.number:
                 self._mark_uncertain(o)
-        if not mm:
+        if not changing:
             return
         # Jobs may fail in this phase: private file pages they write may or may not be copies.
         for o in ops:
@@ -332,9 +384,11 @@ class Admission:
                     ):  # fmt: skip
                         proc.unsettled.add(gp)
 
-    def _prune(self, ops: list[Op]) -> None:
+    def _prune(self, ops: list[Op], shaped: Reshaped | None = None) -> None:
         """Drop accesses that the rules of this file's head forbid; first come, first served."""
         race = Race(self.space)
+        for obj, index in shaped.kept() if shaped else ():
+            race.file[-obj, index] = "write"
         for o in ops:
             if o.op in (GpuCopy.number, GpuFill.number):
                 race.reserve(o)

@@ -222,6 +222,11 @@ class Page:
         for w in self.worlds:
             w.vals[word] = value
 
+    def forget(self, words: set[int]) -> None:
+        """Of these nothing is known any more (of a page that is owned)."""
+        for w in self.worlds:
+            w.vals.update(dict.fromkeys(words, ANY))
+
     def fill(self, value: Val) -> None:
         """Every word now holds `value`."""
         self.worlds = [World(base=value)]

@@ -45,13 +45,17 @@ def place(gp: int) -> str:
 
 
 class SharedObject:
-    """What several mappings may share: a file, or the memory behind a shared mapping."""
+    """What several mappings may share: a file, or the memory behind a shared mapping.
 
-    __slots__ = ("name", "npages", "pages")
+    `npages`: where it ends now, which for a file may change (ops/files.py); `capacity`: its size
+    when the program began, beyond which no file grows.
+    """
+
+    __slots__ = ("capacity", "name", "npages", "pages")
 
     def __init__(self, name: str, npages: int) -> None:
         self.name = name
-        self.npages = npages
+        self.npages = self.capacity = npages
         self.pages: dict[int, Page] = {}
 
     def page(self, index: int) -> Page:
@@ -59,6 +63,19 @@ class SharedObject:
         if p is None:
             p = self.pages[index] = Page()
         return p
+
+    def put(self, off: int, length: int, value: int) -> None:
+        """The bytes from `off` on hold a word over and over, up to the object's end."""
+        end = min(off + length, self.npages * PAGE)
+        while off < end:
+            stop = min(end, off - off % PAGE + PAGE)
+            page = self.page(off // PAGE)
+            if stop - off == PAGE:
+                page.fill(value)
+            else:
+                for word in range(off // 8, stop // 8):
+                    page.put(word % 512, value)
+            off = stop
 
 
 class Vma:
@@ -84,6 +101,14 @@ class Vma:
         self.large = large
         self.flags = flags
 
+    def beyond(self, gp: int) -> bool:
+        """Does the page lie behind the end of its file?  A CPU that touches it gets SIGBUS."""
+        return self.obj is not None and gp + self.delta >= self.obj.npages
+
+    def allows(self, gp: int, need: int) -> bool:
+        """May a page of it be accessed in a way that needs the protection `need`?"""
+        return bool(self.prot & need) and not self.beyond(gp)
+
     def sub(self, start: int, end: int) -> Vma:
         return Vma(
             start, end, self.kind, self.prot, self.obj, self.delta, self.large, self.flags
@@ -100,11 +125,12 @@ class Process:
     `late` holds pages for which the fault buffer may still have a write fault of the GPU: it is
     served after its job has ended, too, and then makes a private copy of a file's page that
     nobody asks for any more.
+    `pinned` has pages that are pinned (ops/pins.py), and where each is in the pin.
     `exclusive`: whether its GPU has to have a page for itself for atomics (None: not known).
     """
 
     __slots__ = (
-        "alive", "exclusive", "late", "number", "private", "starts", "unsettled", "vmas",
+        "alive", "exclusive", "late", "number", "pinned", "private", "starts", "unsettled", "vmas",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -116,6 +142,7 @@ class Process:
         self.private: dict[int, Page] = {}
         self.unsettled: set[int] = set()
         self.late: set[int] = set()
+        self.pinned: dict[int, int] = {}
 
     def fork(self, number: int) -> Process:
         child = Process(number)
@@ -177,12 +204,18 @@ class Process:
         return inside
 
     def drop_pages(self, start: int, end: int) -> None:
-        """Private pages of the range lose their content."""
+        """Private pages of the range lose their content, and are others when touched again."""
+        self.unpin(start, end)
         if self.private:
             for gp in [g for g in self.private if start <= g < end]:
                 del self.private[gp]
         if self.unsettled:
             self.unsettled = {g for g in self.unsettled if not start <= g < end}
+
+    def unpin(self, start: int, end: int) -> None:
+        """What was pinned in the range is not the process's any more."""
+        if self.pinned:
+            self.pinned = {gp: k for gp, k in self.pinned.items() if not start <= gp < end}
 
     def unmap(self, start: int, end: int) -> None:
         gone = {id(v) for v in self.split(start, end)}
@@ -228,11 +261,23 @@ class Process:
 
 
 class Space:
-    """All processes and files of one program."""
+    """All processes and files of one program; `pinner`: the process that pinned pages."""
 
     def __init__(self, file_pages: tuple[int, int, int, int]) -> None:
         self.files = [SharedObject(f"file{i}", file_pages[i]) for i in range(MAX_FILES)]
         self.procs: dict[int, Process] = {0: Process(0)}
+        self.pinner: int | None = None
+
+    def resize(self, obj: SharedObject, npages: int) -> None:
+        """A file gets so many pages: behind its end nothing is left, private copies included."""
+        obj.npages = npages
+        for index, page in obj.pages.items():
+            if index >= npages:
+                page.fill(0)
+        for p in self.alive():
+            for v in p.vmas:
+                if v.obj is obj and v.end + v.delta > npages:
+                    p.drop_pages(max(v.start, npages - v.delta), v.end)
 
     def alive(self) -> list[Process]:
         return [p for p in self.procs.values() if p.alive]

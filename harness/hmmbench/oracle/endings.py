@@ -42,12 +42,12 @@ def copy_range(proc: Process, o: Op, failed: bool) -> None:
             n = min(n, PAGE - src_off % PAGE)
             sgp = gp_of(o.region, src_off)
             svma = proc.find(sgp)
-            if svma is not None and svma.prot & 1:
+            if svma is not None and svma.allows(sgp, 1):
                 source = proc.page(sgp, svma)
         done += n
         gp = gp_of(to_region, off)
         vma = proc.find(gp)
-        if vma is None or not vma.prot & 2 or not (fill or source is not None):
+        if vma is None or not vma.allows(gp, 2) or not (fill or source is not None):
             continue
         page = proc.page(gp, vma)
         if failed:
@@ -110,7 +110,7 @@ def bad_pages(space: Space, proc: int, region: int, off: int, length: int, need:
     out = set()
     for gp in range(gp_of(region, off), gp_of(region, off + length - 1) + 1):
         v = p.find(gp)
-        if v is None or not v.prot & need:
+        if v is None or not v.allows(gp, need):
             out.add(gp)
     return out
 

@@ -17,6 +17,7 @@ from hmmbench.model import ops
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuFill, target
 from hmmbench.model.page import ANY, AnyValue, Page, World, show
 from hmmbench.model.race import READS
+from hmmbench.model.reshape import Reshaped
 from hmmbench.model.space import ANON, REGION_PAGES, REGION_SHIFT, Space, Vma, gp_of, place
 from hmmbench.oracle.endings import job_end
 from hmmbench.oracle.history import (
@@ -48,8 +49,12 @@ from hmmbench.oracle.telling import (
 class Meeting:
     """Everything that several threads did in one phase, word by word."""
 
-    def __init__(self, space: Space, ops: list[Op], first_op: int) -> None:
+    def __init__(
+        self, space: Space, ops: list[Op], first_op: int, shaped: Reshaped | None = None
+    ) -> None:
         self.space = space
+        # pages of files that the phase changes
+        self.shaped = shaped or Reshaped(space)
         self.ops = ops
         # words whose history was too entangled to judge
         self.undecided = 0
@@ -104,15 +109,23 @@ class Meeting:
             need = 1 if kind in READS else 2
             prots = self._prots(o.proc, gp, vma)
             may, may_fail = any(p & need for p in prots), not all(p & need for p in prots)
-            if st == Ast.DONE and may and vma is not None:
-                self._add(i, o, seq, actor, 0, step, gp, vma, off, kind, value, expect, got)
+            missing = self.shaped.missing(vma, gp)
+            shaped = missing is not None
+            beyond = vma is not None and vma.beyond(gp) and not shaped
+            if st == Ast.DONE and may and vma is not None and not beyond:
+                if not shaped:
+                    self._add(i, o, seq, actor, 0, step, gp, vma, off, kind, value, expect, got)
+                elif need == 2:
+                    self.shaped.written(vma, gp, off >> 3 & 511)
+            elif st == Ast.SIGBUS and may and (missing or beyond):
+                pass
             elif st == Ast.SIGSEGV and may_fail:
-                if may and vma is not None:
+                if may and vma is not None and not shaped and not beyond:
                     failed = FAILED_READ if need == 1 else FAILED_WRITE
                     self._add(i, o, seq, actor, 0, step, gp, vma, off, failed, 0, 0, None)
             else:
                 raise Contradiction(
-                    i, f"CPU {acc_name(kind)} of {at(region, off)} ({why(vma)}) ended with "
+                    i, f"CPU {acc_name(kind)} of {at(region, off)} ({why(vma, gp)}) ended with "
                     f"{ast_name(st)}{reported(kind, got, st)}",
                 )  # fmt: skip
 
@@ -133,15 +146,17 @@ class Meeting:
                 last = gp
                 vma = find(gp)
             need = 1 if kind in READS else 2
+            missing = self.shaped.missing(vma, gp)
+            beyond = missing is None and vma is not None and vma.beyond(gp)
             if not changing:
-                if vma is not None and vma.prot & need:
+                may = vma is not None and bool(vma.prot & need) and not beyond
+                if may and not missing:
                     continue
-                may = False
             else:
                 prots = self._prots(o.proc, gp, vma)
-                if all(p & need for p in prots):
+                if all(p & need for p in prots) and not beyond and not missing:
                     continue
-                may = any(p & need for p in prots)
+                may = any(p & need for p in prots) and not beyond
             bad.add(gp)
             if not may:
                 stopped.add(lane)
@@ -183,6 +198,10 @@ class Meeting:
                 last = gp
                 vma = find(gp)
             if vma is None:
+                continue
+            if self.shaped.missing(vma, gp) is not None:
+                if kind not in READS:
+                    self.shaped.written(vma, gp, off >> 3 & 511)
                 continue
             self._add(
                 i, o, seq, actor, lane, step, gp, vma, off, kind, value, expect,

@@ -9,6 +9,7 @@ import re
 from hmmbench.guest.program import RES_KILLED, RES_SKIPPED, Acc, Ast, Op, OpResult
 from hmmbench.model import ops
 from hmmbench.model.page import Page
+from hmmbench.model.race import READS
 from hmmbench.model.space import Vma, gp_of
 from hmmbench.oracle.history import (
     FAILED_READ,
@@ -58,8 +59,17 @@ def reported(kind: int, got: int, st: int) -> str:
     return f" (value {got:#x})"
 
 
-def why(vma: Vma | None) -> str:
-    return "hole" if vma is None else ("PROT_NONE", "read-only", "?", "read-write")[vma.prot & 3]
+def why(vma: Vma | None, gp: int) -> str:
+    if vma is None:
+        return "hole"
+    end = ", behind the end of its file" if vma.beyond(gp) else ""
+    return ("PROT_NONE", "read-only", "?", "read-write")[vma.prot & 3] + end
+
+
+def refusal(vma: Vma | None, gp: int, kind: int) -> Ast:
+    """The signal of a CPU's access that is not allowed."""
+    permitted = vma is not None and vma.prot & (1 if kind in READS else 2)
+    return Ast.SIGBUS if permitted else Ast.SIGSEGV
 
 
 def wrong(who: str, kind: int, region: int, off: int, got: int, page: Page) -> str:

@@ -14,6 +14,7 @@ from itertools import groupby
 
 from hmmbench.guest.program import (
     F_NOWAIT,
+    PAGE,
     RES_SKIPPED,
     Acc,
     Ast,
@@ -29,7 +30,8 @@ from hmmbench.model.ops.moving import Policy, Query
 from hmmbench.model.ops.promises import ReadBack
 from hmmbench.model.oracles import WORDS
 from hmmbench.model.race import READS
-from hmmbench.model.space import REGION_SHIFT, Space, Vma
+from hmmbench.model.reshape import Reshaped
+from hmmbench.model.space import REGION_SHIFT, Space, Vma, gp_of
 from hmmbench.oracle import contents, mapping
 from hmmbench.oracle.endings import bad_pages, copy_range, gpu_ended, job_end
 from hmmbench.oracle.meeting import Meeting
@@ -40,6 +42,7 @@ from hmmbench.oracle.telling import (
     at,
     describe,
     first_page,
+    refusal,
     reported,
     status_name,
     why,
@@ -111,6 +114,9 @@ class Checker:
                     raise Contradiction(i, bad)
             elif kind == ReadBack.number and (bad := contents.check(self.space, o, r)):
                 raise Contradiction(i, bad, ReadBack.oracle)
+            bad = ops.of(o).explain(self.space, o, r)
+            if bad:
+                raise Contradiction(i, f"{describe(o)} {bad}")
             ops.apply(self.space, o)
 
     def _finish(self, meeting: Meeting) -> None:
@@ -147,11 +153,12 @@ class Checker:
             if gp != last:
                 last = gp
                 vma = proc.find(gp)
-            if vma is None or not vma.prot & (1 if kind in READS else 2):
-                if st != Ast.SIGSEGV:
+            if vma is None or not vma.allows(gp, 1 if kind in READS else 2):
+                expected = refusal(vma, gp, kind)
+                if st != expected:
                     raise Contradiction(
-                        i, f"CPU {acc_name(kind)} of {at(region, off)} ({why(vma)}) ended with "
-                        f"{ast_name(st)}{reported(kind, got, st)}, expected SIGSEGV",
+                        i, f"CPU {acc_name(kind)} of {at(region, off)} ({why(vma, gp)}) ended with "
+                        f"{ast_name(st)}{reported(kind, got, st)}, expected {ast_name(expected)}",
                     )  # fmt: skip
                 continue
             if st != Ast.DONE:
@@ -182,7 +189,8 @@ class Checker:
     # -- several at once --
 
     def _race(self, items: list[tuple[int, Op, OpResult]]) -> None:
-        meeting = Meeting(self.space, self.program.ops, items[0][0])
+        shaped = Reshaped(self.space, (o for _, o, _ in items))
+        meeting = Meeting(self.space, self.program.ops, items[0][0], shaped)
         structural: list[Op] = []
         for seq, (_, o, _) in enumerate(items):
             if ops.of(o).changes(o):
@@ -208,6 +216,10 @@ class Checker:
         for o in structural:
             if not ops.of(o).zeroes(o):
                 ops.apply(self.space, o)
+            else:
+                start = gp_of(o.region, o.off)
+                self.space.procs[o.proc].unpin(start, start + o.len // PAGE)
+        shaped.blur()
         for proc in policies:
             if policies.count(proc) > 1:
                 # Which came last?

@@ -25,10 +25,12 @@ from hmmbench.example.target import Execution
 from hmmbench.example.totals import Totals
 from hmmbench.guest import program as P
 from hmmbench.guest.program import Acc, MapKind, Op, OpResult, Program, Result
-from hmmbench.model.ops.advice import Advice, Madvise
+from hmmbench.model.ops.advice import Advice, Madvise, Mlock
+from hmmbench.model.ops.files import FileRead, FileWrite, Msync, Punch, Truncate
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
 from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap
 from hmmbench.model.ops.moving import Migrate, Query
+from hmmbench.model.ops.pins import WRITES, How, Pin, PinIo, Unpin
 from hmmbench.model.ops.processes import Exit, Fork, Kill, Spawn
 from hmmbench.model.ops.promises import Promise, ReadBack
 
@@ -77,11 +79,18 @@ class Proc:
 
 
 SHARED = (MapKind.ANON_SHARED, MapKind.FILE_SHARED, MapKind.HUGETLB_SHARED)
+FILE = (MapKind.FILE_PRIVATE, MapKind.FILE_SHARED)
 ANON = (MapKind.ANON_PRIVATE, MapKind.STACK, MapKind.GLOBAL)
 
 
 class Fault(Exception):
-    pass
+    """Refused; `how` a CPU's access ends."""
+
+    how = P.Ast.SIGSEGV
+
+
+class Bus(Fault):
+    how = P.Ast.SIGBUS
 
 
 class Clock:
@@ -133,6 +142,8 @@ class Fake:
         program = Program.decode(payload)
         self.procs: dict[int, Proc] = {0: Proc()}
         self.files: list[dict[int, Frame]] = [{} for _ in range(4)]
+        self.sizes = list(program.file_pages)
+        self.pinned: list[Frame] = []
         #: What the fault buffer still has of jobs that may have ended.
         self.late: list[tuple[Proc, int]] = []
         results = [OpResult(acc=[(0, 0, 0)] * len(o.acc)) for o in program.ops]
@@ -178,6 +189,10 @@ class Fake:
         m = p.vma.get(gp)
         if m is None or not m.prot & (2 if write else 1):
             raise Fault
+        if m.kind in FILE:
+            assert m.obj is not None
+            if m.index >= self._size(m.obj):
+                raise Bus
         pte = p.cpu.get(gp)
         if m.kind in SHARED:
             assert m.obj is not None
@@ -254,7 +269,8 @@ class Fake:
     def _drop_lazy(self) -> None:
         for p in self.procs.values():
             for gp in list(p.cpu):
-                if p.cpu[gp][0].lazy and self.rng.random() < 0.3:
+                f = p.cpu[gp][0]
+                if f.lazy and f not in self.pinned and self.rng.random() < 0.3:
                     del p.cpu[gp]
                     self._invalidate(p, gp, "never")
 
@@ -286,8 +302,8 @@ class Fake:
                     f = self._cpu_pte(p, gp, a[0] not in (Acc.READ, Acc.READ32))
                     (v,) = self._touch(f, a, False)
                     r.acc[k] = (v, 1, k)
-                except Fault:
-                    r.acc[k] = (0, 2, k)
+                except Fault as refused:
+                    r.acc[k] = (0, refused.how, k)
         elif o.op == GpuAccess.number:
             yield from self._gpu(p, o, r)
         elif o.op in (GpuCopy.number, GpuFill.number):
@@ -313,18 +329,44 @@ class Fake:
             for gp in range(start, end):
                 m = p.vma.get(gp)
                 if m is None or m.kind in SHARED or gp not in p.cpu:
+                    r.aux1 += o.arg == P.MIGRATE_DEVICE
                     continue
                 old, writable = p.cpu[gp]
-                if self._users(old) > 1 or m.kind == MapKind.FILE_PRIVATE:
+                if self._users(old) > 1 or old in self.pinned or m.kind == MapKind.FILE_PRIVATE:
+                    r.aux1 += o.arg == P.MIGRATE_DEVICE
                     continue
                 p.cpu[gp] = (old.copy(), writable)
                 self._invalidate(p, gp, "stale_after_migrate")
                 r.aux0 += 1
+        elif o.op == PinIo.number:
+            yield from self._pin_io(p, o, r)
+        elif o.op == Pin.number:
+            self.pinned = [self._fault(p, gp, True)[0] for gp in range(start, end)]
+        elif o.op == Unpin.number:
+            r.data = b"".join(
+                f.get(w).to_bytes(8, "little") for f in self.pinned for w in range(512)
+            )
+            self.pinned = []
+        elif o.op in (Truncate.number, Punch.number, FileWrite.number, FileRead.number):
+            yield
+            self._file(o, r)
+        elif o.op == Mlock.number and o.a == 0:
+            for gp in range(start, end):
+                m = p.vma[gp]
+                if m.kind in FILE and m.obj is not None and m.index >= self._size(m.obj):
+                    r.status = -errno.ENOMEM
+        elif o.op == Msync.number:
+            if any(gp not in p.vma for gp in range(start, end)):
+                r.status = -errno.ENOMEM
         elif o.op == Fork.number:
             self.procs[o.arg] = c = Proc()
             for gp, m in p.vma.items():
                 c.vma[gp] = Mapping(m.kind, m.prot, m.obj, m.index)
-            for gp, (f, _) in list(p.cpu.items()):
+            for gp, (f, writable) in list(p.cpu.items()):
+                if f in self.pinned and p.vma[gp].kind not in SHARED:
+                    # The child's copy is made at once.
+                    c.cpu[gp], p.cpu[gp] = (f.copy(), False), (f, writable)
+                    continue
                 c.cpu[gp] = p.cpu[gp] = (f, False)
                 self._invalidate(p, gp)
         elif o.op == Spawn.number:
@@ -443,6 +485,75 @@ class Fake:
                 for k in range(words):
                     f.words[w + k] = source.get(v + k)
             at = stop
+
+    def _size(self, obj: dict[int, Frame]) -> int:
+        return next(n for n, f in zip(self.sizes, self.files, strict=True) if f is obj)
+
+    def _drop_file(self, obj: dict[int, Frame], start: int, end: int, copies: bool) -> None:
+        """All mappings lose pages of a file, and their private copies of them."""
+        for p in self.procs.values():
+            for gp, m in p.vma.items():
+                if m.obj is obj and start <= m.index < end and gp in p.cpu and (
+                    copies or p.cpu[gp][0] is obj.get(m.index)
+                ):  # fmt: skip
+                    del p.cpu[gp]
+                    self._invalidate(p, gp)
+        for index in range(start, end):
+            obj.pop(index, None)
+
+    def _pin_io(self, p: Proc, o: Op, r: OpResult) -> Iterator[None]:
+        """As the kernel gets hold of pages: one after the other, up to the first that it cannot."""
+        write, done, words = o.arg in WRITES, 0, b""
+        p = self.procs[o.b - 1] if o.b else p
+        forced = o.arg in (How.PEEK, How.POKE)
+        for at in range(o.off, o.off + o.len, 8):
+            if at % P.PAGE == 0:
+                yield
+            gp = o.region << SHIFT | at // P.PAGE
+            m = p.vma.get(gp)
+            prot = m.prot if m else 0
+            if m is not None and forced and (not write or m.kind not in SHARED):
+                m.prot = P.PROT_RW
+            try:
+                frame = self._cpu_pte(p, gp, write)
+            except Fault:
+                break
+            finally:
+                if m is not None:
+                    m.prot = prot
+                    if gp in p.cpu and not prot & 2:
+                        p.cpu[gp] = (p.cpu[gp][0], False)
+            if write:
+                frame.words[at // 8 % 512] = o.a
+                frame.lazy = False
+            else:
+                words += frame.get(at // 8 % 512).to_bytes(8, "little")
+            done += 8
+        r.aux0, r.data = done, words
+        if not done:
+            r.status = -errno.EIO if forced else -errno.EFAULT
+
+    def _file(self, o: Op, r: OpResult) -> None:
+        obj, first, stop = self.files[o.b], o.c // P.PAGE, o.c + o.len
+        if o.op == Truncate.number:
+            self.sizes[o.b] = first
+            self._drop_file(obj, first, 1 << SHIFT, True)
+        elif o.op == Punch.number:
+            self._drop_file(obj, -(-o.c // P.PAGE), stop // P.PAGE, False)
+            self._fill_file(obj, o.c, min(stop, self.sizes[o.b] * P.PAGE), 0)
+        elif o.op == FileWrite.number:
+            self.sizes[o.b] = max(self.sizes[o.b], -(-stop // P.PAGE))
+            self._fill_file(obj, o.c, stop, o.a)
+        elif o.op == FileRead.number:
+            r.data = b"".join(
+                obj.setdefault(at // P.PAGE, Frame()).get(at // 8 % 512).to_bytes(8, "little")
+                for at in range(o.c, min(stop, self.sizes[o.b] * P.PAGE), 8)
+            )
+
+    @staticmethod
+    def _fill_file(obj: dict[int, Frame], start: int, end: int, value: int) -> None:
+        for at in range(start, end, 8):
+            obj.setdefault(at // P.PAGE, Frame()).words[at // 8 % 512] = value
 
     def _mmap(self, p: Proc, o: Op, start: int, end: int) -> None:
         obj: dict[int, Frame] | None = None

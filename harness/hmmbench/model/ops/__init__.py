@@ -10,12 +10,22 @@ it and an entry of its OPERATIONS.
 from __future__ import annotations
 
 from hmmbench.guest.program import Op
-from hmmbench.model.ops import advice, jobs, mapping, moving, outside, processes, promises
+from hmmbench.model.ops import (
+    advice,
+    files,
+    jobs,
+    mapping,
+    moving,
+    outside,
+    pins,
+    processes,
+    promises,
+)
 from hmmbench.model.ops.base import Operation
 from hmmbench.model.space import Space
 
 #: The bench's own.
-FAMILIES = (mapping, advice, moving, jobs, processes, promises)
+FAMILIES = (mapping, advice, moving, jobs, processes, files, pins, promises)
 
 _OWN = tuple(operation for family in FAMILIES for operation in family.OPERATIONS)
 

@@ -210,7 +210,11 @@ class Mlock(Operation):
         return all(v.kind in _LOCKABLE and v.prot for v in p.overlapping(*pages(o)))
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
-        return OK
+        start, end = pages(o)
+        vmas = space.procs[o.proc].overlapping(start, end)
+        # It is locked all the same, but what lies behind the end of a file cannot be brought.
+        missing = o.a == 0 and any(v.beyond(min(v.end, end) - 1) for v in vmas)
+        return frozenset({-errno.ENOMEM}) if missing else OK
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         for v in p.split(*pages(o)):

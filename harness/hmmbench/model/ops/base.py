@@ -77,6 +77,8 @@ class Operation:
     lays      -- what it does in a phase with others counts for what is admitted after that, as it
                  does for what is judged
     shapes    -- it gives memory its shape, or jobs theirs: bold guesses while shrinking keep it
+    reshapes  -- it changes file `b`, perhaps while others access that (model/reshape.py)
+    steady    -- it stands beside nothing that changes mappings
     """
 
     number: int
@@ -91,6 +93,8 @@ class Operation:
     wanted = True
     shapes = False
     unmaps = False
+    reshapes = False
+    steady = False
     lays = True
     rows: tuple[str, ...] = ()
     holes = False
@@ -130,8 +134,19 @@ class Operation:
         """What is wrong with what it answers beside its status; "": nothing."""
         return ""
 
+    def explain(self, space: Space, o: Op, r: OpResult) -> str:
+        """What the model, as it is before it, says against its answer; "": nothing.
+
+        Asked only where nothing runs beside it.  May learn from the answer.
+        """
+        return ""
+
     def apply(self, space: Space, p: Process, o: Op) -> None:
         """What it does when it succeeds, apart from accesses and copies."""
+
+    def reshaped(self, o: Op, size: int) -> tuple[range, int]:
+        """Of file `b`, of `size` pages: those whose content it changes, and its size then."""
+        return range(0), size
 
     # -- what it may race with: the rules are in the head of admit.py --
 
@@ -143,6 +158,11 @@ class Operation:
     def protects(self, o: Op) -> int | None:
         """The protection that it gives its pages while others access them; None: it leaves it."""
         return None
+
+    def writes(self, o: Op) -> bool:
+        """Whether it writes its range as a CPU does, without being followed word by word: nobody
+        else is at those pages in its phase."""
+        return False
 
     def zeroes(self, o: Op) -> bool:
         """Whether it takes its private pages away, which are zero when touched again."""

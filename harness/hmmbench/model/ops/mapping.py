@@ -107,7 +107,7 @@ class Mmap(Operation):
         if kind in FILE:
             if o.b >= len(space.files) or o.c % PAGE:
                 return False
-            return o.c // PAGE + o.len // PAGE <= space.files[o.b].npages
+            return o.c // PAGE + o.len // PAGE <= space.files[o.b].capacity
         if kind in HUGETLB:
             if o.off % HUGE or o.len % HUGE:
                 return False
@@ -333,6 +333,7 @@ class Mremap(Operation):
         contents = {gp + shift: pg for gp, pg in p.private.items() if start <= gp < start + move}
         marks = {gp + shift for gp in p.unsettled if start <= gp < start + move}
         late = {gp + shift for gp in p.late if start <= gp < start + move}
+        pinned = {gp + shift: k for gp, k in p.pinned.items() if start <= gp < start + move}
         kind, prot, obj, delta, large = old.kind, old.prot, old.obj, old.delta, old.large
         flags = old.flags
         if o.c:
@@ -342,6 +343,7 @@ class Mremap(Operation):
             p.unmap(start, end)
         p.add(Vma(to, to + count, kind, prot, obj, delta - shift, large, flags))
         p.private.update(contents)
+        p.pinned.update(pinned)
         p.unsettled |= marks
         p.late |= late
         for gp in contents.keys() & p.late:
