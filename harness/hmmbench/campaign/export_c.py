@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from hmmbench.campaign.replay import sound
 from hmmbench.example.recipe import Recipe
-from hmmbench.guest.program import F_CTX1, F_NOWAIT, PAGE, Acc, Access, Op, Program
+from hmmbench.guest.program import F_CTX1, F_NOWAIT, F_THREAD, PAGE, Acc, Access, Op, Program
 from hmmbench.model import ops
 from hmmbench.model.ops import outside
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
@@ -90,7 +90,8 @@ def _operation(o: Op, sentence: str, checks: list[str]) -> list[str]:
         for name in _MEMBERS
         if (value := getattr(o, name))
     ]
-    flags = [n for n, bit in (("HB_F_CTX1", F_CTX1), ("HB_F_NOWAIT", F_NOWAIT)) if o.flags & bit]
+    known = {"HB_F_CTX1": F_CTX1, "HB_F_NOWAIT": F_NOWAIT, "HB_F_THREAD": F_THREAD}
+    flags = [name for name, bit in known.items() if o.flags & bit]
     said += [f".flags = {' | '.join(flags)}"] if flags else []
     thread = f", thread {o.actor}" if o.actor else ""
     return [f"\t/* process {o.proc}{thread}: {sentence} */", f"\t{{ {', '.join(said + checks)} }},"]

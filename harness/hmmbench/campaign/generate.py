@@ -14,8 +14,12 @@ the version give the program; seed and version give the bytes (`blocks`).
 2  mlock, MADV_WILLNEED
 3  the page merger; blocks are random throughout.  Hypothesis, which drew those of before, likes
    what is simple: one in sixteen was all zero bytes.
-4  promises; all of memory is read again at the end of most programs; files that become shorter,
-    get holes, are read and written by descriptor; msync
+4  promises; all of memory is read again at the end of most programs.  Files that become shorter,
+   get holes, are read and written by descriptor; msync.  mmap over what is there, MADV_DONTNEED of
+   shared memory; areas change beside GPU, CPU and copies: fork, mremap, mmap over private memory,
+   munmap of shared; a process has the GPU's file twice, or as another user, gives it away, keeps
+   it over exec; threads that end leave their jobs; MADV_COLLAPSE, khugepaged, compaction, folios
+   of other sizes
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from hypothesis import strategies as st
 
 from hmmbench.base.errors import UsageError
 from hmmbench.guest.program import MapKind, Op, Program
-from hmmbench.model import ops, scenes
+from hmmbench.model import ops, scenes, upheaval
 from hmmbench.model.admit import Admission, end_nowait
 from hmmbench.model.drawing import FILE_PAGES, SEEN, Draw
 from hmmbench.model.ops.promises import READ_PAGES
@@ -64,6 +68,7 @@ SCENES = (
     Step("revoke", 3, scenes.revoke),
     Step("end", 1, scenes.end),
     Step("merge", 1, scenes.merge, since=3),
+    Step("upheaval", 8, upheaval.upheaval, since=4),
 )
 
 #: From this version of the grammar on the blocks are ours, and not Hypothesis's.
@@ -184,7 +189,8 @@ class Generator(Draw):
             self._admit(self.draw("cpu_access", proc))
         after, self.after = self.after, []
         for o in after:
-            if self.space.procs[o.proc].alive:
+            # (A fork that was to bear it may not have been admitted.)
+            if o.proc in self.space.procs and self.space.procs[o.proc].alive:
                 self._admit([o])
 
     def _admit(self, made: list[Op]) -> bool:

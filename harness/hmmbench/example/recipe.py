@@ -35,6 +35,7 @@ from hmmbench.device import injection
 from hmmbench.guest.program import (
     F_CTX1,
     F_NOWAIT,
+    F_THREAD,
     MAX_ACTORS,
     MAX_PROCS,
     MAX_REGIONS,
@@ -349,6 +350,8 @@ def op_to_json(o: Op) -> dict[str, Any]:
         out["ctx"] = 1
     if o.flags & F_NOWAIT:
         out["nowait"] = True
+    if o.flags & F_THREAD:
+        out["thread"] = True
     for field_ in operation.fields:
         value = getattr(o, field_.at)
         if field_.words is not None:
@@ -374,8 +377,9 @@ def op_from_json(index: int, data: Any) -> Op:
     try:
         o = Op(operation.number, _field(data, "proc", MAX_PROCS), _field(data, "actor", MAX_ACTORS))
         o.phase = _field(data, "phase", 1 << 32)
-        o.flags = (F_CTX1 if data.get("ctx") else 0) | (F_NOWAIT if data.get("nowait") else 0)
-        known = {"op", "phase", "proc", "actor", "ctx", "nowait", "accesses"}
+        said = (("ctx", F_CTX1), ("nowait", F_NOWAIT), ("thread", F_THREAD))
+        o.flags = sum(flag for name, flag in said if data.get(name))
+        known = {"op", "phase", "proc", "actor", "accesses", *(name for name, _ in said)}
         for field_ in operation.fields:
             name, words = field_.name, field_.words
             known.add(name)

@@ -15,9 +15,12 @@ without a false alarm.  The rules for one phase in which several threads meet:
   mixed sizes have no simple order.
 * At most RACE_LIMIT changes of one word, unless all are atomics (whose results give the order).
 * A copy or fill is done in pieces which may be repeated after a fault, so nobody else writes
-  what it reads or writes.
-* mprotect, munmap and DONTNEED of private memory may race with accesses, from one actor.
-* So may what changes files, from one actor (reshape.py); copies of what it changes may not.
+  what it reads or writes.  It may race with what takes its memory, and fail; not with what
+  makes it zero, or changes its file.
+* mprotect, munmap, mremap, fork, and DONTNEED of private memory, or mmap over it, may race with
+  accesses, from one actor.  mremap, mmap over what is there and fork are then the only call
+  of their process on its areas, and nobody touches where mremap moves to.
+* So may what changes files, from one actor (reshape.py).
   Other mm operations have phases of their own.
 * What the kernel writes for a call that gets hold of pages (pins.py), nobody else is at.
 * A process closes its GPU only while none of its threads uses it.
@@ -57,8 +60,9 @@ from hmmbench.model.ops.jobs import (
     GpuSpin,
     WaitGpu,
 )
+from hmmbench.model.ops.lives import SendGpu
 from hmmbench.model.ops.mapping import Mmap
-from hmmbench.model.ops.processes import Exit, Kill
+from hmmbench.model.ops.processes import Exit, Fork, Kill, Nop
 from hmmbench.model.race import READS, Race, identity
 from hmmbench.model.reshape import Reshaped
 from hmmbench.model.space import REGION_SHIFT, SHARED, Space, gp_of
@@ -132,7 +136,13 @@ def broken_off(ops: list[Op], i: int) -> bool:
     if n.op == CloseGpu.number and n.proc == proc:
         # Alone: what runs beside it would see what the job still does.
         return i + 2 >= len(ops) or ops[i + 2].phase != n.phase
-    return (n.op == Exit.number and n.proc == proc) or (n.op == Kill.number and n.arg == proc)
+    ends = (n.op == Exit.number and n.proc == proc) or (n.op == Kill.number and n.arg == proc)
+    if ops[i].op == GpuAccess.number and any(
+        o.op == SendGpu.number and o.proc == proc for o in ops[:i]
+    ):
+        # Its file may live on: the job ends with the memory, not when somebody waits for it.
+        return False
+    return ends
 
 
 class Admission:
@@ -264,6 +274,11 @@ class Admission:
                 continue
             if kind.main_only and o.actor:
                 continue
+            if kind.areas and any(
+                operation(n).areas and n.proc == o.proc and (kind.alone or operation(n).alone)
+                for n in out
+            ):
+                continue
             if o.op in (CpuAccess.number, GpuAccess.number):
                 self._reachable(o)
                 o.acc = [a for a in o.acc if a[0] not in (Acc.READ32, Acc.WRITE32)]
@@ -290,17 +305,15 @@ class Admission:
         # munmap in it may take the ground from the others' calls, so their status is free
         # (`statuses` with racing=True).
         mm = [o for o in out if operation(o).protects(o) is not None]
-        if mm:
-            changing = {
-                gp for o in mm for gp in range(gp_of(o.region, o.off),
-                                               gp_of(o.region, o.off) + o.len // PAGE)
-            }  # fmt: skip
-            out = [o for o in out if not self._copy_in(o, mm[0].proc, changing)]
+        changing = _touched(mm)
+        zeroed = _touched(o for o in out if operation(o).zeroes(o))
+        out = [o for o in out if not self._unsure_copy(o, out, changing, zeroed)]
         if any(operation(o).changes(o) for o in out):
             out = [o for o in out if not operation(o).steady]
         shaped = Reshaped(self.space, out)
         if shaped.pages:
             out = [o for o in out if not self._copy_of(o, shaped)]
+        self._keep_away(out)
         self._prune(out, shaped)
         out = [o for o in out if o.acc or o.op not in (CpuAccess.number, GpuAccess.number)]
         out = self._apart(out, shaped)
@@ -315,18 +328,40 @@ class Admission:
         p = self.space.procs[o.proc]
         return admissible(self.space, o) and operation(o).beside(self.space, p, o, gpu)
 
-    @staticmethod
-    def _copy_in(o: Op, proc: int, changing: set[int]) -> bool:
-        if o.op not in (GpuCopy.number, GpuFill.number) or o.proc != proc:
+    def _unsure_copy(
+        self, o: Op, others: list[Op], changing: set[tuple[int, int]],
+        zeroed: set[tuple[int, int]],
+    ) -> bool:  # fmt: skip
+        """Is it a copy of which nobody knows what it copies, or whether it made a file's page
+        private?"""
+        if o.op not in (GpuCopy.number, GpuFill.number):
             return False
-        ends = [(o.region, o.off)]
-        if o.op == GpuCopy.number:
-            ends.append((o.arg, o.a))
-        return any(
-            gp in changing
-            for region, off in ends
-            for gp in range(gp_of(region, off), gp_of(region, off + o.len - 1) + 1)
-        )
+        ends = [(o.proc, gp) for region, off, n in operation(o).ranges(o)
+                for gp in range(gp_of(region, off), gp_of(region, off + n - 1) + 1)]
+        if o.op == GpuCopy.number and not zeroed.isdisjoint(ends):
+            return True
+        find = self.space.procs[o.proc].find
+        private = any((v := find(gp)) and v.kind == MapKind.FILE_PRIVATE for _, gp in ends)
+        forks = any(n.op == Fork.number and n.proc == o.proc for n in others)
+        return private and (forks or not changing.isdisjoint(ends))
+
+    @staticmethod
+    def _keep_away(ops: list[Op]) -> None:
+        """From where memory comes to lie in the phase."""
+        for mover in ops:
+            where = operation(mover).lands(mover)
+            if where is None:
+                continue
+            for o in ops:
+                if o is mover or o.proc != mover.proc:
+                    continue
+                o.acc = [a for a in o.acc if a[0] == Acc.DELAY
+                         or not where[0] <= gp_of(a[1], a[3]) < where[1]]
+                if o.op in (GpuCopy.number, GpuFill.number) and any(
+                    gp_of(region, off) < where[1] and gp_of(region, off + n - 1) >= where[0]
+                    for region, off, n in operation(o).ranges(o)
+                ):
+                    o.op = Nop.number
 
     def _apart(self, ops: list[Op], shaped: Reshaped) -> list[Op]:
         """Without those that write their range as a whole where another one is, too."""
@@ -398,6 +433,15 @@ class Admission:
         for seq, o in enumerate(ops):
             if o.op in (CpuAccess.number, GpuAccess.number):
                 o.acc = race.filter(o, seq)
+
+
+def _touched(ops: Iterable[Op]) -> set[tuple[int, int]]:
+    """The pages of their ranges, with their process."""
+    return {
+        (o.proc, gp)
+        for o in ops
+        for gp in range(gp_of(o.region, o.off), gp_of(o.region, o.off) + o.len // PAGE)
+    }
 
 
 def _in_region(a: Access) -> bool:

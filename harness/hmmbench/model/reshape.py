@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from hmmbench.guest.program import Op
 from hmmbench.model.ops import of as operation
-from hmmbench.model.space import SharedObject, Space, Vma
+from hmmbench.model.space import Process, SharedObject, Space, Vma
 
 
 class Reshaped:
@@ -60,6 +60,14 @@ class Reshaped:
     def kept(self) -> list[tuple[int, int]]:
         """Those that are there when it is over."""
         return [(obj, index) for obj, index in self.pages if index < self._sizes[obj]]
+
+    def trim(self, p: Process) -> None:
+        """Of a process that came to be meanwhile: private copies of what was behind the end are
+        gone.  (The kernel finds a child's area behind its parent's, and so what it inherits.)"""
+        for v in p.vmas:
+            for gp in range(v.start, v.end) if self.pages and v.obj is not None else ():
+                if self.missing(v, gp):
+                    p.drop_pages(gp, gp + 1)
 
     def written(self, vma: Vma, gp: int, word: int) -> None:
         """Somebody writes, or tries to, a word of such a page."""

@@ -262,7 +262,7 @@ def race(g: Draw, proc: Process) -> list[Op]:
                 if rng.random() < 0.7:
                     continue
             gpu = rng.random() < 0.6
-            out.append(_racer(g, p, actor, v, gps, words, gpu))
+            out.append(racer(g, p, actor, v, gps, words, gpu))
     if rng.random() < 0.3:
         p, actor = who[-1]
         v, gps = views[p.number]
@@ -306,7 +306,7 @@ def _mover(g: Draw, p: Process, vma: Vma, gps: list[int]) -> Op:
     return _advise(g, p, start, end, rng.choice(("pageout", "cold", "nohugepage")))
 
 
-def _racer(
+def racer(
     g: Draw, p: Process, actor: int, vma: Vma, gps: list[int], words: list[int], gpu: bool
 ) -> Op:
     rng = g.rng

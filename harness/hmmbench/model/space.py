@@ -126,11 +126,13 @@ class Process:
     served after its job has ended, too, and then makes a private copy of a file's page that
     nobody asks for any more.
     `pinned` has pages that are pinned (ops/pins.py), and where each is in the pin.
+    `held`: whose memory the GPU's files mirror that were passed on to it, by number.
     `exclusive`: whether its GPU has to have a page for itself for atomics (None: not known).
     """
 
     __slots__ = (
-        "alive", "exclusive", "late", "number", "pinned", "private", "starts", "unsettled", "vmas",
+        "alive", "exclusive", "held", "late", "number", "pinned", "private", "starts",
+        "unsettled", "vmas",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -143,6 +145,7 @@ class Process:
         self.unsettled: set[int] = set()
         self.late: set[int] = set()
         self.pinned: dict[int, int] = {}
+        self.held: list[int] = []
 
     def fork(self, number: int) -> Process:
         child = Process(number)
@@ -154,6 +157,7 @@ class Process:
         child.unsettled = set(self.unsettled)
         # What was copied before the fork, at whatever moment, is the child's as well.
         child.late = set(self.late)
+        child.held = list(self.held)
         return child
 
     def find(self, gp: int) -> Vma | None:
@@ -261,12 +265,19 @@ class Process:
 
 
 class Space:
-    """All processes and files of one program; `pinner`: the process that pinned pages."""
+    """All processes and files of one program.
+
+    `pinner`: the process that pinned pages.
+    `mail`: whose memory the GPU's files mirror that were sent and not taken, the oldest first.
+    `folios`: any page may be of a large folio, also where there is no room for 2 MiB.
+    """
 
     def __init__(self, file_pages: tuple[int, int, int, int]) -> None:
         self.files = [SharedObject(f"file{i}", file_pages[i]) for i in range(MAX_FILES)]
         self.procs: dict[int, Process] = {0: Process(0)}
         self.pinner: int | None = None
+        self.mail: list[int] = []
+        self.folios = False
 
     def resize(self, obj: SharedObject, npages: int) -> None:
         """A file gets so many pages: behind its end nothing is left, private copies included."""

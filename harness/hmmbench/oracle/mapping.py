@@ -88,7 +88,7 @@ def check(space: Space, o: Op, r: OpResult) -> str:
                 problem = "the GPU may write a page that the CPU may only read"
             elif elsewhere := _elsewhere(q):
                 problem = elsewhere
-            elif _shared_atomics(proc, vma, q):
+            elif not space.folios and _shared_atomics(proc, vma, q):
                 problem = "the GPU may do atomics on a page that is not exclusively its own"
         if not problem and q & Q_CPU_DEVICE and vma is not None and vma.kind in SHARED:
             problem = "a shared page lives in VRAM"

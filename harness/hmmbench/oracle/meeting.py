@@ -15,11 +15,20 @@ from hmmbench.guest.program import (
 )
 from hmmbench.model import ops
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuFill, target
-from hmmbench.model.page import ANY, AnyValue, Page, World, show
+from hmmbench.model.page import ANY, M64, AnyValue, Page, Val, World, show
 from hmmbench.model.race import READS
 from hmmbench.model.reshape import Reshaped
-from hmmbench.model.space import ANON, REGION_PAGES, REGION_SHIFT, Space, Vma, gp_of, place
-from hmmbench.oracle.endings import job_end
+from hmmbench.model.space import (
+    ANON,
+    REGION_PAGES,
+    REGION_SHIFT,
+    Process,
+    Space,
+    Vma,
+    gp_of,
+    place,
+)
+from hmmbench.oracle.endings import job_end, union
 from hmmbench.oracle.history import (
     FAILED_READ,
     FAILED_WRITE,
@@ -211,10 +220,14 @@ class Meeting:
     def copy(self, i: int, o: Op, r: OpResult, seq: int) -> None:
         """Admission made sure that nobody else writes either range in this phase."""
         fill = o.op == GpuFill.number
-        job_end(i, o, r, set())
         proc = self.space.procs[o.proc]
         to_region, to_off = target(o)
         actor = o.proc << 4 | o.actor
+        bad = self._taken(o.proc, to_region, to_off, o.len, 2)
+        if not fill:
+            bad |= self._taken(o.proc, o.region, o.off, o.len, 1)
+        # Somebody takes the memory, before the copy or after it.
+        job_end(i, o, r, bad, must=False)
         for k in range(o.len // 8):
             off = to_off + 8 * k
             gp = gp_of(to_region, off)
@@ -234,7 +247,41 @@ class Meeting:
                     self.words.pop((id(self._page(o.proc, gp, vma)), off // 8 % 512), None)
                     continue
                 value = v
-            self._add(i, o, seq, actor, 0, k, gp, vma, off, Acc.WRITE, value, 0, None)
+            self._add(
+                i, o, seq, actor, 0, k, gp, vma, off, Acc.WRITE, value, 0, None, r.status != 0
+            )
+
+    def _taken(self, proc: int, region: int, off: int, length: int, need: int) -> set[int]:
+        """Pages of the range in which an access that needs `need` may be refused."""
+        find = self.space.procs[proc].find
+        return {
+            gp
+            for gp in range(gp_of(region, off), gp_of(region, off + length - 1) + 1)
+            if not all(p & need for p in self._prots(proc, gp, find(gp)))
+        }
+
+    def twin(self, o: Op) -> Process:
+        """The child of a fork of this phase, before `finish`: of what others write meanwhile it
+        has, word by word, what was there at some moment."""
+        parent = self.space.procs[o.proc]
+        child = parent.fork(o.arg)
+        for (key, word), events in self.words.items():
+            proc, gp = self.where[key]
+            written = [e for e in events if e.kind not in READS and e.kind < PERM_BEGIN]
+            if proc != o.proc or parent.private.get(gp) is not self.pages[key] or not written:
+                continue
+            page = child.private[gp]
+            if page.follows:
+                page.loosen()
+            elif not page.plain:
+                page.fill(ANY)
+            else:
+                w = page.worlds[0]
+                value = w.vals.get(word, w.base)
+                for e in written:
+                    value = union(value, _left(e))
+                page.put(word, value)
+        return child
 
     def _add(
         self,
@@ -429,3 +476,12 @@ class Meeting:
 
     def _op_of(self, events: list[HistoryEvent]) -> int:
         return max((e.source[0] for e in events if e.source[0] >= 0), default=self.first_op)
+
+
+def _left(e: HistoryEvent) -> Val:
+    """What a write or an atomic may leave in its word."""
+    if e.kind in (Acc.WRITE, Acc.XCHG, Acc.CAS):
+        return e.value
+    if e.kind == Acc.ADD and e.result is not None and not e.optional:
+        return (e.result + e.value) & M64
+    return ANY

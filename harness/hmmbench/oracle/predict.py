@@ -13,6 +13,7 @@ from signal import Signals
 from hmmbench.guest.program import F_NOWAIT, Acc, Ast, Op, Program
 from hmmbench.model import ops
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
+from hmmbench.model.ops.processes import Fork
 from hmmbench.model.page import ANY, AnyValue, Page, Val, join, new_value, observed
 from hmmbench.model.race import READS
 from hmmbench.model.reshape import Reshaped
@@ -53,7 +54,7 @@ class Predictor:
 
     def _phase(self, items: list[tuple[int, Op]]) -> None:
         moving = len(items) > 1 and any(
-            ops.of(o).changes(o) for _, o in items
+            ops.of(o).changes(o) or o.op == Fork.number for _, o in items
         )
         words: dict[tuple[int, int], list[tuple[int, int, HistoryEvent]]] = {}
         pages: dict[int, Page] = {}
@@ -62,11 +63,12 @@ class Predictor:
             if o.op in (CpuAccess.number, GpuAccess.number):
                 self._accesses(seq, i, o, words, pages, moving, shaped)
             elif o.op in (GpuCopy.number, GpuFill.number):
-                self._copy(i, o)
+                self._copy(i, o, moving)
         for (key, word), events in words.items():
             self._word(pages[key], word, events, moving)
         for i, o in items:
             gpu_ended(self.space, o, self.fails[i] >= 0)
+        for _, o in items:
             ops.apply(self.space, o)
         shaped.blur()
 
@@ -160,14 +162,14 @@ class Predictor:
             finals = ANY
         page.put(word, settle(finals))
 
-    def _copy(self, i: int, o: Op) -> None:
+    def _copy(self, i: int, o: Op, moving: bool) -> None:
         fill = o.op == GpuFill.number
         region, off = (o.region, o.off) if fill else (o.arg, o.a)
         bad = bad_pages(self.space, o.proc, region, off, o.len, 2)
         if not fill:
             bad |= bad_pages(self.space, o.proc, o.region, o.off, o.len, 1)
-        self.fails[i] = 1 if bad else -1
-        copy_range(self.space.procs[o.proc], o, bool(bad))
+        self.fails[i] = 0 if moving else 1 if bad else -1
+        copy_range(self.space.procs[o.proc], o, bool(bad) or moving)
 
 
 def _smash(page: Page, word: int) -> None:

@@ -27,6 +27,7 @@ from hmmbench.model import admit, ops
 from hmmbench.model.cells import Coverage
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill, target
 from hmmbench.model.ops.moving import Policy, Query
+from hmmbench.model.ops.processes import Fork
 from hmmbench.model.ops.promises import ReadBack
 from hmmbench.model.oracles import WORDS
 from hmmbench.model.race import READS
@@ -209,6 +210,7 @@ class Checker:
                 if o.op == Query.number and (bad := mapping.check_racing(o, r)):
                     raise Contradiction(i, bad)
                 structural.append(o)
+        twins = [meeting.twin(o) for o in structural if o.op == Fork.number]
         self._finish(meeting)
         for _, o, r in items:
             gpu_ended(self.space, o, r.status != 0)
@@ -219,6 +221,11 @@ class Checker:
             else:
                 start = gp_of(o.region, o.off)
                 self.space.procs[o.proc].unpin(start, start + o.len // PAGE)
+        for child in twins:
+            # What may have been copied late in its parent was so perhaps before the fork.
+            child.write_faulted(self.space.procs[child.number].late, True)
+            shaped.trim(child)
+            self.space.procs[child.number] = child
         shaped.blur()
         for proc in policies:
             if policies.count(proc) > 1:

@@ -277,7 +277,7 @@ def test_narrow_races_are_generated() -> None:
     they go, 2 MiB in VRAM given up in pieces while a CPU wants one, and lazily freed pages that
     are written, where they were or in VRAM, and paged out."""
     seen: Counter[str] = Counter()
-    for seed in range(200):
+    for seed in range(220):
         ops = example(seed).ops
         for i, o in enumerate(ops):
             beside = {

@@ -25,10 +25,11 @@ from hmmbench.example.target import Execution
 from hmmbench.example.totals import Totals
 from hmmbench.guest import program as P
 from hmmbench.guest.program import Acc, MapKind, Op, OpResult, Program, Result
-from hmmbench.model.ops.advice import Advice, Madvise, Mlock
+from hmmbench.model.ops.advice import Advice, Madvise, Mlock, Zap
 from hmmbench.model.ops.files import FileRead, FileWrite, Msync, Punch, Truncate
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
-from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap
+from hmmbench.model.ops.lives import Exec, ReceiveGpu, SendGpu, UseHeld
+from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap, Replace
 from hmmbench.model.ops.moving import Migrate, Query
 from hmmbench.model.ops.pins import WRITES, How, Pin, PinIo, Unpin
 from hmmbench.model.ops.processes import Exit, Fork, Kill, Spawn
@@ -76,6 +77,8 @@ class Proc:
         self.vma: dict[int, Mapping] = {}
         self.cpu: dict[int, tuple[Frame, bool]] = {}
         self.gpu: dict[int, tuple[Frame, bool]] = {}
+        #: Whose memory the files mirror that it was given.
+        self.held: list[int] = []
 
 
 SHARED = (MapKind.ANON_SHARED, MapKind.FILE_SHARED, MapKind.HUGETLB_SHARED)
@@ -144,6 +147,7 @@ class Fake:
         self.files: list[dict[int, Frame]] = [{} for _ in range(4)]
         self.sizes = list(program.file_pages)
         self.pinned: list[Frame] = []
+        self.mail: list[int] = []
         #: What the fault buffer still has of jobs that may have ended.
         self.late: list[tuple[Proc, int]] = []
         results = [OpResult(acc=[(0, 0, 0)] * len(o.acc)) for o in program.ops]
@@ -310,6 +314,13 @@ class Fake:
             yield from self._copy(p, o, r)
         elif o.op == Mmap.number:
             self._mmap(p, o, start, end)
+        elif o.op == Replace.number:
+            self._unmap(p, start, end)
+            self._mmap(p, o, start, end)
+        elif o.op == Zap.number:
+            for gp in range(start, end):
+                p.cpu.pop(gp, None)
+                self._invalidate(p, gp)
         elif o.op == Munmap.number:
             self._unmap(p, start, end)
         elif o.op == Mprotect.number:
@@ -362,6 +373,7 @@ class Fake:
             self.procs[o.arg] = c = Proc()
             for gp, m in p.vma.items():
                 c.vma[gp] = Mapping(m.kind, m.prot, m.obj, m.index)
+            c.held = list(p.held)
             for gp, (f, writable) in list(p.cpu.items()):
                 if f in self.pinned and p.vma[gp].kind not in SHARED:
                     # The child's copy is made at once.
@@ -371,7 +383,16 @@ class Fake:
                 self._invalidate(p, gp)
         elif o.op == Spawn.number:
             self.procs[o.arg] = Proc()
-        elif o.op == Exit.number:
+        elif o.op == SendGpu.number:
+            self.mail.append(o.proc)
+        elif o.op == ReceiveGpu.number:
+            p.held.append(self.mail.pop(0))
+        elif o.op == UseHeld.number:
+            if o.arg > 1 and p.held[-1] != o.proc:
+                r.status = -errno.EPERM
+            if o.arg == 0:
+                p.held.pop()
+        elif o.op in (Exit.number, Exec.number):
             del self.procs[o.proc]
         elif o.op == Kill.number:
             del self.procs[o.arg]

@@ -16,8 +16,9 @@
 
 static struct {
 	pthread_mutex_t lock;
-	struct hmmgpu *dev;
+	struct hmmgpu *dev[2];	/* the second only if split */
 	struct hmmgpu_ctx *ctx[2];
+	bool split;
 	unsigned npending;	/* jobs of NOWAIT operations, oldest first */
 	struct {
 		uint16_t op;
@@ -36,10 +37,13 @@ static int forget(void)
 		ret = ret ? ret : err;
 		gpu.ctx[i] = NULL;
 	}
-	err = hmmgpu_close(gpu.dev);
-	gpu.dev = NULL;
+	for (unsigned i = 0; i < ARRAY_SIZE(gpu.dev); i++) {
+		err = hmmgpu_close(gpu.dev[i]);
+		ret = ret ? ret : err;
+		gpu.dev[i] = NULL;
+	}
 	gpu.npending = 0;
-	return ret ? ret : err;
+	return ret;
 }
 
 void gpu_after_fork(void)
@@ -60,16 +64,28 @@ int gpu_close(void)
 	return ret;
 }
 
+int gpu_split(bool split)
+{
+	int ret = gpu_close();
+
+	pthread_mutex_lock(&gpu.lock);
+	gpu.split = split;
+	pthread_mutex_unlock(&gpu.lock);
+	return ret;
+}
+
 int gpu_get(struct hmmgpu **dev, unsigned number, struct hmmgpu_ctx **ctx)
 {
+	struct hmmgpu **file;
 	int ret = 0;
 
 	pthread_mutex_lock(&gpu.lock);
-	if (!gpu.dev)
-		ret = hmmgpu_open(&gpu.dev, NULL);
+	file = &gpu.dev[gpu.split ? number : 0];
+	if (!*file)
+		ret = hmmgpu_open(file, NULL);
 	if (ret == 0 && ctx && !gpu.ctx[number])
-		ret = hmmgpu_ctx_create(gpu.dev, 0, &gpu.ctx[number]);
-	*dev = gpu.dev;
+		ret = hmmgpu_ctx_create(*file, 0, &gpu.ctx[number]);
+	*dev = *file;
 	if (ctx)
 		*ctx = gpu.ctx[number];
 	pthread_mutex_unlock(&gpu.lock);

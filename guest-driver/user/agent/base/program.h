@@ -77,6 +77,7 @@ struct hb_op {			/* 64 bytes */
 #define HB_F_CTX1		0x1	/* use the process's second GPU context */
 #define HB_F_NOWAIT		0x2	/* do not wait for the GPU job (only before exit, kill, close_gpu or wait_gpu) */
 #define HB_F_WRITE_BACK		0x4
+#define HB_F_THREAD		0x8	/* the GPU job is of a thread that ends before it is waited for */
 
 /* arg of mmap */
 #define HB_MAP_ANON_PRIVATE	0

@@ -86,6 +86,15 @@ static int op_madvise(const struct op_call *call)
 	return madvise(addr, op->len, op->a) ? -errno : 0;
 }
 
+static int op_zap(const struct op_call *call)
+{
+	void *addr = op_range(call->op);
+
+	if (!addr)
+		return -EINVAL;
+	return madvise(addr, call->op->len, MADV_DONTNEED) ? -errno : 0;
+}
+
 /*
  * A page of locked memory that goes waits in such a batch of its CPU, too, whose
  * reference keeps it; also a page of VRAM, which never was on a list (seen with
@@ -114,6 +123,8 @@ static int op_mlock(const struct op_call *call)
 static const struct op_kind advice[] = {
 	/* region off len; a = MADV_* of Linux */
 	{ 5, "madvise", op_madvise, 0, NULL },
+	/* region off len, shared memory: what is in its pages stays */
+	{ 26, "zap", op_zap, 0, NULL },
 	/* region off len; a = 0: lock, 1: lock what comes, 2: unlock */
 	{ 23, "mlock", op_mlock, 0, drain_lru },
 	/* a = 1: run ksmd now for a moment, 0: stop it */

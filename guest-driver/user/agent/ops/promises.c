@@ -577,8 +577,8 @@ static int op_read_back(const struct op_call *call)
 
 static const struct op_kind promises[] = {
 	/* arg = what, len = of how much fresh memory, a = the policy that holds after `policy` -> data: struct seen each look; aux0: why none; aux1 = 1: the CPU has VRAM where it is */
-	{ 40, "promise", op_promise, OP_GPU, NULL },
+	{ 70, "promise", op_promise, OP_GPU, NULL },
 	/* region off len; arg = 1: what is not there is 0 -> data: struct run each; aux0 = pages */
-	{ 41, "read_back", op_read_back, 0, NULL },
+	{ 71, "read_back", op_read_back, 0, NULL },
 };
 OP_FAMILY(promises);

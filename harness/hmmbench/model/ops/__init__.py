@@ -13,7 +13,9 @@ from hmmbench.guest.program import Op
 from hmmbench.model.ops import (
     advice,
     files,
+    folios,
     jobs,
+    lives,
     mapping,
     moving,
     outside,
@@ -25,7 +27,9 @@ from hmmbench.model.ops.base import Operation
 from hmmbench.model.space import Space
 
 #: The bench's own.
-FAMILIES = (mapping, advice, moving, jobs, processes, files, pins, promises)
+FAMILIES = (
+    mapping, advice, moving, jobs, processes, lives, folios, files, pins, promises,
+)  # fmt: skip
 
 _OWN = tuple(operation for family in FAMILIES for operation in family.OPERATIONS)
 

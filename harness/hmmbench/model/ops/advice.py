@@ -73,6 +73,7 @@ class Madvise(Operation):
     group = GROUP
     fields = (*RANGE, Field("advice", "a", {a: a.name.lower() for a in Advice}))
     races = True
+    areas = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not aligned(o) or o.a not in list(Advice):
@@ -186,6 +187,43 @@ class Madvise(Operation):
         return [g.ranged("madvise", proc, start, end, a=advice)]
 
 
+class Zap(Operation):
+    """MADV_DONTNEED of shared memory: the entries go, what is in the pages stays."""
+
+    number, name = 26, "zap"
+    since = 4
+    weight = 3
+    rows = ("zap of shared",)
+    group = GROUP
+    fields = RANGE
+    races = True
+    areas = True
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        if not aligned(o) or not p.covered(*pages(o)) or not huge_ok(p, *pages(o)):
+            return False
+        return all(v.kind in SHARED and not v.flags for v in p.overlapping(*pages(o)))
+
+    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
+        # Somebody may unmap some of it.
+        return OK | {-errno.ENOMEM} if racing else OK
+
+    def simpler(self, o: Op) -> Iterator[Op]:
+        return shorter(o, PAGE)
+
+    def impossible(self, row: str, kind: int, at: int) -> str | None:
+        return None if kind in SHARED else "of shared memory alone"
+
+    def sentence(self, o: Op, at: str) -> str:
+        return f"takes the shared memory of {at} out of its page table"
+
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        shared = [v for v in proc.vmas if v.kind in SHARED]
+        if not shared:
+            return []
+        return [g.ranged("zap", proc, *g.span(g.rng.choice(shared)))]
+
+
 class Mlock(Operation):
     """mlock, mlock2(MLOCK_ONFAULT) and munlock.  What is locked is brought to system memory."""
 
@@ -251,4 +289,4 @@ class Ksm(Operation):
         return "runs the page merger" if o.a else "stops the page merger"
 
 
-OPERATIONS = (Madvise(), Mlock(), Ksm())
+OPERATIONS = (Madvise(), Zap(), Mlock(), Ksm())

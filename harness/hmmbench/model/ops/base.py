@@ -77,6 +77,9 @@ class Operation:
     lays      -- what it does in a phase with others counts for what is admitted after that, as it
                  does for what is judged
     shapes    -- it gives memory its shape, or jobs theirs: bold guesses while shrinking keep it
+    areas     -- it is a system call on the process's areas, or on all of them
+    alone     -- in a phase with others it is the only such call of its process: what it does
+                 depends on how the areas are cut, or on what is in all of them
     reshapes  -- it changes file `b`, perhaps while others access that (model/reshape.py)
     steady    -- it stands beside nothing that changes mappings
     """
@@ -92,6 +95,8 @@ class Operation:
     main_only = False
     wanted = True
     shapes = False
+    areas = False
+    alone = False
     unmaps = False
     reshapes = False
     steady = False
@@ -167,6 +172,10 @@ class Operation:
     def zeroes(self, o: Op) -> bool:
         """Whether it takes its private pages away, which are zero when touched again."""
         return False
+
+    def lands(self, o: Op) -> tuple[int, int] | None:
+        """Pages [start, end) that come to be while others run, and that these leave alone."""
+        return None
 
     def changes(self, o: Op) -> bool:
         """Whether accesses of its phase see a difference."""

@@ -18,7 +18,7 @@ from hmmbench.guest.program import (
     Op,
     OpResult,
 )
-from hmmbench.model import scenes
+from hmmbench.model import scenes, upheaval
 from hmmbench.model.belief import ABSENT, Belief, touched
 from hmmbench.model.drawing import FILE_PAGES, REGIONS, Draw
 from hmmbench.model.ops.base import (
@@ -84,6 +84,7 @@ class Mmap(Operation):
         Field("file", "b"), Field("file_off", "c", hex=True),
     )  # fmt: skip
     shapes = True
+    areas = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if o.arg not in list(MapKind) or o.a not in (PROT_NONE, PROT_READ, PROT_RW):
@@ -102,7 +103,7 @@ class Mmap(Operation):
                 return False
         if not aligned(o) or o.len > 8 * HUGE:
             return False
-        if (o.region >= STACK_REGION) != (kind in FIXED) or p.overlapping(*pages(o)):
+        if (o.region >= STACK_REGION) != (kind in FIXED) or not self._place(p, o):
             return False
         if kind in FILE:
             if o.b >= len(space.files) or o.c % PAGE:
@@ -113,6 +114,10 @@ class Mmap(Operation):
                 return False
             return hugetlb_used(space) + o.len // HUGE <= HUGETLB_BUDGET
         return True
+
+    def _place(self, p: Process, o: Op) -> bool:
+        """Is the place one where it maps?"""
+        return not p.overlapping(*pages(o))
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         return OK
@@ -181,15 +186,74 @@ class Mmap(Operation):
         return [o]
 
 
+class Replace(Mmap):
+    """mmap over what is there, in one call; what was there is gone."""
+
+    number, name = 25, "replace"
+    since = 4
+    weight = 4
+    rows = ("mmap over",)
+    races = True
+    alone = True
+
+    def _place(self, p: Process, o: Op) -> bool:
+        there = p.overlapping(*pages(o))
+        return bool(there) and huge_ok(p, *pages(o)) and no_fixed(p, *pages(o))
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        return o.arg not in FIXED and super().admit(space, p, o)
+
+    def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
+        """Others see nothing but that the pages are new."""
+        same = (
+            v.kind == MapKind.ANON_PRIVATE and v.prot == o.a and not v.flags
+            for v in p.overlapping(*pages(o))
+        )
+        return o.arg == MapKind.ANON_PRIVATE and settled(p, o) and all(same)
+
+    def zeroes(self, o: Op) -> bool:
+        return True
+
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        start, end = touched(o)
+        b.range(self.rows[0], start, end)
+        b.forget(start, end)
+
+    def impossible(self, row: str, kind: int, at: int) -> str | None:  # type: ignore[override]
+        return "stack and globals stay where they are" if kind in FIXED else None
+
+    def sentence(self, o: Op, at: str) -> str:
+        return f"{super().sentence(o, at)}, over what is there"
+
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        rng = g.rng
+        if rng.random() < 0.3:
+            return upheaval.again(g, proc)
+        vma = g.pick(proc)
+        start, end = g.span(vma)
+        kind = MapKind.ANON_PRIVATE if rng.random() < 0.6 else rng.choice(tuple(MapKind)[:6])
+        if kind in HUGETLB:
+            start, end = start // 512 * 512, start // 512 * 512 + 512
+        if vma.kind in HUGETLB and start % 512 + end % 512:
+            start, end = vma.start, vma.end
+        o = g.ranged("replace", proc, start, end, arg=kind, a=PROT_RW)
+        if kind in FILE:
+            o.b = 1
+            o.c = rng.choice((0, 1, 5)) * PAGE
+        return [o]
+
+
 class Munmap(Operation):
     number, name = 2, "munmap"
     weight = 6
     rows = ("munmap",)
     unmaps = True
     group = GROUP
-    fields = RANGE
+    #: shared: beside others it may take shared memory, too (grammar 4).
+    fields = (*RANGE, Field("shared", "a"))
     races = True
     shapes = True
+    areas = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         return aligned(o) and huge_ok(p, *pages(o)) and no_fixed(p, *pages(o))
@@ -198,8 +262,8 @@ class Munmap(Operation):
         return OK
 
     def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
-        private = (v.kind == MapKind.ANON_PRIVATE for v in p.overlapping(*pages(o)))
-        return settled(p, o) and all(private)
+        kinds = {MapKind.ANON_PRIVATE, *(SHARED if o.a else ())}
+        return settled(p, o) and all(v.kind in kinds for v in p.overlapping(*pages(o)))
 
     def protects(self, o: Op) -> int:
         return PROT_NONE
@@ -236,6 +300,7 @@ class Mprotect(Operation):
     fields = (*RANGE, _PROT)
     races = True
     shapes = True
+    areas = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not aligned(o) or o.a not in (PROT_NONE, PROT_READ, PROT_RW):
@@ -296,6 +361,10 @@ class Mremap(Operation):
         Field("new_len", "b", hex=True), Field("dontunmap", "c"),
     )  # fmt: skip
     shapes = True
+    races = True
+    areas = True
+    alone = True
+    unmaps = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not aligned(o) or o.arg >= MAX_REGIONS or o.a % PAGE or o.b % PAGE or not o.b:
@@ -318,6 +387,20 @@ class Mremap(Operation):
             return False
         # Growing a shared mapping would reach behind the end of its object.
         return o.b <= o.len or v.kind == MapKind.ANON_PRIVATE
+
+    def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
+        """A move, and no more: where the pages were nothing is, and what was in them when they
+        left is where they are."""
+        known = {MapKind.ANON_PRIVATE, *SHARED} - HUGETLB
+        (v,) = p.overlapping(*pages(o))
+        return settled(p, o) and v.kind in known and o.b == o.len and not o.c
+
+    def protects(self, o: Op) -> int:
+        return PROT_NONE
+
+    def lands(self, o: Op) -> tuple[int, int]:
+        to = gp_of(o.arg, o.a)
+        return to, to + o.b // PAGE
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         return OK
@@ -392,4 +475,4 @@ class Mremap(Operation):
         return [g.ranged("mremap", proc, start, end, arg=region, a=to, b=new, c=dontunmap)]
 
 
-OPERATIONS = (Mmap(), Munmap(), Mprotect(), Mremap())
+OPERATIONS = (Mmap(), Munmap(), Mprotect(), Mremap(), Replace())

@@ -11,7 +11,8 @@ from hmmbench.model.ops.mapping import HUGETLB_BUDGET, hugetlb_used
 from hmmbench.model.space import Process, Space
 
 
-def _end(p: Process) -> None:
+def end(p: Process) -> None:
+    """Its memory is no more, and it does nothing."""
     p.alive = False
     p._set([])
     p.private.clear()
@@ -67,6 +68,9 @@ class Fork(Spawn):
     weight = 3
     rows = ("fork",)
     group = "process"
+    races = True
+    areas = True
+    alone = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not super().admit(space, p, o):
@@ -101,7 +105,7 @@ class Exit(Operation):
     wanted = False
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
-        _end(p)
+        end(p)
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
         b.whole("exit", o.proc)
@@ -121,7 +125,7 @@ class Kill(Operation):
         return victim is not None and victim.alive and o.arg != o.proc
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
-        _end(space.procs[o.arg])
+        end(space.procs[o.arg])
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
         b.whole("kill", o.arg)

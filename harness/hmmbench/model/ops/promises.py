@@ -164,7 +164,7 @@ def _whole(look: Seen) -> str:
 
 
 class Promise(Operation):
-    number, name = 40, "promise"
+    number, name = 70, "promise"
     weight = 4
     since = 4
     oracle = "promise"
@@ -243,7 +243,7 @@ READ_PAGES = 1024
 class ReadBack(Operation):
     """Drawn by the generator alone, at a program's end (`Generator.finish`)."""
 
-    number, name = 41, "read_back"
+    number, name = 71, "read_back"
     since = 4
     oracle = "contents"
     fields = (*RANGE, Field("sparse", "arg"))
