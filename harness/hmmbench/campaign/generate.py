@@ -230,7 +230,7 @@ class Generator(Draw):
         """All that may be read: by each process what it has."""
         for proc in self.space.alive():
             self.first([
-                self.ranged("read_back", proc, start, min(v.end, start + READ_PAGES))
+                self.ranged("read_back", proc, start, min(v.reach(), start + READ_PAGES))
                 for v in proc.vmas if v.prot & 1
-                for start in range(v.start, v.end, READ_PAGES)
+                for start in range(v.start, v.reach(), READ_PAGES)
             ])  # fmt: skip

@@ -105,6 +105,10 @@ class Vma:
         """Does the page lie behind the end of its file?  A CPU that touches it gets SIGBUS."""
         return self.obj is not None and gp + self.delta >= self.obj.npages
 
+    def reach(self) -> int:
+        """Where it ends, or the file behind it, whichever comes first."""
+        return self.end if self.obj is None else min(self.end, self.obj.npages - self.delta)
+
     def allows(self, gp: int, need: int) -> bool:
         """May a page of it be accessed in a way that needs the protection `need`?"""
         return bool(self.prot & need) and not self.beyond(gp)

@@ -256,7 +256,7 @@ class ReadBack(Operation):
         there = p.overlapping(start, end)
         # What is not there is zero only where nothing is behind it and no page is a large one.
         o.arg = int(all(v.obj is None and not v.large and v.kind not in HUGETLB for v in there))
-        return p.covered(start, end) and all(v.prot & 1 for v in there)
+        return p.covered(start, end) and all(v.allows(min(v.end, end) - 1, 1) for v in there)
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         return OK
