@@ -11,6 +11,7 @@ from hmmbench.example import delays, schedules
 from hmmbench.example.recipe import Environment
 from hmmbench.guest.program import POLICY_MIGRATE, Program
 from hmmbench.model.ops.moving import Policy
+from hmmbench.vm.spec import MachineSpec
 
 #: After one example of so many, a quarter of a second: the driver is unbound and bound again.
 #: Soon for the first time, so that a short run has one.
@@ -19,6 +20,11 @@ REBIND_EACH, REBIND_FIRST = 150, 7
 #: Share of the examples on exact machines in which the driver's delay points, where it has any,
 #: are used beside the schedule.
 DELAYED_TOO = 0.35
+
+#: One copy home fails: driver copies go to bus addresses, those of programs to virtual ones, and
+#: VRAM is below 8 MiB.  It is not every page that is looked at afterwards: those of the upper half
+#: of the usual machine's memory.
+COPY_FAILS = "ce.copy match=20000000/ffffff0020000000 count=1 error"
 
 #: Rules of the device that a sound driver survives; one is used in an example now and then.
 INJECTIONS = (
@@ -33,9 +39,7 @@ INJECTIONS = (
     "irq.message prob=0.3 delay=200000",
     "irq.message prob=0.3 duplicate",
     "ce.copy prob=0.3 delay=200000",
-    # One copy home fails: driver copies go to bus addresses, those of programs to virtual ones.
-    # It is not every page that is looked at afterwards.
-    *("ce.copy match=20000000/ffffff0020000000 count=1 error",) * 3,
+    *(COPY_FAILS,) * 3,
     "ring.fence prob=0.3 delay=200000",
     "ring.launch prob=0.3 delay=100000",
     "mmu.walk prob=0.1 delay=1000000",
@@ -53,6 +57,14 @@ INJECTED = 0.3
 #: then drive one another out, best if there is one.
 VRAM_SHORT, VRAM_SHORT_AT_FAULTS = 0.08, 0.4
 VRAM_PAGES, VRAM_PAGES_AT_FAULTS = (0, 1, 1, 2, 3, 16, 200), (1, 1, 1, 2, 3, 16)
+
+
+def injections(spec: MachineSpec) -> tuple[str, ...]:
+    """INJECTIONS, as they are of use on this machine."""
+    # An IOMMU's addresses are handed out from 2^32 downwards: half of them, by another bit.
+    bits = 0x20004000 if spec.iommu else 1 << (spec.memory_mib << 20).bit_length() - 2
+    fails = f"ce.copy match={bits:x}/{0xffffff << 40 | bits:x} count=1 error"
+    return tuple(fails if rule == COPY_FAILS else rule for rule in INJECTIONS)
 
 
 @dataclass(frozen=True)

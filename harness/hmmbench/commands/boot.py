@@ -33,6 +33,7 @@ def main(
     kernel: options.Kernel = "lts",
     kernel_build: options.KernelBuild = None,
     kernel_debug: options.KernelDebug = False,
+    kernel_variant: options.KernelVariant = None,
     full: options.Full = False,
     vram: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Memory of the GPU (such as 16M).")
@@ -59,7 +60,8 @@ def main(
     check_writable(json_file, "--json")
     artifacts = ensure(
         BuildRequest(
-            kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug, full=full
+            kernel=kernel, kernel_build=kernel_build, full=full,
+            kernel_variants=options.variants(kernel_debug, kernel_variant),
         ),
         Ui(),
     )

@@ -156,13 +156,13 @@ def _run(
             chosen, ui, out, jobs, took, how, ["--hmm-tests"] if hmm_tests else []
         )
     if control:
-        machines = {m.name: (m.kernel, m.debug, m.coherent) for m in chosen}
-        for kernel, debug, coherent in sorted(set(machines.values())):
-            wanted = (kernel, debug, coherent)
+        machines = {m.name: (m.kernel, m.variant, m.coherent, m.machine) for m in chosen}
+        for wanted in sorted(set(machines.values())):
+            kernel, variant, coherent, machine = wanted
             rows = [r for r in result.having(KILLED) if machines[r.name] == wanted]
             row = run_sound(
                 ui, out, how, examples=max((r.examples for r in rows), default=0),
-                kernel=kernel, debug=debug, coherent=coherent,
+                kernel=kernel, variant=variant, coherent=coherent, machine=machine,
             )  # fmt: skip
             result.controls.append(row)
             _show(row)

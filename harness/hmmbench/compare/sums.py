@@ -320,7 +320,7 @@ def kernel_here(name: str) -> str | None:
     A folder's kernel, or a patched one, may be another one by now: that is not looked into.
     """
     which, *variant = name.split()
-    if which not in ("lts", "latest") or not set(variant) <= kernel.VARIANTS:
+    if which not in ("lts", "latest") or not set(variant) <= set(kernel.VARIANTS):
         return None
     try:
         # By itself: the driver beside it may be one that was not built yet.

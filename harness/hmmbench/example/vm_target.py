@@ -172,6 +172,10 @@ class VmTarget:
         """Continue in a fresh copy."""
         self.close()
 
+    def has_driver(self) -> bool:
+        """Whether the guest has a GPU that somebody drives."""
+        return bool(self.vm.hello.get("driver"))
+
     def delay_points(self) -> list[str]:
         """Names of the driver's delay points."""
         return [point.name for point in self._points(self.vm)]

@@ -23,15 +23,17 @@ from hmmbench.campaign import fleet
 from hmmbench.campaign.fresh import Fresh
 from hmmbench.campaign.replay import replay
 from hmmbench.campaign.runner import UNBOUNDED, Campaign
+from hmmbench.campaign.surroundings import injections
 from hmmbench.example import holds
 from hmmbench.example.recipe import Recipe
 from hmmbench.example.schedules import Points
 from hmmbench.example.vm_target import VmTarget
-from hmmbench.mutation.mutants import Mutant
+from hmmbench.mutation.mutants import Mutant, variants_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.report.folder import own
 from hmmbench.report.tally import EXACT, THREADS, Tally
 from hmmbench.suites import selftests
+from hmmbench.vm import kinds
 from hmmbench.vm.errors import VmDied
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
@@ -118,6 +120,7 @@ class How:
     shrink_s -- for making a recipe small
     delays   -- the driver's own delay points are used (widened races)
     exact    -- in exact machines, else in machines with threads
+    machine  -- another than the usual one (vm/kinds.py)
     machines -- that make a failure of an exact machine small; the first of them finds it, so that
                 what is found, and when, does not depend on how many there are
     """
@@ -128,6 +131,7 @@ class How:
     delays: bool = True
     exact: bool = False
     machines: int = 1
+    machine: str = ""
 
 
 @dataclass
@@ -198,6 +202,7 @@ def run_one(mutant: Mutant, ui: Ui, out: Path, how: How) -> Row:
     )  # fmt: skip
     seconds = min(how.limit_s, EQUIVALENT_S) if mutant.proof else how.limit_s
     silent = EQUIVALENT if mutant.proof else ALIVE
+    how = replace(how, machine=mutant.machine)
     if mutant.debug:
         how = replace(how, shrink_s=DEBUG_SHRINK * how.shrink_s)
     try:
@@ -214,7 +219,7 @@ def run_one(mutant: Mutant, ui: Ui, out: Path, how: How) -> Row:
 def _confirm(row: Row, mutant: Mutant, ui: Ui, out: Path, how: How) -> None:
     """Whether a kill is one: the sound driver, in the same kernel and with the same device, has to
     survive its recipe."""
-    how = replace(how, exact=row.machines == EXACT, machines=1)
+    how = replace(how, exact=row.machines == EXACT, machines=1, machine=mutant.machine)
     try:
         recipe = Recipe.read(Path(row.recipe))
         artifacts, spec = _built(mutant.sound(), mutant.coherent)
@@ -255,7 +260,8 @@ def run_hmm_tests(row: Row, mutant: Mutant, ui: Ui) -> None:
         spec, _ = best_spec(artifacts)
         with ui.stage(f"{row.name}: hmm-tests"):
             found = selftests.run(
-                spec, selftests.OURS, program, timeout=HMM_TESTS_S, audit="off", ask=False
+                kinds.made(spec, mutant.machine), selftests.OURS, program, timeout=HMM_TESTS_S,
+                audit="off", ask=False,
             )
     except VmDied as error:
         row.hmm_tests = KILLED if error.panicked else ERROR
@@ -270,14 +276,18 @@ def run_hmm_tests(row: Row, mutant: Mutant, ui: Ui) -> None:
 
 
 def run_sound(
-    ui: Ui, out: Path, how: How, *, examples: int, kernel: str = "lts", debug: bool = False,
-    coherent: bool = False,
+    ui: Ui, out: Path, how: How, *, examples: int, kernel: str = "lts", variant: str = "",
+    coherent: bool = False, machine: str = "",
 ) -> Row:  # fmt: skip
     """The control: the driver without a patch, for so many examples."""
-    name = SOUND + "-latest" * (kernel == "latest") + "-coherent" * coherent + "-debug" * debug
+    name = SOUND + "-latest" * (kernel == "latest") + "-coherent" * coherent
+    name += "".join(f"-{word}" for word in (variant, machine) if word)
     row = Row(name, "no fault")
-    least = CONTROL_MIN_DEBUG if debug else CONTROL_MIN
-    request = BuildRequest(kernel=kernel, kernel_debug=debug)
+    least = CONTROL_MIN_DEBUG if variant else CONTROL_MIN
+    request = BuildRequest(
+        kernel=kernel, kernel_variants=variants_of(variant), full=kinds.needs_full(machine)
+    )
+    how = replace(how, machine=machine)
     try:
         with own(out / row.name):
             _fill(row, request, coherent, ui, out, how, max(examples, least), None, SOUND)
@@ -292,10 +302,13 @@ def _fill(
 ) -> None:  # fmt: skip
     folder = out / row.name
     # The sanitised kernel runs with threads, as in `run`.
-    how = replace(how, exact=how.exact and not request.kernel_debug)
+    how = replace(how, exact=how.exact and not request.kernel_variants)
     row.machines = EXACT if how.exact else THREADS
     try:
         artifacts, spec = _built(request, coherent)
+        made = (
+            fleet.exact_machine(spec, how.machine) if how.exact else kinds.made(spec, how.machine)
+        )
         row.kernel = depends.kernel(replace(request, kernel_patches=()), artifacts)
         with ui.stage(row.name) as stage, _machine(artifacts, spec, how, folder, ui) as (
             (target, *spare), points,
@@ -311,7 +324,8 @@ def _fill(
                 kernel=artifacts.kernel_release,
                 delays=target.delay_points() if how.delays else (),
                 shrink_s=how.shrink_s, note=note, audit="access", coherent=coherent, exact=points,
-                cpus=fleet.EXACT_CPUS if how.exact else 0, spare=spare,
+                cpus=made.cpus if how.exact else 0, spare=spare, machine=how.machine,
+                injections=injections(made),
             )  # fmt: skip
             tally = campaign.run()
             for one in (target, *spare):
@@ -352,8 +366,10 @@ def _machine(
     artifacts: Artifacts, spec: MachineSpec, how: How, out: Path, ui: Ui
 ) -> Iterator[tuple[Sequence[VmTarget], Points | None]]:
     if how.exact:
-        with fleet.exact_fleet(artifacts, spec, how.machines, out, ui.say) as (targets, points):
+        with fleet.exact_fleet(
+            artifacts, spec, how.machines, out, ui.say, machine=how.machine
+        ) as (targets, points):
             yield targets, points
     else:
-        with fleet.fleet(spec, 1, out, ui.say) as targets:
+        with fleet.fleet(kinds.made(spec, how.machine), 1, out, ui.say) as targets:
             yield targets, None

@@ -25,6 +25,7 @@ from hmmbench.base.ui import Stage, Ui
 from hmmbench.build import Artifacts, NotBuilt
 from hmmbench.campaign import progress
 from hmmbench.campaign.line_coverage import Collector
+from hmmbench.campaign.portions import THREADS_FIRST
 from hmmbench.campaign.runner import UNBOUNDED
 from hmmbench.commands import run
 from hmmbench.commands.options import Accel
@@ -87,23 +88,22 @@ def test_a_qemu_is_not_asked_where_no_exact_machine_is(wanted: Accel) -> None:
 
 
 def test_a_tenth_is_for_threads() -> None:
-    both = run.portions(Accel.exact, 305, None)
+    both = run.portions(True, 305, None)
     assert [(one.exact, one.examples, one.limit_s) for one in both] == [
         (True, 275, None), (False, 30, None),
     ]  # fmt: skip
     # Other programs than those before, and none that a run of threads alone has.
-    assert (both[0].first, both[1].first) == (0, run.THREADS_FIRST)
-    assert [one.exact for one in run.portions(Accel.exact, 9, None)] == [True]
-    for accel in (Accel.threads, Accel.kvm):
-        (alone,) = run.portions(accel, 305, None)
-        assert (alone.exact, alone.examples, alone.first) == (False, 305, 0)
+    assert (both[0].first, both[1].first) == (0, THREADS_FIRST)
+    assert [one.exact for one in run.portions(True, 9, None)] == [True]
+    (alone,) = run.portions(False, 305, None)
+    assert (alone.exact, alone.examples, alone.first) == (False, 305, 0)
 
 
 def test_a_tenth_of_the_time_is_for_threads() -> None:
-    both = run.portions(Accel.exact, UNBOUNDED, 600.0)
+    both = run.portions(True, UNBOUNDED, 600.0)
     assert [(one.exact, one.limit_s) for one in both] == [(True, 540.0), (False, 60.0)]
     assert all(one.examples == UNBOUNDED for one in both)
-    (alone,) = run.portions(Accel.threads, UNBOUNDED, 600.0)
+    (alone,) = run.portions(False, UNBOUNDED, 600.0)
     assert alone.limit_s == 600.0
 
 

@@ -111,7 +111,13 @@ def test_head(tmp_path: Path) -> None:
     m = _parse(tmp_path, HEAD + "Kernel: latest debug\nDevice: coherent\n" + DIFF)
     assert m.debug
     assert m.coherent
-    assert m.request().kernel_debug
+    assert m.request().kernel_variants == ("debug",)
+    assert (m.machine, m.request().full) == ("", False)
+    m = _parse(tmp_path, HEAD + "Kernel: lts kcsan\nMachine: cpus-1+iommu\n" + DIFF)
+    assert m.request().kernel_variants == ("kcsan",)
+    # An IOMMU is driven by the full configuration alone.
+    assert (m.machine, m.request().full) == ("cpus-1+iommu", True)
+    assert "*Kernel with kcsan.* *Machine cpus-1+iommu.*" in mutants.table([m])
 
 
 @pytest.mark.parametrize(
@@ -126,6 +132,7 @@ def test_head(tmp_path: Path) -> None:
         (HEAD + "Kind: unknown\n" + DIFF, "not understood.*Kind"),
         (HEAD + "Kernel: fast\n" + DIFF, "Kernel is lts or latest"),
         (HEAD + "Device: large\n" + DIFF, "Device can only be coherent"),
+        (HEAD + "Machine: large\n" + DIFF, "there is no machine 'large'"),
         (HEAD.replace("What it breaks.", "") + DIFF, "sentence of prose"),
     ],
 )

@@ -26,11 +26,16 @@ from hmmbench.mutation.trial import ALIVE, ERROR, KILLED, NOT_RUN, How, Result, 
 from hmmbench.oracle.violation import Violation
 from hmmbench.suites.selftests import OURS, Run, SelftestOutcome
 from hmmbench.vm.errors import VmDied, VmError
+from hmmbench.vm.spec import MachineSpec
 
 
 def ran(*statuses: str, trouble: str = "", oracle: str = "") -> Run:
     tests = [SelftestOutcome(str(n), s, 0.1) for n, s in enumerate(statuses)]
     return Run(OURS, tests, trouble=trouble, oracle=oracle)
+
+
+#: The usual machine, of builds that are not there.
+USUAL = MachineSpec(qemu=Path("qemu"), firmware=(), kernel=Path("kernel"))
 
 
 @pytest.fixture
@@ -47,7 +52,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> list[Run | Exception]:
     monkeypatch.setattr(trial.selftests, "run", run)
     monkeypatch.setattr(trial, "ensure", lambda *_: SimpleNamespace(kernel_source_dir=None))
     monkeypatch.setattr(trial.hmm_tests, "build", lambda *_: None)
-    monkeypatch.setattr(trial, "best_spec", lambda *_: (None, None))
+    monkeypatch.setattr(trial, "best_spec", lambda *_: (USUAL, None))
     return given
 
 
@@ -141,7 +146,7 @@ def test_what_the_sound_driver_fails_too_is_no_kill(
         yield (Objects("mirror" if built[-1].driver_patches else sound),), None
 
     monkeypatch.setattr(trial, "ensure", ensure)
-    monkeypatch.setattr(trial, "best_spec", lambda *_: (None, None))
+    monkeypatch.setattr(trial, "best_spec", lambda *_: (USUAL, None))
     monkeypatch.setattr(trial.depends, "kernel", lambda *_: {})
     monkeypatch.setattr(trial, "_machine", machine)
     with fake.own_time():
@@ -169,7 +174,7 @@ def test_an_older_runs_evidence_is_not_mixed_in(
     def machine(*_: object) -> Iterator[Any]:
         yield (Objects("mirror"),), None
 
-    monkeypatch.setattr(trial, "_built", lambda *_: (SimpleNamespace(kernel_release="6"), None))
+    monkeypatch.setattr(trial, "_built", lambda *_: (SimpleNamespace(kernel_release="6"), USUAL))
     monkeypatch.setattr(trial.depends, "kernel", lambda *_: {})
     monkeypatch.setattr(trial, "_machine", machine)
     how = How(1, 300.0, 0.0, delays=False)
@@ -204,7 +209,7 @@ def test_what_a_machine_died_of_when_nothing_ran_in_it(
     def machine(*_: object) -> Iterator[Any]:
         yield (Ends(),), None
 
-    monkeypatch.setattr(trial, "_built", lambda *_: (SimpleNamespace(kernel_release="6"), None))
+    monkeypatch.setattr(trial, "_built", lambda *_: (SimpleNamespace(kernel_release="6"), USUAL))
     monkeypatch.setattr(trial.depends, "kernel", lambda *_: {})
     monkeypatch.setattr(trial, "_machine", machine)
     monkeypatch.setattr(trial, "CONTROL_MIN", 1)
