@@ -107,6 +107,8 @@ def _show(group: sums.Group) -> None:
         lines["all"] = group.total()
     for line, counts in lines.items():
         typer.echo(f"{line:40} {counts['parts']:6,}" + "".join(f" {counts[k]:14,}" for k in keys))
+    for machine, examples in sorted(group.machines().items()):
+        typer.echo(f"{examples:12,} examples on {machine}")
     for words in group.again():
         typer.echo(f"more than once, the same examples: {words}")
     for part in group.parts:

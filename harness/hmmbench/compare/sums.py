@@ -161,6 +161,14 @@ class Group:
             total.update(_counts(part))
         return total
 
+    def machines(self) -> Counter[str]:
+        """Examples of runs by machine (Report.portions); of older ones that is not known."""
+        found: Counter[str] = Counter()
+        for part in self.parts:
+            for one in part.data.get("portions", ()):
+                found[f"{one['machine']} ({one['kind']})"] += int(one["examples"])
+        return found
+
     def again(self) -> list[str]:
         """Seeds that several runs share: the same examples, though no execution of threads is
         the other's."""
@@ -227,7 +235,9 @@ class Group:
                 "false_alarms": self.false_alarms(),
                 "sound_examples": sum(row.examples for row in self.controls()),
             }
-        return data | {"lines": self.lines(), "total": self.total()}
+        return data | {
+            "lines": self.lines(), "total": self.total(), "machines": self.machines()
+        }
 
 
 def _counts(part: Part) -> dict[str, int]:

@@ -6,7 +6,9 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import fake
 import pytest
+from fake import FakeTarget
 
 from hmmbench.build import kernel
 from hmmbench.campaign.generate import blocks
@@ -20,8 +22,12 @@ from hmmbench.campaign.portions import (
     profile_of,
     sanitised,
 )
-from hmmbench.campaign.runner import PROFILES, UNBOUNDED
+from hmmbench.campaign.runner import PROFILES, UNBOUNDED, Campaign
 from hmmbench.campaign.surroundings import COPY_FAILS, INJECTIONS, injections
+from hmmbench.example.recipe import Recipe
+from hmmbench.report.page.build import render
+from hmmbench.report.result import Report
+from hmmbench.report.tally import Tally
 from hmmbench.vm import kinds
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import exact_spec
@@ -140,3 +146,28 @@ def test_the_copy_that_fails_is_one_of_this_machine() -> None:
         assert [r for r in mine if "match=" not in r] == [
             r for r in INJECTIONS if "match=" not in r
         ]
+
+
+def test_what_is_found_says_its_machine(tmp_path: Path) -> None:
+    with fake.own_time():
+        tally = Campaign(
+            FakeTarget("ro_writable"), tmp_path, seed=1, grammar=2, examples=300, shrink_s=0,
+            machine="cpus-1+small",
+        ).run()  # fmt: skip
+    assert tally.findings
+    for name in ("recipe.json", "original.json"):
+        assert Recipe.read(tally.findings[0].folder / name).machine == "cpus-1+small"
+
+
+def test_the_report_says_where_examples_were(tmp_path: Path) -> None:
+    def row(machine: str, kind: str, examples: int, refused: str = "") -> dict[str, object]:
+        return {"machine": machine, "kind": kind, "examples": examples, "refused": refused}
+
+    report = Report(verdict="pass", portions=[row("usual", "exact", 90), row("usual", "threads", 9)])
+    assert report.machines_drawn() == ""
+    report.portions += [row("iommu", "exact", 30), row("swiotlb", "exact", 0, "all DMA goes")]
+    said = "usual (exact) 90, usual (threads) 9, iommu (exact) 30, swiotlb (exact) refused"
+    assert report.machines_drawn() == said
+    report.write_ktap(tmp_path / "ktap")
+    assert f"# examples by machine: {said}" in (tmp_path / "ktap").read_text()
+    assert said in render(report, Tally(), {})
