@@ -65,6 +65,7 @@
 #define HG_FEATURE_RESET_LOSES_VRAM	0x2	/* a reset of the function (FLR, bus) leaves nothing of VRAM; CTRL.RESET does not touch it */
 #define HG_FEATURE_WALK_CACHE		0x4	/* upper levels are cached too: a table that is taken away needs an invalidation of all it covers */
 #define HG_FEATURE_BIG_PAGES		0x8	/* HG_PTE_BIG has a meaning */
+#define HG_FEATURE_AUDIT_BUS		0x10	/* the mirror audit knows where bus addresses lead to */
 #define HG_REG_TIME			0x0028	/* RO (64) virtual nanoseconds */
 #define HG_REG_CTRL			0x0030
 #define HG_CTRL_ENABLE			0x1	/* engines may run; clearing it parks them at an instruction boundary */
@@ -245,8 +246,8 @@
  * -- mirror audit: what the device has to know of the CPU's page tables --
  * For checking alone: nothing the device does depends on these registers.
  * HG_REG_AUDIT_ASID + asid * 8 (64): physical address of the process's root
- * table, its levels, and ENABLE.  Only where bus addresses of RAM are physical
- * addresses.  Take it out and invalidate the address space before the table
+ * table, its levels, and ENABLE.  Without HG_FEATURE_AUDIT_BUS only where bus
+ * addresses of RAM are physical addresses.  Take it out and invalidate the address space before the table
  * can go away.  GPU addresses that mirror no CPU address have an ASID that is
  * not enabled here, or bit HG_AUDIT_USER_BITS set: those lead to VRAM that is
  * the GPU's alone, and a system frame there is a violation.

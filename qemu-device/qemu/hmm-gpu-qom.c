@@ -155,7 +155,9 @@ static void hmm_gpu_set_audit_full(Object *obj, bool value, Error **errp)
     HmmGpuState *s = HMM_GPU(obj);
 
     if (s->gpu && value) {
+        s->in_audit = true;
         hmm_gpu_blocking(s, hmm_gpu_do_audit_full, &s->audit_compared);
+        s->in_audit = false;
     }
 }
 

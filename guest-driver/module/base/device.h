@@ -37,6 +37,7 @@ struct pci_dev;
  * @hw_live: the device answers; false when it stopped to (hg_wedge()), in a reset and
  *	after the removal.  Set with @hw_sem held for writing
  * @reset_loses_vram: a reset of the function takes VRAM's content away
+ * @audits_bus: the device's mirror audit knows where bus addresses lead to
  * @coherent: VRAM is memory of the CPU too: its pages are device-coherent instead
  *	of device-private
  * @in_reset: between the two callbacks of a PCI reset; changes with @hw_sem held for
@@ -78,6 +79,7 @@ struct hg_device {
 	u64 vram_size;
 	bool coherent;
 	bool reset_loses_vram;
+	bool audits_bus;
 	u32 sms, warps, ces;
 	unsigned int num_ctxs, num_asids;
 

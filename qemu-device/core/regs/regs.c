@@ -120,7 +120,8 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
         *v |= (uint64_t)((k->coherent ? HG_FEATURE_COHERENT : 0) |
                          (k->reset_loses_vram ? HG_FEATURE_RESET_LOSES_VRAM : 0) |
                          (k->walk_entries ? HG_FEATURE_WALK_CACHE : 0) |
-                         (k->big_pages ? HG_FEATURE_BIG_PAGES : 0)) << 32;
+                         (k->big_pages ? HG_FEATURE_BIG_PAGES : 0) |
+                         (d->ops.frame ? HG_FEATURE_AUDIT_BUS : 0)) << 32;
         break;
     case HG_REG_TIME: *v = hg_now(d); break;
     case HG_REG_CTRL: *v = (d->ctrl & HG_CTRL_ENABLE) | status(d) << 32; break;

@@ -163,7 +163,8 @@ def test_the_report_says_where_examples_were(tmp_path: Path) -> None:
     def row(machine: str, kind: str, examples: int, refused: str = "") -> dict[str, object]:
         return {"machine": machine, "kind": kind, "examples": examples, "refused": refused}
 
-    report = Report(verdict="pass", portions=[row("usual", "exact", 90), row("usual", "threads", 9)])
+    usual = [row("usual", "exact", 90), row("usual", "threads", 9)]
+    report = Report(verdict="pass", portions=usual)
     assert report.machines_drawn() == ""
     report.portions += [row("iommu", "exact", 30), row("swiotlb", "exact", 0, "all DMA goes")]
     said = "usual (exact) 90, usual (threads) 9, iommu (exact) 30, swiotlb (exact) refused"
