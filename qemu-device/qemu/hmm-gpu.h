@@ -51,6 +51,7 @@ struct HmmGpuState {
     char *inject;               /* rules given before realize; BQL */
     char *audit;                /* mode given before realize; BQL */
     uint64_t audit_compared;    /* by the last full audit; BQL */
+    uint64_t frame;             /* that the last bus address asked for leads to; BQL */
     char *flr_vram;             /* property: "keep" or "lost" */
 
     /*

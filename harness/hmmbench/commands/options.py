@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from hmmbench.build import BuildRequest
+from hmmbench.vm import kinds
 
 
 class Audit(StrEnum):
@@ -74,6 +75,13 @@ DebugInfo = Annotated[
         "--debug-info",
         help="Debug information of kernel and driver too, for file and line in the kernel's "
         "reports and for gdb (the first time for a kernel as long as building it).",
+    ),
+]
+Machine = Annotated[
+    str,
+    typer.Option(
+        "--machine", metavar="KIND[+KIND]", show_default="the usual one",
+        help=f"Another machine: {', '.join(kinds.KINDS)}.",
     ),
 ]
 QemuSource = Annotated[
