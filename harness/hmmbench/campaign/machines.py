@@ -82,6 +82,14 @@ def run(
     spec = kinds.made(on.spec, portion.machine)
     with ExitStack() as stack:
         targets: list[VmTarget] = []
+
+        def over() -> None:
+            for target in targets:
+                target.close()
+            nonlocal counts
+            counts += fleet.totals(targets)
+            fill(report, tally, counts)
+
         points = None
         with ui.stage(f"virtual machine ({portion.name})"):
             if portion.exact:
@@ -101,14 +109,12 @@ def run(
             report.jobs = len(targets)
             try:
                 if kinds.may_be_refused(portion.machine) and not targets[0].has_driver():
+                    over()
                     return kinds.words(portion.machine)
                 delay_points = targets[0].delay_points() if asked.delays else []
             except VmError:
                 # That may be a finding.
-                for target in targets:
-                    target.close()
-                counts += fleet.totals(targets)
-                fill(report, tally, counts)
+                over()
                 raise
         with ui.stage("examples") as stage:
             campaign = Campaign(
@@ -126,10 +132,7 @@ def run(
             try:
                 campaign.run()
             finally:
-                for target in targets:
-                    target.close()
-                counts += fleet.totals(targets)
-                fill(report, tally, counts)
+                over()
                 report.interleavings = (
                     campaign.schedule.coverage() or campaign.meetings.coverage()
                     or report.interleavings

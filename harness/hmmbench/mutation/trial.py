@@ -200,9 +200,9 @@ def run_one(mutant: Mutant, ui: Ui, out: Path, how: How) -> Row:
         mutant.name, mutant.bug_class, declared=bool(mutant.proof),
         patch=cache.file_digest(mutant.path),
     )  # fmt: skip
+    how = replace(how, machine=mutant.machine)
     seconds = min(how.limit_s, EQUIVALENT_S) if mutant.proof else how.limit_s
     silent = EQUIVALENT if mutant.proof else ALIVE
-    how = replace(how, machine=mutant.machine)
     if mutant.debug:
         how = replace(how, shrink_s=DEBUG_SHRINK * how.shrink_s)
     try:
