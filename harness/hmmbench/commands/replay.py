@@ -147,6 +147,9 @@ def main(
             ) if recipe.exact
             else VmTarget(opener, explain=explain)
         )  # fmt: skip
+        if kinds.may_be_refused(recipe.machine) and not target.has_driver():
+            typer.echo(f"the driver refuses the device: {kinds.words(recipe.machine)}")
+            return EXIT_OK
         with ui.stage("replay") as stage_:
             result = replay(
                 Fresh(target, recipe.chain) if recipe.exact else target,

@@ -227,6 +227,8 @@ def _confirm(row: Row, mutant: Mutant, ui: Ui, out: Path, how: How) -> None:
             ui.stage(f"{row.name}: the sound driver"),
             _machine(artifacts, spec, how, out / row.name, ui) as ((target, *_), points),
         ):
+            if _refused(target, how):
+                return
             if points is not None:
                 recipe, _lost = holds.here(recipe, points.table)
             again = replay(Fresh(target, recipe.chain) if how.exact else target, recipe, 1)
@@ -313,6 +315,9 @@ def _fill(
         with ui.stage(row.name) as stage, _machine(artifacts, spec, how, folder, ui) as (
             (target, *spare), points,
         ):  # fmt: skip
+            if _refused(target, how):
+                row.status = silent
+                return
             shown = examples if limit_s is None else 0
 
             def note(tally: Tally, text: str) -> None:
@@ -354,6 +359,11 @@ def _fill(
         row.oracle, row.message = finding.violation.oracle, finding.violation.message
         row.shrink_s, row.rate = round(tally.shrunk_s, 3), round(finding.rate, 3)
         row.operations, row.recipe = finding.operations, str(finding.recipe)
+
+
+def _refused(target: VmTarget, how: How) -> bool:
+    """Whether the driver does not take the device on a machine where it need not."""
+    return kinds.may_be_refused(how.machine) and not target.has_driver()
 
 
 def status_of(violation: Violation) -> str:
