@@ -33,7 +33,8 @@ PAIRS_FIRST, VARIANTS_FIRST = 40_000_000, 60_000_000
 class Draw:
     """What a profile draws.
 
-    kinds    -- so many other machines; None: all there are
+    kinds    -- so many other machines; None: all there are, that where a driver may refuse the
+                device too
     each     -- one example of so many is for each of them, and for each sanitised kernel
     pairs    -- machines of two kinds more
     variants -- sanitised kernels
@@ -105,7 +106,9 @@ def drawn(
     all_of_them = [name for name in kinds.KINDS if name in (*here, *more)]
     chosen = all_of_them
     if draw.kinds is not None:
-        chosen = rng.sample(all_of_them, min(draw.kinds, len(all_of_them)))
+        # A machine on which there is mostly nothing to run is for those who run on all.
+        worth = [name for name in all_of_them if not kinds.may_be_refused(name)]
+        chosen = rng.sample(worth, min(draw.kinds, len(worth)))
 
     def portion(machine: str, first: int) -> Portion:
         full = not set(machine.split("+")) <= set(here)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -216,3 +217,26 @@ def test_what_a_machine_died_of_when_nothing_ran_in_it(
     how = How(1, 300.0, 0.0, delays=False)
     row = trial.run_sound(Ui(quiet=True), tmp_path, how, examples=1)
     assert (row.status, row.oracle, row.message) == (status, oracle, "it ended")
+
+
+def test_the_last_third_is_for_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the time of each broken driver, if that is asked for."""
+    monkeypatch.setattr(trial, "_built", lambda *_: (SimpleNamespace(), USUAL))
+    config = {"CONFIG_NUMA": "y", "CONFIG_ACPI_NUMA": "y"}
+    monkeypatch.setattr(trial, "kernel_config", lambda _: config)
+    how = How(1, 300.0, 10.0, exact=True)
+    request = BuildRequest()
+    (alone,) = trial._portions(request, False, how, 300.0)
+    assert (alone.machine, alone.limit_s, alone.exact) == ("", 300.0, True)
+    usual, *others = trial._portions(request, False, replace(how, draw=2), 300.0)
+    assert (usual.machine, usual.limit_s, len(others)) == ("", 210.0, 2)
+    assert {one.limit_s for one in others} == {45.0}
+    assert all(one.machine and one.first for one in others)
+    _, *others = trial._portions(request, False, replace(how, draw=99), 300.0)
+    assert "numa" in {one.machine for one in others}
+    assert not [one for one in others if one.variant]
+    _, *others = trial._portions(request, False, replace(how, draw=99, full=True), 300.0)
+    assert "iommu" in {one.machine for one in others}
+    # Where a machine is asked for, and the control, nothing is drawn.
+    for one, limit in ((replace(how, draw=2, machine="numa"), 300.0), (replace(how, draw=2), None)):
+        assert len(trial._portions(request, False, one, limit)) == 1
