@@ -91,7 +91,8 @@ def run(
             fill(report, tally, counts)
 
         points = None
-        with ui.stage(f"virtual machine ({portion.name})"):
+        other = "" if portion.name == kinds.USUAL else f" ({portion.name})"
+        with ui.stage(f"virtual machine{other}"):
             if portion.exact:
                 spec = fleet.exact_machine(on.spec, portion.machine)
                 found, points = stack.enter_context(
