@@ -15,6 +15,8 @@
 uint64_t now_ns(void);
 /* 0 or -errno. */
 int write_text(const char *path, const char *text);
+/* No page waits in a CPU's batch for its LRU list, or to be given up. */
+void drain_lru(void);
 
 /* ---- debugfs.c ---- */
 
