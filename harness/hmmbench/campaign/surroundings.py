@@ -16,6 +16,11 @@ from hmmbench.model.ops.moving import Policy
 #: Soon for the first time, so that a short run has one.
 REBIND_EACH, REBIND_FIRST = 150, 7
 
+#: One example of so many runs AGAIN times more, for what it leaves in the kernel each time
+#: (oracle/growth.py): a tenth of a campaign's time.  Soon for the first time, and not with the one
+#: after which the driver is unbound.
+CENSUS_EACH, CENSUS_FIRST, AGAIN = 40, 3, 4
+
 #: Share of the examples on exact machines in which the driver's delay points, where it has any,
 #: are used beside the schedule.
 DELAYED_TOO = 0.35
@@ -90,7 +95,8 @@ class Surroundings:
         short = rng.random() < (VRAM_SHORT_AT_FAULTS if at_faults else VRAM_SHORT)
         vram = rng.choice(VRAM_PAGES_AT_FAULTS if at_faults else VRAM_PAGES) if short else None
         rebind = index % REBIND_EACH == REBIND_FIRST
-        return Environment(lines, inject, self.audit, rebind, vram, schedule)
+        again = AGAIN if index % CENSUS_EACH == CENSUS_FIRST else 0
+        return Environment(lines, inject, self.audit, rebind, vram, schedule, again)
 
     def drawn(self, index: int) -> tuple[str, bool]:
         """An example's schedule on an exact machine, and whether delay points are used, too."""

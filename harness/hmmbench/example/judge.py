@@ -12,7 +12,7 @@ from hmmbench.model.cells import Coverage
 from hmmbench.model.ops.jobs import GpuAccess
 from hmmbench.model.ops.processes import Nop, Sleep
 from hmmbench.model.ops.promises import Promise, ReadBack, tried
-from hmmbench.oracle import contents, leaks, progress
+from hmmbench.oracle import contents, growth, leaks, progress
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
 
@@ -31,6 +31,9 @@ class Verdict:
     promises_tried: int = 0
     pages_to_read: int = 0
     pages_read: int = 0
+    #: it was to run again for a census of what it leaves, and that was taken
+    censuses: int = 0
+    censuses_taken: int = 0
     #: the machine may not be used for another example
     tainted: bool = False
 
@@ -81,10 +84,10 @@ def _judge_result(program: Program, result: Result, coverage: Coverage | None) -
     stray = contents.strays(result)
     if stray is not None:
         outcome.violations.append(stray)
-    leak = leaks.check(result)
-    if leak is not None and stuck is None:
-        outcome.violations.append(leak)
-        outcome.tainted = True
+    for leak in (leaks.check(result), growth.check(result)):
+        if leak is not None and stuck is None:
+            outcome.violations.append(leak)
+            outcome.tainted = True
     outcome.gpu_accesses = sum(
         1
         for o, r in zip(program.ops, result.ops, strict=True)
@@ -97,6 +100,8 @@ def _judge_result(program: Program, result: Result, coverage: Coverage | None) -
 
 
 def _count_evidence(outcome: Verdict, program: Program, result: Result) -> None:
+    outcome.censuses = int(program.again > 0)
+    outcome.censuses_taken = int(growth.looked(result) > 1)
     for o, r in zip(program.ops, result.ops, strict=True):
         if r.status == RES_SKIPPED:
             continue

@@ -23,7 +23,7 @@ from hmmbench.example.totals import Totals
 from hmmbench.example.tracer import Tracer, page_events
 from hmmbench.guest import splat
 from hmmbench.guest.program import BUSY_TIMES, Program, Result
-from hmmbench.oracle import device, leaks, mirror, misuse, progress, unload
+from hmmbench.oracle import device, growth, leaks, mirror, misuse, progress, unload
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
@@ -50,6 +50,11 @@ def _moving(vm: Machine, end: float) -> bool:
     before = vm.gpu.counters()
     time.sleep(STILL_S)
     return time.monotonic() < end and vm.gpu.counters() != before
+
+
+def unfit(program: Program, result: Result) -> bool:
+    """Whether what is left in the machine would be taken for another example's doing."""
+    return any((progress.check(program, result), leaks.check(result), growth.check(result)))
 
 
 class VmTarget:
@@ -229,6 +234,7 @@ class VmTarget:
 
     def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm
+        program = replace(program, again=environment.again)
         done = Execution(program)
         self._busy = True
         try:
@@ -239,7 +245,7 @@ class VmTarget:
             result = done.result = Result.decode(answer, program)
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = self._driver_counters(vm)
-            done.tainted = bool(progress.check(program, result) or leaks.check(result))
+            done.tainted = unfit(program, result)
             done.violations += self._checked(vm, done)
             if environment.delays:
                 done.points = self._points(vm)

@@ -12,7 +12,7 @@ What none of our driver's counters is needed for, and what any driver does wrong
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from hmmbench.guest.program import Result
 from hmmbench.oracle.violation import Violation
@@ -22,6 +22,9 @@ LOOKS = 16
 
 #: Looks of a count that are compared with one another.
 _BLOCK = 4
+
+#: Of all pairs of looks, in which the later one has more: of what comes and goes it is half.
+_RISING = 0.85
 
 #: What says most of where to look comes first.
 _TELLING = ("alloc", "dma", "slab", "pages", "vmstat")
@@ -59,6 +62,8 @@ def grows(values: list[int]) -> bool:
         return False
     blocks = [values[at : at + _BLOCK] for at in range(0, LOOKS, _BLOCK)]
     if not all(min(b) > min(a) and max(b) > max(a) for a, b in pairwise(blocks)):
+        return False
+    if sum(b > a for a, b in combinations(values, 2)) < _RISING * LOOKS * (LOOKS - 1) / 2:
         return False
     early, late = (sum(b) - sum(a) for a, b in (blocks[:2], blocks[-2:]))
     return values[-1] - values[0] >= LOOKS // 2 and 2 * late >= early

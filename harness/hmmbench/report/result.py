@@ -50,6 +50,9 @@ class Report:
     #: that were to be read at programs' ends, and were
     pages_to_read: int = 0
     pages_read: int = 0
+    #: examples that were to run again for a census of what they leave, and of which it was taken
+    censuses: int = 0
+    censuses_taken: int = 0
     #: counter that a pass rests on -> times that it was not there
     missing: dict[str, int] = field(default_factory=dict)
     #: executions in which the mirror audit was on and not ready
@@ -181,6 +184,8 @@ class Report:
                                f"{self.audit_undecided} undecided")  # fmt: skip
         table.add_row("promises", f"{self.promises_tried} of {self.promises} tried; "
                                   f"{self.pages_read} pages read again")  # fmt: skip
+        table.add_row("censuses", f"{self.censuses_taken} of {self.censuses} examples run again to"
+                                  " see what they leave")  # fmt: skip
         table.add_row("undecided", f"{self.undecided} words that several had to do with at once")
         for name, times in self.unlooked.items():
             table.add_row("not looked", f"[yellow]{name}[/] came to its bound {times} times")

@@ -12,7 +12,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -161,7 +161,10 @@ class Fake:
                 j += 1
             self._interleave([self._actor(ops, results, idx) for idx in actors.values()])
             i = j
-        return Result(results, live_nonzero=self.bug == "leak").encode()
+        looks = f"looks {program.again}\n" if program.again else ""
+        return Result(
+            results, live_nonzero=self.bug == "leak", counters_after=looks
+        ).encode()
 
     def _interleave(self, threads: list[Iterator[None]]) -> None:
         while threads:
@@ -650,7 +653,8 @@ class FakeTarget:
         payload = program.encode()
         self.programs.append(payload)
         self.environments.append(environment)
-        return Execution(program, Result.decode(self.machine.run(payload), program))
+        program = replace(program, again=environment.again)
+        return Execution(program, Result.decode(self.machine.run(program.encode()), program))
 
     def renew(self) -> None:
         pass

@@ -238,7 +238,7 @@ void census_tell(char *text, size_t size)
 {
 	size_t len = strlen(text);
 
-	len += snprintf(text + len, size - len, "looks %u\n", looks);
+	len += snprintf(text + len, size - len, "looks %u\n", ncounts ? looks : 0);
 	for (unsigned i = 0; i < ncounts && size - len > NAME_SIZE + 24 * CENSUS_LOOKS; i++) {
 		if (!is_suspect(counts + i))
 			continue;
