@@ -23,7 +23,16 @@ from hmmbench.example.totals import Totals
 from hmmbench.example.tracer import Tracer, page_events
 from hmmbench.guest import splat
 from hmmbench.guest.program import BUSY_TIMES, Program, Result
-from hmmbench.oracle import device, growth, leaks, mirror, misuse, progress, unload
+from hmmbench.oracle import (
+    device,
+    growth,
+    leaks,
+    mirror,
+    misuse,
+    progress,
+    unload,
+    unreferenced,
+)
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
@@ -102,6 +111,7 @@ class VmTarget:
                 with contextlib.suppress(Exception):
                     try:
                         self._count(vm)
+                        self._scan(vm)
                     except VmDied as error:
                         self._died_idle(vm, error)
                 with contextlib.suppress(VmError):
@@ -157,6 +167,15 @@ class VmTarget:
         else:
             self.totals.lost += 1
         self._lost(vm, error.summary)
+
+    def _scan(self, vm: Machine) -> None:
+        """What a debug kernel finds that nobody knows any more, once a machine: whichever of its
+        examples left it there."""
+        if vm.hello.get("kmemleak") and not self._last_tainted:
+            found = unreferenced.check(vm)
+            self.totals.scans += 1
+            if found is not None:
+                self.totals.ends.append(replace(found, details=self._explain(found.details)))
 
     def _go_on(self) -> None:
         if self._over.is_set():
