@@ -16,7 +16,7 @@ from typing import TypeVar
 from hmmbench.example.delays import parse as parse_points
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
-from hmmbench.example.vm_target import ALL_VRAM, STILL_S, VmTarget, unfit
+from hmmbench.example.vm_target import ALL_VRAM, STILL_S, VmTarget, asked, unfit
 from hmmbench.guest import example, splat
 from hmmbench.guest.program import BUSY_TIMES, Program
 from hmmbench.oracle.violation import Violation
@@ -145,7 +145,7 @@ class ExactTarget(VmTarget):
 
     def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm
-        program = _limited(replace(program, again=environment.again))
+        program = _limited(asked(program, environment))
         done = Execution(program)
         self._busy = True
         # Not that of the example before, if no answer comes.
@@ -238,7 +238,7 @@ class ExactTarget(VmTarget):
                 step, before = still, now
 
     def _post(self, vm: Machine, program: Program, environment: Environment) -> None:
-        program = _limited(replace(program, again=environment.again))
+        program = _limited(asked(program, environment))
         delays = "\n".join(["clear", *environment.delays]) + "\n" if self._delayed else None
         vram = ALL_VRAM if environment.vram is None else environment.vram
         vm.post(

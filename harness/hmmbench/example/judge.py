@@ -9,10 +9,12 @@ from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution, Target
 from hmmbench.guest.program import PAGE, RES_SKIPPED, Acc, Program, Result
 from hmmbench.model.cells import Coverage
+from hmmbench.model.ops.accounts import Account
+from hmmbench.model.ops.accounts import looked as accounted
 from hmmbench.model.ops.jobs import GpuAccess
 from hmmbench.model.ops.processes import Nop, Sleep
 from hmmbench.model.ops.promises import Promise, ReadBack, tried
-from hmmbench.oracle import contents, growth, leaks, progress
+from hmmbench.oracle import contents, excess, growth, leaks, progress
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
 
@@ -34,6 +36,9 @@ class Verdict:
     #: it was to run again for a census of what it leaves, and that was taken
     censuses: int = 0
     censuses_taken: int = 0
+    #: looks at the kernel's accounts of a process, and those for which nothing moved
+    accounts: int = 0
+    accounts_taken: int = 0
     #: the machine may not be used for another example
     tainted: bool = False
 
@@ -84,6 +89,9 @@ def _judge_result(program: Program, result: Result, coverage: Coverage | None) -
     stray = contents.strays(result)
     if stray is not None:
         outcome.violations.append(stray)
+    storm = excess.check(program, result)
+    if storm is not None and stuck is None:
+        outcome.violations.append(storm)
     for leak in (leaks.check(result), growth.check(result)):
         if leak is not None and stuck is None:
             outcome.violations.append(leak)
@@ -108,6 +116,9 @@ def _count_evidence(outcome: Verdict, program: Program, result: Result) -> None:
         if o.op == Promise.number:
             outcome.promises += 1
             outcome.promises_tried += tried(o, r)
+        elif o.op == Account.number:
+            outcome.accounts += 1
+            outcome.accounts_taken += accounted(o, r)
         elif o.op == ReadBack.number:
             outcome.pages_to_read += o.len // PAGE
             outcome.pages_read += r.aux0

@@ -22,7 +22,7 @@ from hmmbench.example.target import Execution
 from hmmbench.example.totals import Totals
 from hmmbench.example.tracer import Tracer, page_events
 from hmmbench.guest import splat
-from hmmbench.guest.program import BUSY_TIMES, Program, Result
+from hmmbench.guest.program import BUSY_TIMES, PF_COUNTERS, Program, Result
 from hmmbench.oracle import (
     device,
     growth,
@@ -59,6 +59,11 @@ def _moving(vm: Machine, end: float) -> bool:
     before = vm.gpu.counters()
     time.sleep(STILL_S)
     return time.monotonic() < end and vm.gpu.counters() != before
+
+
+def asked(program: Program, environment: Environment) -> Program:
+    """What the guest is sent: with all that oracles want to know of its run."""
+    return replace(program, again=environment.again, flags=program.flags | PF_COUNTERS)
 
 
 def unfit(program: Program, result: Result) -> bool:
@@ -253,7 +258,7 @@ class VmTarget:
 
     def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm
-        program = replace(program, again=environment.again)
+        program = asked(program, environment)
         done = Execution(program)
         self._busy = True
         try:

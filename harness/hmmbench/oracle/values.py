@@ -116,6 +116,8 @@ class Checker:
             elif kind == ReadBack.number and (bad := contents.check(self.space, o, r)):
                 raise Contradiction(i, bad, ReadBack.oracle)
             bad = ops.of(o).explain(self.space, o, r)
+            if bad and (own := ops.of(o).oracle) in WORDS:
+                raise Contradiction(i, bad, own)
             if bad:
                 raise Contradiction(i, f"{describe(o)} {bad}")
             ops.apply(self.space, o)

@@ -37,6 +37,7 @@ def fill(report: Report, tally: Tally, totals: Totals) -> None:
     report.promises, report.promises_tried = tally.promises, tally.promises_tried
     report.pages_to_read, report.pages_read = tally.pages_to_read, tally.pages_read
     report.censuses, report.censuses_taken = tally.censuses, tally.censuses_taken
+    report.accounts, report.accounts_taken = tally.accounts, tally.accounts_taken
     report.migrations = tally.coverage.rows["migrate to VRAM"]
     report.missing, report.unready = dict(sorted(totals.missing.items())), totals.unready
     report.coverage = tally.coverage.to_json()
@@ -107,6 +108,8 @@ def _lacking(report: Report) -> list[str]:
             f"leaks not looked for: of {report.censuses} programs that were to run again none was"
             " followed by a census of the kernel's memory"
         )
+    if report.accounts >= PROMISES and not report.accounts_taken:
+        out.append(f"accounts not compared: of {report.accounts} looks none could be taken")
     if report.pages_to_read and not report.pages_read:
         out.append(f"contents not read: none of {report.pages_to_read} pages")
     return out

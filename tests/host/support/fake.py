@@ -25,6 +25,7 @@ from hmmbench.example.target import Execution
 from hmmbench.example.totals import Totals
 from hmmbench.guest import program as P
 from hmmbench.guest.program import Acc, MapKind, Op, OpResult, Program, Result
+from hmmbench.model.ops.accounts import Account
 from hmmbench.model.ops.advice import Advice, Madvise, Mlock, Zap
 from hmmbench.model.ops.files import FileRead, FileWrite, Msync, Punch, Truncate
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
@@ -413,9 +414,22 @@ class Fake:
         elif o.op == Promise.number:
             # There is no VRAM here.
             r.aux0 = 1
+        elif o.op == Account.number:
+            r.aux0 = end - start
+            entries = [self._account(p, gp) for gp in range(start, end)]
+            r.data = struct.pack("<6Q", 8, 4, 0, 12, 8, 0) + b"".join(entries)
         elif o.op == ReadBack.number:
             r.aux0 = end - start
             r.data = b"".join(self._read_back(p, start, end))
+
+    def _account(self, p: Proc, gp: int) -> bytes:
+        """Nothing is in VRAM, or swapped; what the CPU has not looked at is not there."""
+        if gp not in p.cpu:
+            return struct.pack("<QQ", 0, 0)
+        frame = p.cpu[gp][0]
+        m = p.vma[gp]
+        shared = m.obj is not None and m.obj.get(m.index) is frame
+        return struct.pack("<QQ", 1 << 63 | shared << 61, 1 << 3 | shared << 2)
 
     def _read_back(self, p: Proc, start: int, end: int) -> Iterator[bytes]:
         for gp in range(start, end):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from hmmbench.guest.program import Op
 from hmmbench.model.ops import (
+    accounts,
     advice,
     files,
     folios,
@@ -29,6 +30,7 @@ from hmmbench.model.space import Space
 #: The bench's own.
 FAMILIES = (
     mapping, advice, moving, jobs, processes, lives, folios, files, pins, promises,
+    accounts,
 )  # fmt: skip
 
 _OWN = tuple(operation for family in FAMILIES for operation in family.OPERATIONS)
