@@ -17,9 +17,9 @@ from hmmbench.model.ops.moving import Policy
 REBIND_EACH, REBIND_FIRST = 150, 7
 
 #: One example of so many runs AGAIN times more, for what it leaves in the kernel each time
-#: (oracle/growth.py): a tenth of a campaign's time.  Soon for the first time, and not with the one
-#: after which the driver is unbound.
-CENSUS_EACH, CENSUS_FIRST, AGAIN = 40, 3, 4
+#: (oracle/growth.py), which with its looks takes as long as some other examples.  Soon for the
+#: first time, and not with the one after which the driver is unbound.
+CENSUS_EACH, CENSUS_FIRST, AGAIN = 80, 3, 4
 
 #: Share of the examples on exact machines in which the driver's delay points, where it has any,
 #: are used beside the schedule.

@@ -23,6 +23,9 @@ EACH, BESIDE = 64, 16384
 #: Counter of the device's -> what it is too much of.
 _COUNTED = {"dev_faults": "fault storm", "dev_invals": "invalidation storm"}
 
+#: How often an operation comes to its pages: a copy to two ranges, a promise again and again.
+_TIMES = {GpuCopy.number: 2, GpuFill.number: 2, Promise.number: 8}
+
 
 def _counters(text: str) -> dict[str, int]:
     words = (line.partition(" ") for line in text.splitlines())
@@ -35,8 +38,7 @@ def needed(program: Program) -> int:
     def of(o: Op) -> int:
         if o.op == GpuAccess.number:
             return len(o.acc)
-        # Its pages are looked at several times, with what is done to them in between.
-        times = 8 if o.op == Promise.number else 2 if o.op in (GpuCopy.number, GpuFill.number) else 1
+        times = _TIMES.get(o.op, 1)
         return times * (o.len // PAGE + 1)
 
     return sum(of(o) for o in program.ops)

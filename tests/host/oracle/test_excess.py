@@ -29,7 +29,7 @@ def test_within_the_bound() -> None:
 
 
 def test_beyond_it() -> None:
-    for after, what in ((text(6 + MOST, 0), "fault storm"), (text(0, 10 + MOST), "invalidation st")):
+    for after, what in ((text(6 + MOST, 0), "fault storm"), (text(0, 10 + MOST), "invalidation")):
         found = judge(Execution(PROGRAM, result(text(5, 9), after))).violations
         assert [v.oracle for v in found] == ["promise"]
         assert found[0].message.startswith(what)

@@ -435,6 +435,7 @@ static void run_again(const uint8_t *text, size_t len, struct program_answer *a,
 	if (!is_well(&a->result) || !keep_answer(a))
 		return;
 	/* Whoever follows the phases has seen all of them. */
+	program_tell_none();
 	told = &nobody;
 	census_begin();
 	for (uint64_t n = 0; n < times && n < CENSUS_LOOKS; n++) {
@@ -480,6 +481,7 @@ static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_
 		left[0] = 0;
 		run_again(text, len, a, left);
 		add_text(a, left);
+		r->strays += bystander_check();
 	}
 	return true;
 }
