@@ -423,7 +423,6 @@ static bool is_well(const struct hb_result *r)
 /*
  * The program again and again, with a look each time at what the kernel then has.  Before
  * the first look it has run twice, so that what it needs of the kernel's caches is there.
- * What the driver itself says is left is told as of the first run.
  */
 static void run_again(const uint8_t *text, size_t len, struct program_answer *a, char *after)
 {
@@ -445,6 +444,11 @@ static void run_again(const uint8_t *text, size_t len, struct program_answer *a,
 		    !run_once(false, &r, after, err))
 			break;
 		if (!is_well(&r)) {
+			/* It is what the whole example came to. */
+			a->result.timeout = r.timeout;
+			a->result.stuck = r.stuck;
+			a->result.died = r.died;
+			a->result.died_signal = r.died_signal;
 			a->result.live_nonzero = r.live_nonzero;
 			break;
 		}
