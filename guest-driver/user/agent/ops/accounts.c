@@ -84,10 +84,16 @@ static void read_sums(struct sums *s)
 		  (uint64_t *[]){ &s->corrupted });
 }
 
+/* Two looks, and what the kernel fills. */
+struct room {
+	struct look look[2];
+	uint64_t entry[MAX_PAGES];
+	struct scan_region region[MAX_PAGES];
+};
+
 /* What a scan says of pages of which each has its own region, or many have one. */
-static void scan(int fd, const void *addr, struct page *page, uint32_t n)
+static void scan(int fd, const void *addr, struct scan_region *region, struct page *page, uint32_t n)
 {
-	static _Thread_local struct scan_region region[MAX_PAGES];
 	uint64_t first = (uintptr_t)addr;
 	struct scan_arg arg = {
 		.size = sizeof(arg), .start = first, .end = first + n * PAGE_SIZE,
@@ -103,24 +109,24 @@ static void scan(int fd, const void *addr, struct page *page, uint32_t n)
 			page[(at - first) / PAGE_SIZE].scan = region[r].categories;
 }
 
-static int look(struct look *l, const void *addr, uint32_t n, bool all)
+/* False: who has changed its user may not look. */
+static bool look(struct room *room, struct look *l, const void *addr, uint32_t n, bool all)
 {
-	static _Thread_local uint64_t entry[MAX_PAGES];
 	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	ssize_t got;
 
 	if (fd < 0)
-		return -errno;
-	got = pread(fd, entry, n * 8, (uintptr_t)addr / PAGE_SIZE * 8);
-	scan(fd, addr, l->page, n);
+		return false;
+	got = pread(fd, room->entry, n * 8, (uintptr_t)addr / PAGE_SIZE * 8);
+	scan(fd, addr, room->region, l->page, n);
 	close(fd);
 	if (got != (ssize_t)(n * 8))
-		return -EIO;
+		return false;
 	for (uint32_t i = 0; i < n; i++)
-		l->page[i].pagemap = entry[i];
+		l->page[i].pagemap = room->entry[i];
 	if (all)
 		read_sums(&l->sums);
-	return 0;
+	return true;
 }
 
 static int op_account(const struct op_call *call)
@@ -128,31 +134,32 @@ static int op_account(const struct op_call *call)
 	const struct hb_op *op = call->op;
 	const void *addr = op_range(op);
 	uint32_t n = op->len / PAGE_SIZE, at, len;
-	struct look *l;
+	struct room *room;
 	int ret = 0;
 
 	if (!addr || !n || n > MAX_PAGES || op->off % PAGE_SIZE || op->len % PAGE_SIZE)
 		return -EINVAL;
-	l = calloc(2, sizeof(*l));
-	if (!l)
+	room = calloc(1, sizeof(*room));
+	if (!room)
 		return -ENOMEM;
-	len = sizeof(l->sums) + n * sizeof(l->page[0]);
-	for (unsigned i = 0; !ret && i < LOOKS; i++) {
-		ret = look(l + i % 2, addr, n, op->arg);
-		if (ret || !i || memcmp(l, l + 1, len))
+	len = sizeof(struct sums) + n * sizeof(struct page);
+	for (unsigned i = 0; i < LOOKS; i++) {
+		if (!look(room, room->look + i % 2, addr, n, op->arg))
+			break;
+		if (!i || memcmp(room->look, room->look + 1, len))
 			continue;
 		at = atomic_fetch_add(&sh->data_used, len);
 		if (at + len > MAX_DATA) {
 			ret = -ENOSPC;
 			break;
 		}
-		memcpy(sh->data + at, l, len);
+		memcpy(sh->data + at, room->look, len);
 		call->result->data_off = at;
 		call->result->data_len = len;
 		call->result->aux0 = n;
 		break;
 	}
-	free(l);
+	free(room);
 	return ret;
 }
 
