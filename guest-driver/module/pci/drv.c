@@ -232,6 +232,8 @@ static void hg_quiesce(struct hg_device *hdev)
 
 	/* also those that somebody else is about to end */
 	wait_var_event(&hdev->ctx_mem, !atomic_read(&hdev->ctx_mem));
+	/* no context comes any more: it does not begin again */
+	cancel_delayed_work_sync(&hdev->watch);
 	xa_for_each(&hdev->svms, asid, svm) {
 		svm = hg_svm_get(hdev, asid);
 		if (!svm)
@@ -292,6 +294,7 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	ida_init(&hdev->ctx_ida);
 	INIT_WORK(&hdev->error_work, hg_sched_error_work);
 	INIT_DELAYED_WORK(&hdev->reap_work, hg_reap);
+	INIT_DELAYED_WORK(&hdev->watch, hg_sched_watch_work);
 	pci_set_drvdata(pdev, hdev);
 	ret = init_srcu_struct(&hdev->users);
 	if (ret)

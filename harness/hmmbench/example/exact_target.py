@@ -245,7 +245,8 @@ class ExactTarget(VmTarget):
         vm.post(
             protocol().HB_MSG_EXAMPLE,
             example.Example(
-                program, delays, vram, points=bool(environment.delays), stand=True
+                program, delays, vram, points=bool(environment.delays), stand=True,
+                watch_ms=environment.watch_ms if self.watches() else None,
             ).encode(),
         )
 

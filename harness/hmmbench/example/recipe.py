@@ -60,6 +60,9 @@ MAX_HOLD_NS, MAX_PASSAGE, MAX_PHASE = 1 << 40, 1 << 31, (1 << 16) - 1
 #: What a recipe's execution depends on (build/depends.py), beside the recipe.
 BUILT = ("kernel", "driver", "agent", "device")
 
+#: Of Environment.watch_ms.
+WATCH_MS = 50
+
 #: A line of delays with all of USEC, PERMILLE, SEED and TIMES has so many.
 NUMBERS = 4
 
@@ -88,7 +91,13 @@ class Environment:
         return any(
             " at " in x or sum(word.isdigit() for word in x.split()) == NUMBERS
             for x in self.delays
-        ) or any("count=" in x for x in self.inject)
+        ) or any("count=" in x or "nth=" in x for x in self.inject)
+
+    @property
+    def watch_ms(self) -> int:
+        """How often the driver is to look again by itself (docs/driver.md); 0: not at all, since
+        that brings back what it lost itself."""
+        return WATCH_MS if injection.needs_watch(self.inject) else 0
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,9 @@ ALL_VRAM = (1 << 64) - 1
 #: Counters that are evidence: what a pass says of faults and migrations is read there.
 EVIDENCE = ("pages_to_device", "pages_to_system", "dev_faults")
 
+#: How often the driver looks again by itself, in milliseconds.
+WATCH = "/sys/module/hmm_gpu/parameters/watch_ms"
+
 #: So many times QEMU may end by itself, or by somebody's signal, before that is an error.
 LOST_MACHINES = 2
 
@@ -176,6 +179,10 @@ class VmTarget:
         """Names of the driver's delay points."""
         return [point.name for point in self._points(self.vm)]
 
+    def watches(self) -> bool:
+        """Whether the driver can be told to look again for what was lost."""
+        return bool(self.vm.hello.get("watch"))
+
     def _points(self, vm: Machine) -> list[Point]:
         return parse_points(vm.agent.read_file(self._debugfs() + "/delays").decode())
 
@@ -191,6 +198,8 @@ class VmTarget:
             vm.agent.write_file(self._debugfs() + "/delays", text.encode(), mode=0)
         if wanted.inject != self._set.inject or wanted.counted:
             vm.gpu.inject(wanted.inject)
+        if wanted.watch_ms != self._set.watch_ms and self.watches():
+            vm.agent.write_file(WATCH, str(wanted.watch_ms).encode(), mode=0)
         if wanted.vram != self._set.vram:
             pages = ALL_VRAM if wanted.vram is None else wanted.vram
             vm.agent.write_file(self._debugfs() + "/vram_limit", str(pages).encode(), mode=0)
