@@ -23,6 +23,7 @@ from hmmbench.example.totals import Totals
 from hmmbench.example.tracer import Tracer, page_events
 from hmmbench.guest import splat
 from hmmbench.guest.program import BUSY_TIMES, Program, Result
+from hmmbench.model.ops.device import reloaded, takes_gpu
 from hmmbench.oracle import device, leaks, mirror, misuse, progress, unload
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
@@ -238,7 +239,7 @@ class VmTarget:
 
     def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm
-        done = Execution(program)
+        done = Execution(program, inject=environment.inject)
         self._busy = True
         try:
             self._surround(environment)
@@ -252,8 +253,7 @@ class VmTarget:
             done.violations += self._checked(vm, done)
             if environment.delays:
                 done.points = self._points(vm)
-            if environment.rebind and not done.tainted:
-                self._rebind(vm, done, program.settle_ms / 1000)
+            self._unbound(vm, done, environment, program)
             splats = splat.scan(vm.printed())
         except AgentTimeout as error:
             done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
@@ -282,6 +282,20 @@ class VmTarget:
         if found is not None and not (said and found.oracle == "kernel"):
             done.violations.append(found)
         done.tainted = True
+
+    def _unbound(
+        self, vm: Machine, done: Execution, environment: Environment, program: Program
+    ) -> bool:
+        """Unbinds the driver and binds it again, if that is asked for, or if the program has taken
+        the device away: what is left then may be of a device that is gone, and the device's number
+        is another one as long as somebody has that open.  Whether it did."""
+        away = takes_gpu(program)
+        if not (environment.rebind or away) or done.tainted:
+            return False
+        self._rebind(vm, done, program.settle_ms / 1000)
+        # Its module lies elsewhere than the machine's names and points say.
+        done.tainted |= reloaded(program, done.result)
+        return True
 
     def _rebind(self, vm: Machine, done: Execution, settle_s: float) -> None:
         # Driver and device count from zero afterwards.
@@ -352,7 +366,9 @@ class VmTarget:
 
     def _count(self, vm: Machine) -> None:
         now = self._counters(vm)
-        delta = {n: v - self._base.get(n, 0) for n, v in now.items()}
+        # Who counts less than before has begun anew: the device was taken away.
+        before = {n: b for n, b in self._base.items() if b <= now.get(n, 0)}
+        delta = {n: v - before.get(n, 0) for n, v in now.items()}
         # An exact machine has none of the driver's before its first example.
         if any(not n.startswith("dev_") for n in now):
             self.totals.missing.update(n for n in EVIDENCE if n not in now)

@@ -20,6 +20,7 @@ from hmmbench.guest.program import (
     REGION_SIZE,
     MapKind,
 )
+from hmmbench.model.mishaps import Mishaps
 from hmmbench.model.page import Page
 
 REGION_SHIFT = 14
@@ -132,10 +133,12 @@ class Process:
     `pinned` has pages that are pinned (ops/pins.py), and where each is in the pin.
     `held`: whose memory the GPU's files mirror that were passed on to it, by number.
     `exclusive`: whether its GPU has to have a page for itself for atomics (None: not known).
+    `stale`: the file of the GPU that it has, if any, may be of a device that was taken away: how,
+    from 1 (ops/device.py); 0: it is not.
     """
 
     __slots__ = (
-        "alive", "exclusive", "held", "late", "number", "pinned", "private", "starts",
+        "alive", "exclusive", "held", "late", "number", "pinned", "private", "stale", "starts",
         "unsettled", "vmas",
     )  # fmt: skip
 
@@ -150,6 +153,7 @@ class Process:
         self.late: set[int] = set()
         self.pinned: dict[int, int] = {}
         self.held: list[int] = []
+        self.stale = 0
 
     def fork(self, number: int) -> Process:
         child = Process(number)
@@ -274,6 +278,7 @@ class Space:
     `pinner`: the process that pinned pages.
     `mail`: whose memory the GPU's files mirror that were sent and not taken, the oldest first.
     `folios`: any page may be of a large folio, also where there is no room for 2 MiB.
+    `mishaps`: what may end jobs that did nothing wrong.
     """
 
     def __init__(self, file_pages: tuple[int, int, int, int]) -> None:
@@ -282,6 +287,7 @@ class Space:
         self.pinner: int | None = None
         self.mail: list[int] = []
         self.folios = False
+        self.mishaps = Mishaps()
 
     def resize(self, obj: SharedObject, npages: int) -> None:
         """A file gets so many pages: behind its end nothing is left, private copies included."""

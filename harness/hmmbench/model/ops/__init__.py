@@ -12,6 +12,7 @@ from __future__ import annotations
 from hmmbench.guest.program import Op
 from hmmbench.model.ops import (
     advice,
+    device,
     files,
     folios,
     jobs,
@@ -28,7 +29,7 @@ from hmmbench.model.space import Space
 
 #: The bench's own.
 FAMILIES = (
-    mapping, advice, moving, jobs, processes, lives, folios, files, pins, promises,
+    mapping, advice, moving, jobs, processes, lives, folios, files, pins, promises, device,
 )  # fmt: skip
 
 _OWN = tuple(operation for family in FAMILIES for operation in family.OPERATIONS)

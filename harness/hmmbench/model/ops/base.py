@@ -82,6 +82,8 @@ class Operation:
                  depends on how the areas are cut, or on what is in all of them
     reshapes  -- it changes file `b`, perhaps while others access that (model/reshape.py)
     steady    -- it stands beside nothing that changes mappings
+    takes_gpu -- it takes the device away, from whoever has it open; one in a phase
+    stale_ok  -- it may use the GPU's file that its process has of a device that was taken away
     """
 
     number: int
@@ -100,6 +102,8 @@ class Operation:
     unmaps = False
     reshapes = False
     steady = False
+    takes_gpu = False
+    stale_ok = False
     lays = True
     rows: tuple[str, ...] = ()
     holes = False
