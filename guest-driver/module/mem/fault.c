@@ -638,15 +638,6 @@ int hg_fault_init(struct hg_device *hdev)
 }
 
 /**
- * hg_fault_stop() - no handler runs any more; works may
- * @hdev: device
- */
-void hg_fault_stop(struct hg_device *hdev)
-{
-	cancel_delayed_work_sync(&hdev->service.late);
-}
-
-/**
  * hg_fault_look_again() - an interrupt of the ring, or a replay, may have been lost
  * @hdev: device; hw_sem is held for reading, and it answers
  *
@@ -661,6 +652,15 @@ void hg_fault_look_again(struct hg_device *hdev)
 	fu->owed = true;
 	spin_unlock_irq(&fu->lock);
 	mod_delayed_work(hg_fault_wq, &hdev->service.late, 0);
+}
+
+/**
+ * hg_fault_stop() - no handler runs any more; works may
+ * @hdev: device
+ */
+void hg_fault_stop(struct hg_device *hdev)
+{
+	cancel_delayed_work_sync(&hdev->service.late);
 }
 
 /* Nobody has the device any more. */

@@ -281,6 +281,7 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	hdev->pdev = pdev;
 	init_rwsem(&hdev->hw_sem);
 	init_waitqueue_head(&hdev->reset_wait);
+	INIT_DELAYED_WORK(&hdev->watch, hg_sched_watch_work);
 	spin_lock_init(&hdev->inval_lock);
 	spin_lock_init(&hdev->ctx_lock);
 	spin_lock_init(&hdev->user_lock);
@@ -294,7 +295,6 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	ida_init(&hdev->ctx_ida);
 	INIT_WORK(&hdev->error_work, hg_sched_error_work);
 	INIT_DELAYED_WORK(&hdev->reap_work, hg_reap);
-	INIT_DELAYED_WORK(&hdev->watch, hg_sched_watch_work);
 	pci_set_drvdata(pdev, hdev);
 	ret = init_srcu_struct(&hdev->users);
 	if (ret)

@@ -236,6 +236,8 @@ class Checker:
         for _, o, r in items:
             gpu_ended(self.space, o, r.status != 0)
         policies = [o.proc for o in structural if o.op == Policy.number]
+        # Not told, as the device was away, and perhaps another one before it.
+        failed = [o.proc for _, o, r in items if o.op == Policy.number and r.status]
         for o in structural:
             if not ops.of(o).zeroes(o):
                 ops.apply(self.space, o)
@@ -249,6 +251,6 @@ class Checker:
             self.space.procs[child.number] = child
         shaped.blur()
         for proc in policies:
-            if policies.count(proc) > 1:
+            if policies.count(proc) > 1 or proc in failed:
                 # Which came last?
                 self.space.procs[proc].exclusive = None

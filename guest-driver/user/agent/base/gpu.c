@@ -47,7 +47,7 @@ static bool is_old(unsigned number, unsigned what)
 }
 
 /* The first error. */
-static int forget(void)
+static int forget_contexts(void)
 {
 	int ret = 0, err;
 
@@ -56,12 +56,19 @@ static int forget(void)
 		ret = ret ? ret : err;
 		gpu.ctx[i] = NULL;
 	}
+	gpu.npending = 0;
+	return ret;
+}
+
+static int forget(void)
+{
+	int ret = forget_contexts(), err;
+
 	for (unsigned i = 0; i < ARRAY_SIZE(gpu.dev); i++) {
 		err = hmmgpu_close(gpu.dev[i]);
 		ret = ret ? ret : err;
 		gpu.dev[i] = NULL;
 	}
-	gpu.npending = 0;
 	return ret;
 }
 
@@ -156,7 +163,8 @@ int gpu_reopen(bool gone, bool reset, uint64_t *where)
 	}
 	if (!ret) {
 		*where = 3;
-		ret = forget();
+		/* The mirror outlives a reset. */
+		ret = reset ? forget_contexts() : forget();
 		/* It is not told of contexts that go, if it is not there any more. */
 		if (gone && ret == -ENODEV)
 			ret = 0;

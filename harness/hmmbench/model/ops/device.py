@@ -72,7 +72,8 @@ class TakeGpu(Operation):
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
         b.whole(self.row(o), o.proc)
-        b.migrate.clear()
+        if o.arg != Away.RESET:
+            b.migrate.clear()
         for theirs in b.all_pages.values():
             there = [gp for gp, at in theirs.items() if at == VRAM]
             theirs.update(dict.fromkeys(there, UNKNOWN))
@@ -99,6 +100,10 @@ class TakeGpu(Operation):
         beside = (
             [] if r < 0.1 else scenes.race(g, proc) if r < 0.4 else upheaval.upheaval(g, proc)
         )  # fmt: skip
+        if how == Away.RELOAD:
+            # With the file open it does not go.
+            for q in g.space.alive():
+                g.first([g.op("close_gpu", q)])
         free = [
             (p, actor) for p in g.space.alive() for actor in (3, 2, 1, 0)
             if not any((o.proc, o.actor) == (p.number, actor) for o in beside)
@@ -135,14 +140,16 @@ class ReopenGpu(Operation):
         return f"{what}: the answer is {r.status}, which is not that of a device that was away"
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
-        p.exclusive = False
+        if o.arg != Away.RESET:
+            p.exclusive = False
         p.stale = 0
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
         b.whole(self.rows[0], o.proc)
-        b.migrate.discard(o.proc)
 
     def sentence(self, o: Op, at: str) -> str:
+        if o.arg == Away.RESET:
+            return "asks the GPU's contexts from before for their answer, and makes new ones"
         return "asks the GPU's file from before for its answer, and opens the GPU anew"
 
 
