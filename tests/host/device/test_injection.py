@@ -21,7 +21,8 @@ def of_the_device() -> dict[tuple[str, str], str]:
     names = re.search(r"act_name\[HG_ACT_COUNT\] = \{(.*?)\};", source, re.DOTALL)
     enum = (paths.device_sources() / "core/hooks.h").read_text()
     acts = re.search(r"HG_ACT_NONE,(.*?), HG_ACT_COUNT", enum, re.DOTALL)
-    assert names is not None and acts is not None
+    assert names is not None
+    assert acts is not None
     words = re.findall(r'"(\w*)"', names[1])[1:]
     action = dict(zip(re.findall(r"HG_ACT_(\w+)", acts[1]), words, strict=True))
     found = re.findall(

@@ -111,7 +111,8 @@ def test_the_device_is_taken_away_beside_a_job() -> None:
 
 def test_what_the_file_answers_afterwards() -> None:
     take = Op(TakeGpu.number, phase=1, arg=int(Away.UNBIND)), OpResult()
-    again = Op(ReopenGpu.number, phase=2, arg=int(Away.UNBIND)), OpResult(status=-errno.EBADE, aux0=1)
+    wrong = OpResult(status=-errno.EBADE, aux0=1)
+    again = Op(ReopenGpu.number, phase=2, arg=int(Away.UNBIND)), wrong
     assert "asked the file from before" in judged(mapped(), take, again)
     closed = Op(CloseGpu.number, phase=2), OpResult(status=-errno.ENODEV)
     assert not judged(mapped(), take, closed)

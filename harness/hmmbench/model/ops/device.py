@@ -54,8 +54,8 @@ class TakeGpu(Operation):
         # What is pinned stays in VRAM, and who was given a file cannot be told to open it anew;
         # what a file answers is known if it was taken from once.
         lives = space.alive()
-        busy = any(q.held or q.pinned or q.stale for q in lives)
-        return o.arg in _WORDS and not space.mail and not busy
+        busy = space.mail or space.pinner is not None or any(q.held or q.stale for q in lives)
+        return o.arg in _WORDS and not busy
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         return OK
@@ -91,10 +91,10 @@ class TakeGpu(Operation):
         }[Away(o.arg)]
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
-        """Beside what races, or alone; then all open it anew.  Half of the time not at all: it
-        takes long, and so does what follows such a program (example/vm_target.py)."""
+        """Beside what races, or alone; then all open it anew.  Mostly not at all: it takes
+        long, and so does what follows such a program (VmTarget._unbound())."""
         rng = g.rng
-        if rng.random() < 0.5 or not self.admit(g.space, proc, Op(self.number)):
+        if rng.random() < 0.65 or not self.admit(g.space, proc, Op(self.number)):
             return upheaval.upheaval(g, proc)
         how, r = rng.choice(_DRAWN), rng.random()
         beside = (
