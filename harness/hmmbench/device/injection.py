@@ -21,6 +21,9 @@ from typing import Final
 #: alone, or any.
 COPIES, JOBS = "copies", "jobs"
 
+#: How often a driver that looks again by itself does so, in milliseconds.
+WATCH_MS: Final = 50
+
 
 @dataclass(frozen=True)
 class Line:
@@ -35,6 +38,7 @@ class Line:
     watch    -- the driver has to look again by itself: nothing tells it
     ends     -- jobs of programs that may end by it: COPIES, JOBS; "": none
     promises -- what a driver promises (model/ops/promises.py) still holds beside it, if no job ends
+    waits_ms -- how long a sound driver may do nothing, each time it comes true
     """
 
     event: str
@@ -46,6 +50,7 @@ class Line:
     watch: bool = False
     ends: str = ""
     promises: bool = True
+    waits_ms: int = 0
 
     @property
     def words(self) -> str:
@@ -87,7 +92,7 @@ TABLE: Final = (
     Line("fault.replay", "delay", _LATE, ("prob=0.3 delay=200000",), always=True),
     Line(
         "fault.replay", "lost", "sends another where jobs do not get on",
-        ("prob=0.3 count=3 lost", "nth=2 lost"), watch=True,
+        ("prob=0.3 count=3 lost", "nth=2 lost"), watch=True, waits_ms=2 * WATCH_MS,
     ),
     Line("irq.message", "delay", _LATE, ("prob=0.3 delay=200000",), always=True),
     Line(
@@ -99,7 +104,7 @@ TABLE: Final = (
         "irq.message", "lost", "looks at fences, ring and errors where jobs do not get on",
         ("prob=0.2 count=4 lost", "match=0 count=2 lost", "match=1 count=2 lost",
          "match=2 count=1 lost"),
-        watch=True,
+        watch=True, waits_ms=2 * WATCH_MS,
     ),
     Line("ce.copy", "delay", _LATE, ("prob=0.3 delay=200000",), always=True),
     # One copy home fails: driver copies go to bus addresses, those of programs to virtual ones.
@@ -122,12 +127,12 @@ TABLE: Final = (
     Line(
         "bus.write", "error", "as reading; a fault's entry that never gets VALID is given up, and"
         " replayed",
-        ("nth=2 error", "nth=20 error", "prob=0.05 count=1 error"), ends=JOBS,
+        ("nth=2 error", "nth=20 error", "prob=0.05 count=1 error"), ends=JOBS, waits_ms=1100,
     ),
     Line("ring.doorbell", "delay", _LATE, ("prob=0.3 delay=300000",), always=True),
     Line(
         "ring.doorbell", "lost", "rings again where jobs do not get on",
-        ("prob=0.3 count=3 lost", "nth=2 lost"), watch=True,
+        ("prob=0.3 count=3 lost", "nth=2 lost"), watch=True, waits_ms=2 * WATCH_MS,
     ),
     Line("ring.fence", "delay", _LATE, ("prob=0.3 delay=200000",), always=True),
     Line("ring.launch", "delay", _LATE, ("prob=0.3 delay=100000",), always=True),
@@ -166,9 +171,23 @@ def chosen(words: str, watched: bool = True) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def needs_watch(rules: Iterable[str]) -> bool:
-    """Whether the driver has to look again by itself."""
-    return any(line.watch for line in lines(rules))
+def watch_ms(rules: Iterable[str]) -> int:
+    """How often the driver is to look again by itself (docs/driver.md); 0: not at all, since that
+    brings back what it lost itself, too."""
+    return WATCH_MS if any(line.watch for line in lines(rules)) else 0
+
+
+def waits_ms(rules: Iterable[str]) -> int:
+    """How long a sound driver may do nothing because of them, about."""
+    return sum(
+        min(_times(rule), 10) * line.waits_ms for rule in rules if (line := of(rule)) is not None
+    )
+
+
+def _times(rule: str) -> int:
+    """How often it comes true; one without a count as often as it likes."""
+    count = re.search(r"\bcount=(\d+)", rule)
+    return int(count[1]) if count else 1 if "nth=" in rule else 1 << 30
 
 
 def keeps_promises(rules: Iterable[str]) -> bool:
@@ -184,16 +203,11 @@ _OWN: Final = 1 << 40
 
 
 def ends(rules: Iterable[str], jobs: str) -> int:
-    """How often jobs of these (COPIES, JOBS) may end by the rules: a rule without a count as often
-    as it likes."""
-    often = 0
-    for rule in rules:
-        line = of(rule)
-        if line is None or line.ends != jobs or _of_driver(rule):
-            continue
-        count = re.search(r"\bcount=(\d+)", rule)
-        often += int(count[1]) if count else 1 if "nth=" in rule else 1 << 30
-    return often
+    """How often jobs of these (COPIES, JOBS) may end by the rules."""
+    return sum(
+        _times(rule) for rule in rules
+        if (line := of(rule)) is not None and line.ends == jobs and not _of_driver(rule)
+    )  # fmt: skip
 
 
 def _of_driver(rule: str) -> bool:

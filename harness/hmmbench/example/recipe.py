@@ -60,9 +60,6 @@ MAX_HOLD_NS, MAX_PASSAGE, MAX_PHASE = 1 << 40, 1 << 31, (1 << 16) - 1
 #: What a recipe's execution depends on (build/depends.py), beside the recipe.
 BUILT = ("kernel", "driver", "agent", "device")
 
-#: Of Environment.watch_ms.
-WATCH_MS = 50
-
 #: A line of delays with all of USEC, PERMILLE, SEED and TIMES has so many.
 NUMBERS = 4
 
@@ -95,9 +92,8 @@ class Environment:
 
     @property
     def watch_ms(self) -> int:
-        """How often the driver is to look again by itself (docs/driver.md); 0: not at all, since
-        that brings back what it lost itself."""
-        return WATCH_MS if injection.needs_watch(self.inject) else 0
+        """How often the driver is to look again by itself, 0: not at all."""
+        return injection.watch_ms(self.inject)
 
 
 @dataclass(frozen=True)

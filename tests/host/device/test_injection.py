@@ -10,7 +10,7 @@ import pytest
 from hmmbench.base import paths
 from hmmbench.campaign.pieces import always
 from hmmbench.device import injection
-from hmmbench.example.recipe import WATCH_MS, Environment
+from hmmbench.example.recipe import Environment
 
 PAIRS = [(line.event, line.action) for line in injection.TABLE]
 
@@ -92,9 +92,9 @@ def test_how_often_jobs_may_end() -> None:
 
 def test_a_driver_that_does_not_look_again() -> None:
     assert set(injection.chosen("")) == set(injection.RULES)
-    assert not injection.needs_watch(injection.chosen("", watched=False))
+    assert not injection.watch_ms(injection.chosen("", watched=False))
     assert injection.chosen("ring.doorbell:lost", watched=False) == ()
-    assert injection.needs_watch(injection.chosen("ring.doorbell:lost"))
+    assert injection.watch_ms(injection.chosen("ring.doorbell:lost"))
     assert {r.split()[0] for r in injection.chosen("bus.read, irq.message:delay")} == {
         "bus.read", "irq.message",
     }  # fmt: skip
@@ -104,6 +104,8 @@ def test_a_driver_that_does_not_look_again() -> None:
 
 
 def test_the_driver_looks_again_where_something_is_lost() -> None:
-    assert Environment(inject=("irq.message nth=1 lost",)).watch_ms == WATCH_MS
+    lost = Environment(inject=("irq.message count=3 lost",))
+    assert lost.watch_ms == injection.WATCH_MS
+    assert 3 * lost.watch_ms <= injection.waits_ms(lost.inject) < 1000
     assert Environment(inject=("irq.message nth=1 duplicate",)).watch_ms == 0
     assert Environment(inject=("ring.doorbell nth=2 lost",)).counted

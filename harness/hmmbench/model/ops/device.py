@@ -49,6 +49,7 @@ class TakeGpu(Operation):
     fields = (Field("how", "arg", _WORDS),)
     races = True
     takes_gpu = True
+    shapes = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         # What is pinned stays in VRAM, and who was given a file cannot be told to open it anew;
@@ -126,6 +127,7 @@ class ReopenGpu(Operation):
     fields = TakeGpu.fields
     uses_gpu = True
     stale_ok = True
+    shapes = True
     oracle = "values"
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
