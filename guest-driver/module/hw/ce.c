@@ -262,7 +262,7 @@ static int ce_wait(struct hg_device *hdev, u64 value, unsigned int restarts)
 			hg_wedge(hdev, "kernel copy");
 			return -EIO;
 		}
-		/* the doorbell may be what was lost: again is harmless, under the lock it is the newest */
+		/* the doorbell may be what was lost; with the lock it is the newest again */
 		if (READ_ONCE(hg_watch_ms)) {
 			mutex_lock(&ce->lock);
 			ce_doorbell(hdev);

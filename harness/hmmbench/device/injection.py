@@ -122,7 +122,7 @@ TABLE: Final = (
     Line(
         "bus.read", "error", "the job ends with POISON, or its context halts: its jobs end with"
         " BUS, and it starts again",
-        ("nth=3 error", "nth=40 error", "prob=0.02 count=1 error"), ends=JOBS,
+        ("nth=3 error", "nth=40 error", "prob=0.02 count=1 error"), ends=JOBS, waits_ms=200,
     ),
     Line(
         "bus.write", "error", "as reading; a fault's entry that never gets VALID is given up, and"

@@ -19,8 +19,8 @@ from hmmbench.guest.program import ERR_BUS, ERR_FAULT, REASON_POISON, Op, OpResu
 HALTED = 3
 
 #: What anything that needs the device may answer while it is taken away: it is gone, its jobs are
-#: lost, or nobody finds its files.
-AWAY = frozenset({-errno.ENODEV, -errno.EIO, -errno.ENOENT})
+#: lost, or nobody finds its files, or the mirror (MIGRATE with MAP).
+AWAY = frozenset({-errno.ENODEV, -errno.EIO, -errno.ENOENT, -errno.ESRCH})
 
 
 class Mishaps:
