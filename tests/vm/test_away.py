@@ -18,7 +18,7 @@ from hmmbench.example.vm_target import VmTarget
 from hmmbench.guest import program as p
 from hmmbench.guest.program import PAGE, Acc, Op, OpResult, Program
 from hmmbench.model.ops.device import Away, ReopenGpu, TakeGpu
-from hmmbench.model.ops.jobs import CloseGpu, GpuFill
+from hmmbench.model.ops.jobs import CloseGpu, GpuFill, GpuSpin
 from hmmbench.model.ops.processes import Spawn
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
@@ -83,6 +83,16 @@ def test_the_device_goes_under_load_and_comes_back(target: VmTarget, how: Away) 
         assert results[-1].status == 0
     assert target.delay_points()
     assert target.sample().machines == 1
+
+
+@pytest.mark.parametrize("how", [Away.UNBIND, Away.RESET, Away.REMOVE])
+def test_a_program_that_does_not_end_ends_by_it(target: VmTarget, how: Away) -> None:
+    listed = phased(
+        mmap(1), cpu(acc(Acc.WRITE, 0, 1)), Op(GpuSpin.number, flags=p.F_NOWAIT, a=1 << 40),
+        Op(TakeGpu.number, arg=int(how)), Op(ReopenGpu.number, arg=int(how)),
+        gpu(acc(Acc.ADD, 0, 1)), cpu(acc(Acc.READ, 0)),
+    )  # fmt: skip
+    execute(target, listed)
 
 
 def test_the_module_goes_if_nobody_has_it(target: VmTarget) -> None:

@@ -247,13 +247,16 @@ class VmTarget:
             moving = partial(_moving, vm, time.monotonic() + BUSY_TIMES * limit + GRACE_S)
             answer = vm.agent.program(program.encode(), limit + GRACE_S, moving)
             result = done.result = Result.decode(answer, program)
+            if takes_gpu(program):
+                self._find(vm)
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = self._driver_counters(vm)
             done.tainted = bool(progress.check(program, result) or leaks.check(result))
             done.violations += self._checked(vm, done)
             if environment.delays:
                 done.points = self._points(vm)
-            self._unbound(vm, done, environment, program)
+            if self._unbound(vm, done, environment, program):
+                self._find(vm)
             splats = splat.scan(vm.printed())
         except AgentTimeout as error:
             done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
@@ -282,6 +285,13 @@ class VmTarget:
         if found is not None and not (said and found.oracle == "kernel"):
             done.violations.append(found)
         done.tainted = True
+
+    @staticmethod
+    def _find(vm: Machine) -> None:
+        """Where the driver's files are by now: the device may have another number."""
+        found = vm.agent.execute("ls -d /sys/kernel/debug/dri/*/evict").output.split()
+        if found:
+            vm.hello["debugfs"] = found[0].removesuffix("/evict")
 
     def _unbound(
         self, vm: Machine, done: Execution, environment: Environment, program: Program

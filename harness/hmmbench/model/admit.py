@@ -53,6 +53,7 @@ from hmmbench.guest.program import (
 from hmmbench.model.ops import apply
 from hmmbench.model.ops import of as operation
 from hmmbench.model.ops.base import STACK_REGION
+from hmmbench.model.ops.device import Away, TakeGpu
 from hmmbench.model.ops.jobs import (
     CloseGpu,
     CpuAccess,
@@ -135,7 +136,8 @@ def broken_off(ops: list[Op], i: int) -> bool:
     if i + 1 >= len(ops):
         return False
     n, proc = ops[i + 1], ops[i].proc
-    if n.op == CloseGpu.number and n.proc == proc:
+    gone = n.op == TakeGpu.number and n.arg != Away.RELOAD
+    if gone or (n.op == CloseGpu.number and n.proc == proc):
         # Alone: what runs beside it would see what the job still does.
         return i + 2 >= len(ops) or ops[i + 2].phase != n.phase
     ends = (n.op == Exit.number and n.proc == proc) or (n.op == Kill.number and n.arg == proc)

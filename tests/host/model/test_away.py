@@ -10,12 +10,22 @@ from fake import Fake
 
 from hmmbench.campaign.generate import program, size_of
 from hmmbench.example.recipe import op_from_json, op_to_json
-from hmmbench.guest.program import MIGRATE_DEVICE, PAGE, PROT_RW, Acc, Op, OpResult, Program, Result
+from hmmbench.guest.program import (
+    F_NOWAIT,
+    MIGRATE_DEVICE,
+    PAGE,
+    PROT_RW,
+    Acc,
+    Op,
+    OpResult,
+    Program,
+    Result,
+)
 from hmmbench.model import ops
 from hmmbench.model.admit import normalise
 from hmmbench.model.drawing import FILE_PAGES
 from hmmbench.model.ops.device import Away, ReopenGpu, TakeGpu, reloaded, takes_gpu
-from hmmbench.model.ops.jobs import CloseGpu, GpuAccess
+from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess, GpuSpin
 from hmmbench.model.ops.lives import SendGpu
 from hmmbench.model.ops.mapping import Mmap
 from hmmbench.model.ops.moving import Migrate
@@ -53,6 +63,16 @@ def test_beside_others_once() -> None:
     beside = [MAP, job(1), take(1, actor=1), take(1, Away.RESET, actor=2), job(1, actor=3)]
     assert kinds(beside) == [Mmap.number, GpuAccess.number, TakeGpu.number, GpuAccess.number]
     assert kinds([MAP, take(1), take(2)]) == [Mmap.number, TakeGpu.number]
+
+
+def test_it_ends_a_program_that_does_not_end() -> None:
+    def spins(*more: Op) -> int:
+        spin = Op(GpuSpin.number, phase=1, flags=F_NOWAIT, a=1 << 40)
+        return normalise([MAP, spin, *more], FILE_PAGES)[1].a
+
+    assert spins(take(2)) == spins(take(2, Away.RESET)) == 1 << 40
+    assert spins(take(2, Away.RELOAD)) < 1 << 30
+    assert spins(take(2), Op(CpuAccess.number, phase=2, actor=1, acc=job(2).acc)) < 1 << 30
 
 
 def test_what_is_pinned_or_passed_on_keeps_it() -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Final
 
-from hmmbench.guest.program import Op, OpResult, Program, Result
+from hmmbench.guest.program import F_NOWAIT, Op, OpResult, Program, Result
 from hmmbench.model import scenes, upheaval
 from hmmbench.model.belief import UNKNOWN, VRAM, Belief
 from hmmbench.model.drawing import Draw
@@ -99,12 +99,15 @@ class TakeGpu(Operation):
             return upheaval.upheaval(g, proc)
         how, r = rng.choice(_DRAWN), rng.random()
         beside = (
-            [] if r < 0.1 else scenes.race(g, proc) if r < 0.4 else upheaval.upheaval(g, proc)
+            [] if r < 0.15 else scenes.race(g, proc) if r < 0.4 else upheaval.upheaval(g, proc)
         )  # fmt: skip
         if how == Away.RELOAD:
             # With the file open it does not go.
             for q in g.space.alive():
                 g.first([g.op("close_gpu", q)])
+        elif not beside:
+            # It ends by that alone.
+            g.first([g.op("gpu_spin", proc, flags=F_NOWAIT, a=scenes.ENDLESS)])
         free = [
             (p, actor) for p in g.space.alive() for actor in (3, 2, 1, 0)
             if not any((o.proc, o.actor) == (p.number, actor) for o in beside)
@@ -156,7 +159,8 @@ class ReopenGpu(Operation):
 
 
 def takes_gpu(program: Program) -> bool:
-    return any(o.op == TakeGpu.number for o in program.ops)
+    """Whether another device may be there afterwards."""
+    return any(o.op == TakeGpu.number and o.arg != Away.RESET for o in program.ops)
 
 
 def reloaded(program: Program, result: Result | None) -> bool:
