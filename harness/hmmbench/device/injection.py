@@ -115,9 +115,11 @@ TABLE: Final = (
          "prob=0.2 count=1 error"),
         ends=COPIES,
     ),
+    # Without an argument it is a half, and so may be half of a word.
     Line(
         "ce.copy", "partial", "as an error",
-        ("nth=1 partial", "prob=0.2 count=1 partial=8", "prob=0.2 count=1 partial"), ends=COPIES,
+        ("nth=1 partial=8", "prob=0.2 count=1 partial=8", "prob=0.2 count=1 partial=2048"),
+        ends=COPIES,
     ),
     Line(
         "bus.read", "error", "the job ends with POISON, or its context halts: its jobs end with"
