@@ -26,7 +26,7 @@ DELAYED_TOO = 0.35
 LATE_REPLAY, SLOW_WALKS = "fault_before_replay", "mmu.walk delay=1000000"
 
 #: Share of examples in which the device misbehaves by one of these.
-INJECTED = 0.3
+INJECTED = 0.35
 
 #: Share of examples in which VRAM is short, and how many pages it has then: what does not fit
 #: stays where it is, or is moved half.  More often where the GPU's faults are to move pages, which
