@@ -171,6 +171,7 @@ typedef struct { int unused; } wait_queue_head_t;
 struct completion { int done; };
 struct work_struct { int unused; };
 struct delayed_work { struct work_struct work; };
+#define to_delayed_work(w)	container_of(w, struct delayed_work, work)
 struct workqueue_struct;
 struct task_struct { struct mm_struct *mm; };
 static void (*at_down_write)(void);	/* others get in before */
