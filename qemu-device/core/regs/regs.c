@@ -14,6 +14,7 @@
 #include "base/trace.h"
 #include "fault/replay.h"
 #include "front/reset.h"
+#include "mem/posted.h"
 #include "mmu/inval.h"
 #include "ring/cancel.h"
 #include "ring/contexts.h"
@@ -120,7 +121,8 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
         *v |= (uint64_t)((k->coherent ? HG_FEATURE_COHERENT : 0) |
                          (k->reset_loses_vram ? HG_FEATURE_RESET_LOSES_VRAM : 0) |
                          (k->walk_entries ? HG_FEATURE_WALK_CACHE : 0) |
-                         (k->big_pages ? HG_FEATURE_BIG_PAGES : 0)) << 32;
+                         (k->big_pages ? HG_FEATURE_BIG_PAGES : 0) |
+                         (k->data_pages ? HG_FEATURE_DATA_CACHE : 0)) << 32;
         break;
     case HG_REG_TIME: *v = hg_now(d); break;
     case HG_REG_CTRL: *v = (d->ctrl & HG_CTRL_ENABLE) | status(d) << 32; break;
@@ -378,6 +380,9 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
                 }
                 hg_kick(&d->eng[i]);
             }
+            if (!d->ctrl) {
+                hg_posted_drain_idle(d, NULL);
+            }
         }
         return true;
     case HG_REG_INTR_STATUS:
@@ -417,12 +422,14 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
     case HG_REG_INVAL_LEN + 4:
         d->inval_len = (uint64_t)v << 32 | d->inval_len_lo;
         return true;
-    case HG_REG_INVAL_CMD:
-        if (v < HG_INVAL_ALL || v > HG_INVAL_RANGE) {
+    case HG_REG_INVAL_CMD: {
+        uint32_t type = v & ~(d->data.n ? HG_INVAL_MEMBAR : 0u);
+        if (type < HG_INVAL_ALL || type > HG_INVAL_RANGE) {
             return false;
         }
         inval_cmd(d, v);
         return true;
+    }
     case HG_REG_REPLAY:
         if (v != HG_REPLAY_START && v != HG_REPLAY_START_ACK_ALL) {
             return false;
@@ -484,7 +491,7 @@ void hg_mmio_write(HgDev *d, uint64_t off, uint64_t val, unsigned size)
     if (ok && (off & ~(uint64_t)7) == HG_REG_CTRL && !(off & 4) && (val & HG_CTRL_RESET)) {
         hg_pause(d);
         hg_trace(d, HG_EV_MMIO_WRITE, off, val, 0, 0);
-        hg_reset_locked(d);
+        hg_reset_written(d);
         hg_resume(d);
         return;
     }

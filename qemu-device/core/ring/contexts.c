@@ -7,6 +7,7 @@
 #include "base/kick.h"
 #include "base/trace.h"
 #include "ce/ce.h"
+#include "mem/posted.h"
 #include "simt/sm.h"
 #include "timer/irq.h"
 #include "timer/timer.h"
@@ -75,6 +76,7 @@ void hg_ctx_try_quiesce(HgDev *d, HgCtx *c)
             return;
         }
     }
+    hg_posted_drain_idle(d, c);
     job = c->rs != HG_RS_FETCH || c->get != c->put;
     if (c->rs == HG_RS_LAUNCH) {
         hg_ctx_clear_warps(d, c);
