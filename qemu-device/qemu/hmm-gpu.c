@@ -603,6 +603,7 @@ static const Property hmm_gpu_properties[] = {
     DEFINE_PROP_UINT32("utlb-misses", HmmGpuState, cfg.utlb_misses, 56),
     DEFINE_PROP_UINT32("l2tlb-entries", HmmGpuState, cfg.l2tlb_entries, 512),
     DEFINE_PROP_UINT32("walk-entries", HmmGpuState, cfg.walk_entries, 32),
+    DEFINE_PROP_UINT32("data-pages", HmmGpuState, cfg.data_pages, 0),
     DEFINE_PROP_UINT32("asids", HmmGpuState, cfg.asids, HG_NUM_ASIDS),
     DEFINE_PROP_UINT32("contexts", HmmGpuState, cfg.ctxs, HG_NUM_CTXS),
     DEFINE_PROP_BOOL("big-pages", HmmGpuState, cfg.big_pages, false),

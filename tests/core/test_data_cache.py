@@ -198,6 +198,17 @@ def test_a_store_does_not_wait_for_ever() -> None:
         assert g.dev.u64(at) == 77
 
 
+def test_a_store_is_a_deadline() -> None:
+    """A host that steps by time comes again."""
+    with Gpu() as g:
+        g.sys()
+        assert g.dev.lib.hg_deadline(g.dev.dev) == 2**64 - 1
+        g.store(DATA, 77)
+        assert g.dev.lib.hg_deadline(g.dev.dev) == int(g.dev.host.now) + 1_000_000
+        g.fence(MEMBAR)
+        assert g.dev.lib.hg_deadline(g.dev.dev) == 2**64 - 1
+
+
 ORDERS: dict[str, list[Item]] = {
     "fence": [FENCE],
     "fence.i": [FENCE_I],
@@ -364,6 +375,20 @@ def test_a_store_that_the_bus_does_not_take_any_more() -> None:
         assert g.dev.counter("guest_errors") == errors + 1
 
 
+def test_a_reset_leaves_nothing() -> None:
+    with Gpu() as g:
+        g.dev.wr(HW.HG_REG_CTRL, HW.HG_CTRL_RESET)
+        clean = g.dev.save()
+        g.dev.wr(HW.HG_REG_CTRL, 1)
+    with Gpu() as g:
+        g.sys()
+        g.page(OTHER)
+        g.store(OTHER, 78)
+        g.store(DATA, 77)
+        g.dev.wr(HW.HG_REG_CTRL, HW.HG_CTRL_RESET)
+        assert g.dev.save() == clean
+
+
 @pytest.mark.parametrize("other", [False, True])
 def test_posted_writes_are_saved(other: bool) -> None:
     with Gpu() as g, Gpu() as h:
@@ -479,6 +504,26 @@ def test_lines() -> None:
         got = g.dev.vram[at : at + PAGE].reshape(64, LINE)
         assert [n for n in range(64) if (got[n] != 0xEE).any()] == [0, 1, 30, 62, 63]
         assert [int(got[n][8]) for n in (0, 1, 30, 62, 63)] == [100, 101, 130, 162, 163]
+
+
+def test_a_store_of_all_lines() -> None:
+    """32 lanes side by side: four lines."""
+    with Gpu() as g:
+        at = g.page()
+        g.run([*li(5, DATA), asm.csrr(6, "tid"), asm.i("slli", 7, 6, 3), asm.r("add", 5, 5, 7),
+               asm.i("addi", 6, 6, 1), asm.store("sd", 6, 5)], block=32)  # fmt: skip
+        g.flush()
+        assert [g.vram(at + 8 * n) for n in range(32)] == list(range(1, 33))
+
+
+def test_an_evicted_translation_is_none() -> None:
+    """Of one entry: the next page's takes its place, and so the flush forgets the page."""
+    with Gpu(utlb=1) as g:
+        at = g.page()
+        assert g.load(DATA) == 0
+        g.flush()
+        g.set_vram(at, 5)
+        assert g.load(DATA) == 5
 
 
 @pytest.mark.parametrize("load", [False, True])
@@ -597,6 +642,23 @@ def test_a_load_forgets_what_was_here() -> None:
         g.flush()
         g.later(2_000_000)
         assert (g.vram(at), g.dev.u64(ram)) == (0, 0)
+
+
+@pytest.mark.parametrize(("at", "value"), [
+    (0, 1 << 20), (4, 2), (5, 1), (5, 8 << 20), (5, 1 << 63),
+], ids=["victim", "flag", "unaligned", "outside", "far"])  # fmt: skip
+def test_hostile_states(at: int, value: int) -> None:
+    with Gpu() as g:
+        g.page()
+        g.store(DATA, 77)
+        state = bytearray(g.dev.save())
+        section = state.index(b"DATA") + 8
+        assert state[section + 4] == 1
+        size = 4 if at == 0 else 1 if at == 4 else 8
+        state[section + at : section + at + size] = value.to_bytes(size, "little")
+        with pytest.raises(ValueError, match="device state"):
+            g.dev.load(bytes(state))
+        assert g.dev.rd(HW.HG_REG_CTRL) == 0
 
 
 @settings(max_examples=60)

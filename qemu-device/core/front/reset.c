@@ -62,6 +62,7 @@ void hg_reset_locked(HgDev *d)
         if (e->posted) {
             e->posted->ctx = NULL;
             e->posted->n = e->posted->bytes = 0;
+            e->posted->due = 0;
         }
         e->inval_ack = 0;
         e->cur = NULL;
