@@ -126,7 +126,7 @@ def test_features() -> None:
     with Gpu() as g:
         assert g.dev.rd(HW.HG_REG_FEATURES) & HW.HG_FEATURE_DATA_CACHE
     for bad in ({"data_pages": 1}, {"data_pages": 65537}, {"data_pages": 400, "coherent": True}):
-        with pytest.raises(ValueError, match="data_pages|bar-size"):
+        with pytest.raises(ValueError, match=r"data_pages|bar-size"):
             Device(**bad)
 
 
@@ -145,8 +145,12 @@ def test_without_one() -> None:
         seq = dev.rd(HW.HG_REG_INVAL_SEQ)
         dev.wr(HW.HG_REG_INVAL_CMD, HW.HG_INVAL_ALL | HW.HG_INVAL_MEMBAR)
         assert dev.rd(HW.HG_REG_INVAL_SEQ) == seq
-        for n, desc in enumerate(([HW.HG_OP_FENCE | MEMBAR, dev.alloc(), 1], [HW.HG_OP_FLUSH, 0, 8],
-                                  [HW.HG_OP_INVALIDATE, HW.HG_INVAL_ALL | HW.HG_INVAL_MEMBAR])):  # fmt: skip
+        refused = (
+            [HW.HG_OP_FENCE | MEMBAR, dev.alloc(), 1],
+            [HW.HG_OP_FLUSH, 0, 8],
+            [HW.HG_OP_INVALIDATE, HW.HG_INVAL_ALL | HW.HG_INVAL_MEMBAR],
+        )
+        for n, desc in enumerate(refused):
             c = Ctx(dev, 5 + n, 0, priv=True)
             c.push(desc)
             c.ring_doorbell()
@@ -470,6 +474,18 @@ def test_what_is_written_behind_it_is_not_seen() -> None:
         assert g.load(DATA) == 2
 
 
+def test_what_is_in_use_stays() -> None:
+    """A flush writes it back, and the next one what was stored since."""
+    with Gpu(sms=2) as g:
+        at = g.page()
+        for value in (1, 2, 3):
+            g.store(DATA, value)
+            g.flush()
+            assert g.vram(at) == value
+            g.store(DATA, value + 10, grid=4)
+            assert g.load(DATA) == value + 10
+
+
 def test_another_owner_of_the_frame_sees_the_old_one() -> None:
     with Gpu() as g:
         at = g.page()
@@ -542,6 +558,20 @@ def test_an_access_over_two_pages(load: bool) -> None:
         g.invalidate()
         g.flush()
         assert (g.vram(a + PAGE - 8), g.vram(b)) == (0x11111111 << 32, 0x22222222)
+
+
+def test_a_page_in_use_is_not_evicted() -> None:
+    """The next victim is the page of the access's first half, whose translation is gone already."""
+    with Gpu(utlb=1) as g:
+        first, second = g.page(), g.page(DATA + PAGE)
+        for k in range(least(1, 1)):
+            if k:
+                g.page(OTHER + k * PAGE)
+            assert g.load(OTHER + k * PAGE if k else DATA) == 0
+        g.store(DATA + PAGE - 4, 0x2222222211111111)
+        g.invalidate()
+        g.flush()
+        assert (g.vram(first + PAGE - 8), g.vram(second)) == (0x11111111 << 32, 0x22222222)
 
 
 def test_atomics_are_done_in_it() -> None:

@@ -306,7 +306,9 @@ def sections(state: bytes) -> list[tuple[str, int, int]]:
 
 def test_sections_have_tags_and_lengths() -> None:
     tags = [tag for tag, _, _ in sections(_state())]
-    assert tags == ["CONF", "REGS", "RING", "L2TB", "DATA", "ENGN", "CTXS", "INJC", "CHCK", "TABL", "AUDT"]
+    assert tags == [
+        "CONF", "REGS", "RING", "L2TB", "DATA", "ENGN", "CTXS", "INJC", "CHCK", "TABL", "AUDT",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", ["version", "other", "missing", "longer", "shorter"])

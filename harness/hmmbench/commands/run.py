@@ -147,6 +147,13 @@ def main(
             "examples machines with threads; threads alone; KVM (not tried by us)."
         ),
     ] = None,
+    device: Annotated[
+        options.Device | None,
+        typer.Option(
+            help="Another GPU: whose VRAM is memory of the CPU too; with a data cache, which the "
+            "driver has to flush, and writes that are posted."
+        ),
+    ] = None,
     audit: Annotated[
         options.Audit,
         typer.Option(
@@ -218,7 +225,7 @@ def main(
     count = UNBOUNDED if minutes else examples or PROFILES[profile.value]
     wanted = _Wanted(
         request, out, number, report.grammar, count, None if minutes is None else 60 * minutes,
-        jobs or fleet.size(count), inject, delays, accel, schedule,
+        jobs or fleet.size(count), inject, delays, accel, schedule, device or "",
     )  # fmt: skip
     with own(out) as before:
         if before is not None:
@@ -288,6 +295,7 @@ class _Wanted:
     delays: bool
     accel: options.Accel | None
     schedule: Schedule | None
+    device: str
 
 
 @dataclass(frozen=True)
@@ -322,9 +330,11 @@ def _run(
     report.depends = depends.of(request)
     artifacts = ensure(request, ui)
     report.depends["kernel"] = depends.kernel(request, artifacts)
+    if wanted.device:
+        report.depends["gpu"] = wanted.device
     accel = _accel(wanted.accel, artifacts, ui)
     report.schedule = _schedule(wanted.schedule, accel)
-    spec = describe(artifacts, report, accel)
+    spec = describe(artifacts, report, accel).with_device(wanted.device)
     counted = line_coverage.Collector.of(artifacts) if request.coverage else None
     leaving = counted.take if counted is not None else lambda vm: None
     explain = explainer(artifacts, report.options)
@@ -372,7 +382,7 @@ def _run(
                     schedule=report.schedule if report.schedule in SCHEDULES else "delay-random",
                     kind=report.schedule, exact=points,
                     cpus=fleet.EXACT_CPUS if portion.exact else 0, first=portion.first,
-                    tally=tally,
+                    tally=tally, device=wanted.device,
                     built=depends.parts(report.depends, BUILT) if portion.exact else None,
                 )  # fmt: skip
                 try:

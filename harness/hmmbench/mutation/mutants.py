@@ -8,7 +8,7 @@ A patch (tests/mutants/NAME.patch) begins with a sentence of prose, an empty lin
     Kernel: the kernel it is tried in: "lts" (the default) or "latest", if only that has what
       it needs; then "debug" if only a sanitised kernel can see the fault (memory that is used
       after it was freed, a mapping that is never given back)
-    Device: coherent, if it needs VRAM that CPUs use as memory
+    Device: coherent, if it needs VRAM that CPUs use as memory; caches, if a data cache
     Area: a number of the table of docs/mutants.md, of blind mutants
     Equivalent: only if no behaviour differs: the proof.  More lines are indented
       by two spaces.
@@ -26,6 +26,7 @@ from pathlib import Path
 from hmmbench.base import paths
 from hmmbench.base.errors import UsageError
 from hmmbench.build import BuildRequest
+from hmmbench.vm.spec import DEVICES
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _KERNEL = re.compile(r"(lts|latest)( debug)?")
@@ -46,7 +47,7 @@ class Mutant:
     file: str
     kernel: str
     debug: bool
-    coherent: bool
+    device: str
 
     def request(self) -> BuildRequest:
         """What to build."""
@@ -120,11 +121,12 @@ def parse(path: Path) -> Mutant:
         ("Class", "Source"),
         ("Kernel", "Device", "Area", "Equivalent"),
     )
-    if fields.get("Device", "coherent") != "coherent":
-        raise UsageError(f"{path}: Device can only be coherent")
+    device = fields.get("Device", "")
+    if "Device" in fields and device not in DEVICES:
+        raise UsageError(f"{path}: Device is coherent or caches")
     return Mutant(
         path.stem, path, prose, fields["Class"], fields["Source"],
-        fields.get("Equivalent", ""), place[1], *kernel_of(path, fields), "Device" in fields,
+        fields.get("Equivalent", ""), place[1], *kernel_of(path, fields), device,
     )  # fmt: skip
 
 
@@ -155,7 +157,8 @@ def table(mutants: Iterable[Mutant]) -> str:
         prose = " ".join(m.prose.split()) + (" *Equivalent.*" if m.proof else "")
         prose += " *Newest kernel.*" if m.kernel == "latest" else ""
         prose += " *Sanitised kernel.*" if m.debug else ""
-        prose += " *Coherent memory.*" if m.coherent else ""
+        prose += " *Coherent memory.*" if m.device == "coherent" else ""
+        prose += " *Data cache.*" if m.device == "caches" else ""
         cells = (m.name, m.bug_class, prose, m.source)
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(lines) + "\n"

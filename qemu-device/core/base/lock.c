@@ -26,7 +26,7 @@ static uint64_t entries_configured(const HgDev *d)
 
     /* a page of the data cache for each micro-TLB entry of a state that is loaded */
     tlbs += c->data_pages;
-    return HG_INVAL_QUEUE * tlbs + (uint64_t)c->data_pages * hg_data_least(c) + HG_REPLAYS_TURN * warps * (1 + HG_STALL_MAX) +
+    return HG_INVAL_QUEUE * tlbs + (uint64_t)c->data_pages * (c->sms + c->ces) * c->utlb_entries + HG_REPLAYS_TURN * warps * (1 + HG_STALL_MAX) +
            (HG_STALL_MAX + HG_REPLAYS_TURN * (uint64_t)c->sms) * c->utlb_misses;
 }
 
