@@ -22,7 +22,7 @@
 #include "hmm_gpu_hw.h"
 
 /* Of this interface: it grows when anything in this file changes its form or meaning. */
-#define HG_CORE_VERSION 7
+#define HG_CORE_VERSION 8
 
 /* What VRAM and BAR 2 may be; hg_memory_sizes_ok() is the rule. */
 #define HG_VRAM_STEP (2ull << 20)
@@ -130,6 +130,7 @@ typedef struct HgConfig {
     bool audit_cmd;            /* the guest may ask for full audits (HG_REG_AUDIT_CMD) */
     bool big_pages;            /* HG_PTE_BIG has a meaning; default no */
     bool prefetch_faults;      /* prefetch instructions report pages that are missing; default yes */
+    bool ce_faults;            /* copies may report misses to the non-replayable ring; default no */
     bool reset_loses_vram;     /* the host takes VRAM's content away with hg_reset(): FEATURES */
 } HgConfig;
 

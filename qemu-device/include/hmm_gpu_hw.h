@@ -66,6 +66,7 @@
 #define HG_FEATURE_WALK_CACHE		0x4	/* upper levels are cached too: a table that is taken away needs an invalidation of all it covers */
 #define HG_FEATURE_BIG_PAGES		0x8	/* HG_PTE_BIG has a meaning */
 #define HG_FEATURE_DATA_CACHE		0x10	/* HG_PTE_CACHED, HG_OP_FLUSH, HG_INVAL_MEMBAR and HG_FENCE_MEMBAR have a meaning, and writes to system memory are posted */
+#define HG_FEATURE_CE_FAULTS		0x20	/* HG_CTX_STALL and HG_CTX_FAULTED have a meaning */
 #define HG_REG_TIME			0x0028	/* RO (64) virtual nanoseconds */
 #define HG_REG_CTRL			0x0030
 #define HG_CTRL_ENABLE			0x1	/* engines may run; clearing it parks them at an instruction boundary */
@@ -180,12 +181,16 @@
 #define HG_CTX_CTRL			0x10
 #define HG_CTX_ENABLE			0x1
 #define HG_CTX_PRIV			0x2	/* may use physical addresses in COPY and runs on copy engine 0 alone */
+#define HG_CTX_STALL			0x4	/* with HG_FEATURE_CE_FAULTS: a COPY that misses a page reports that to the non-replayable ring and waits for FAULTED */
 #define HG_CTX_STATUS			0x14	/* RO */
 #define HG_CTX_ACTIVE			0x1
 #define HG_CTX_HALTED			0x2	/* stopped by a bad descriptor or bus error: see ERROR; ENABLE 0 then 1 restarts at GET = PUT = 0 */
 #define HG_CTX_GET			0x18	/* RO: next descriptor to execute */
 #define HG_CTX_PUT			0x1c	/* RO: last doorbell */
 #define HG_CTX_ERROR			0x20	/* RO: HG_ERR_* of the last failed job or of the halt */
+#define HG_CTX_FAULTED			0x24	/* R: 1 while a COPY waits; W: HG_FAULTED_*, ignored if none does */
+#define HG_FAULTED_GO_ON		1	/* try again */
+#define HG_FAULTED_GIVE_UP		2	/* the job ends with HG_ERR_FAULT */
 #define HG_CTX_ERROR_ADDR		0x28	/* RO (64) */
 #define HG_CTX_TIMESLICE		0x30	/* microseconds on the SMs before another context may preempt; 0 = default 1000 */
 /*
@@ -320,6 +325,7 @@
 #define HG_FE_FLAGS			7
 #define HG_FE_VALID			0x80000000
 #define HG_FE_REPLAYABLE		0x1
+#define HG_FE_WAITS			0x2	/* not replayable; the context waits for HG_CTX_FAULTED */
 
 #define HG_ENGINE_SM			0
 #define HG_ENGINE_CE			1

@@ -608,6 +608,7 @@ static const Property hmm_gpu_properties[] = {
     DEFINE_PROP_UINT32("contexts", HmmGpuState, cfg.ctxs, HG_NUM_CTXS),
     DEFINE_PROP_BOOL("big-pages", HmmGpuState, cfg.big_pages, false),
     DEFINE_PROP_BOOL("prefetch-faults", HmmGpuState, cfg.prefetch_faults, true),
+    DEFINE_PROP_BOOL("ce-faults", HmmGpuState, cfg.ce_faults, false),
     DEFINE_PROP_BOOL("coherent", HmmGpuState, cfg.coherent, false),
     DEFINE_PROP_STRING("flr-vram", HmmGpuState, flr_vram),
     DEFINE_PROP_BOOL("audit-cmd", HmmGpuState, cfg.audit_cmd, false),

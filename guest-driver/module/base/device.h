@@ -39,6 +39,8 @@ struct pci_dev;
  * @reset_loses_vram: a reset of the function takes VRAM's content away
  * @data_cache: the GPU's accesses to VRAM go through a cache that the kernel's copies
  *	go past, and its stores to system memory are posted
+ * @ce_faults: copies of jobs report what they miss to the non-replayable ring, and wait
+ *	for an answer of their context's own
  * @coherent: VRAM is memory of the CPU too: its pages are device-coherent instead
  *	of device-private
  * @in_reset: between the two callbacks of a PCI reset; changes with @hw_sem held for
@@ -81,6 +83,7 @@ struct hg_device {
 	bool coherent;
 	bool reset_loses_vram;
 	bool data_cache;
+	bool ce_faults;
 	u32 sms, warps, ces;
 	unsigned int num_ctxs, num_asids;
 

@@ -78,6 +78,7 @@ static void read_entry(struct hg_fault *f, __le32 *e, u64 num)
 	f->source = le32_to_cpu(e[HG_FE_SOURCE]);
 	f->info = le32_to_cpu(e[HG_FE_INFO]);
 	f->access = f->info & 0xf;
+	f->waits = false;
 	f->reader = false;
 	f->done = false;
 	f->stays = false;
@@ -286,18 +287,66 @@ void hg_fault_replay(struct hg_device *hdev, u64 last)
 	up_read(&hdev->hw_sem);
 }
 
+static u32 faulted_reg(unsigned int ctx)
+{
+	return HG_REG_CTX + ctx * HG_CTX_STRIDE + HG_CTX_FAULTED;
+}
+
 /**
- * hg_fault_drain_nonreplay() - take note of faults that ended a job
+ * hg_fault_resume() - copies try again
  * @hdev: device
- *
- * From the error work alone; hw_sem is held for reading.
+ * @ctxs: of which contexts, a bit each.  If its copy does not wait (any more), nothing
+ *	happens; if it is another one by now, that faults once more
  */
-void hg_fault_drain_nonreplay(struct hg_device *hdev)
+void hg_fault_resume(struct hg_device *hdev, u64 ctxs)
+{
+	unsigned int i;
+
+	down_read(&hdev->hw_sem);
+	for (i = 1; READ_ONCE(hdev->hw_live) && i < hdev->num_ctxs; i++)
+		if (ctxs & BIT_ULL(i))
+			hg_write(hdev, faulted_reg(i), HG_FAULTED_GO_ON);
+	up_read(&hdev->hw_sem);
+}
+
+/*
+ * A copy waits for this page: @take gets it as it gets what is in the other ring, with a
+ * number of that ring, which is used for nothing else (what is in there and not taken yet
+ * counts for one newer, at the price of a replay).  Unless its job has ended meanwhile:
+ * then the context waits no more.
+ */
+static void take_waiting(struct hg_device *hdev, __le32 *e,
+			 void (*take)(struct hg_device *hdev, const struct hg_fault *f))
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+	struct hg_fault f;
+
+	read_entry(&f, e, 0);
+	f.waits = true;
+	if (!hg_read(hdev, faulted_reg(f.ctx)))
+		return;
+	spin_lock_irq(&fu->lock);
+	f.num = fu->taken++;
+	take(hdev, &f);
+	spin_unlock_irq(&fu->lock);
+}
+
+/**
+ * hg_fault_drain_nonreplay() - take faults out of the non-replayable ring
+ * @hdev: device
+ * @take: gets those of copies that wait, as from hg_fault_drain()
+ *
+ * The others have ended their jobs, and are noted.  From the error work alone; hw_sem is
+ * held for reading.
+ */
+void hg_fault_drain_nonreplay(struct hg_device *hdev,
+			      void (*take)(struct hg_device *hdev, const struct hg_fault *f))
 {
 	struct hg_fault_unit *fu = &hdev->fault;
 	u32 put = hg_read(hdev, HG_REG_NRFAULT + HG_FAULT_PUT);
 	u32 end = put & HG_FAULT_INDEX_MASK;
 	unsigned long until = jiffies + msecs_to_jiffies(HG_VALID_MS);
+	unsigned int i;
 
 	if (end >= HG_NRFAULT_RING || (end == fu->nrget && !(put & HG_FAULT_OVERFLOW)))
 		return;
@@ -306,7 +355,9 @@ void hg_fault_drain_nonreplay(struct hg_device *hdev)
 
 		while (!entry_valid(e) && time_before(jiffies, until))
 			usleep_range(10, 20);
-		if (entry_valid(e)) {
+		if (entry_valid(e) && le32_to_cpu(e[HG_FE_FLAGS]) & HG_FE_WAITS) {
+			take_waiting(hdev, e, take);
+		} else if (entry_valid(e)) {
 			hg_inc(hdev, nonreplay_faults);
 			trace_hmm_gpu_fault(le32_to_cpu(e[HG_FE_ASID]) & 0xffff,
 					    le32_to_cpu(e[HG_FE_ADDR_LO]) |
@@ -319,6 +370,9 @@ void hg_fault_drain_nonreplay(struct hg_device *hdev)
 		fu->nrget = (fu->nrget + 1) % HG_NRFAULT_RING;
 	}
 	hg_write(hdev, HG_REG_NRFAULT + HG_FAULT_GET, fu->nrget | (put & HG_FAULT_OVERFLOW));
+	/* who waits without an entry, nobody knows: each reports again */
+	for (i = 1; put & HG_FAULT_OVERFLOW && hdev->ce_faults && i < hdev->num_ctxs; i++)
+		hg_write(hdev, faulted_reg(i), HG_FAULTED_GO_ON);
 }
 
 /**

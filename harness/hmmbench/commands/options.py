@@ -34,6 +34,7 @@ class Device(StrEnum):
 
     coherent = "coherent"
     caches = "caches"
+    copy_faults = "copy-faults"
 
 
 Kernel = Annotated[

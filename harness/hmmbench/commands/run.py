@@ -151,7 +151,8 @@ def main(
         options.Device | None,
         typer.Option(
             help="Another GPU: whose VRAM is memory of the CPU too; with a data cache, which the "
-            "driver has to flush, and writes that are posted."
+            "driver has to flush, and writes that are posted; whose copies report what they miss "
+            "to a ring of their own, and wait."
         ),
     ] = None,
     audit: Annotated[

@@ -31,6 +31,7 @@ typedef struct HgConfig {
     bool audit_cmd;
     bool big_pages;
     bool prefetch_faults;
+    bool ce_faults;
     bool reset_loses_vram;
 } HgConfig;
 typedef struct ThEvent { uint32_t ev; uint64_t a, b, c, d; } ThEvent;
@@ -99,7 +100,7 @@ size_t hg_violations_json(HgDev *d, char *buf, size_t len);
 """
 
 #: HG_CORE_VERSION of the interface that is declared above.
-CORE_VERSION = 7
+CORE_VERSION = 8
 
 #: A change of the core's source, for tests that break it: file, text that is there once, new text.
 Edit = tuple[str, str, str]

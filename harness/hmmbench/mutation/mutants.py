@@ -8,7 +8,8 @@ A patch (tests/mutants/NAME.patch) begins with a sentence of prose, an empty lin
     Kernel: the kernel it is tried in: "lts" (the default) or "latest", if only that has what
       it needs; then "debug" if only a sanitised kernel can see the fault (memory that is used
       after it was freed, a mapping that is never given back)
-    Device: coherent, if it needs VRAM that CPUs use as memory; caches, if a data cache
+    Device: coherent, if it needs VRAM that CPUs use as memory; caches, if a data cache;
+            copy-faults, if copies whose faults are served
     Area: a number of the table of docs/mutants.md, of blind mutants
     Equivalent: only if no behaviour differs: the proof.  More lines are indented
       by two spaces.
@@ -123,7 +124,7 @@ def parse(path: Path) -> Mutant:
     )
     device = fields.get("Device", "")
     if "Device" in fields and device not in DEVICES:
-        raise UsageError(f"{path}: Device is coherent or caches")
+        raise UsageError(f"{path}: Device is one of {', '.join(name for name in DEVICES if name)}")
     return Mutant(
         path.stem, path, prose, fields["Class"], fields["Source"],
         fields.get("Equivalent", ""), place[1], *kernel_of(path, fields), device,
@@ -159,6 +160,7 @@ def table(mutants: Iterable[Mutant]) -> str:
         prose += " *Sanitised kernel.*" if m.debug else ""
         prose += " *Coherent memory.*" if m.device == "coherent" else ""
         prose += " *Data cache.*" if m.device == "caches" else ""
+        prose += " *Faults of copies.*" if m.device == "copy-faults" else ""
         cells = (m.name, m.bug_class, prose, m.source)
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(lines) + "\n"

@@ -59,11 +59,13 @@ _CMDLINE = (
 )
 
 #: Devices that recipes and broken drivers may ask for, and what is set for them: as it is; VRAM
-#: that is memory of the CPU too; a data cache over VRAM and posted writes.
+#: that is memory of the CPU too; a data cache over VRAM and posted writes; copies that report
+#: what they miss to the other ring, and wait.
 DEVICES: Mapping[str, Mapping[str, object]] = {
     "": {},
     "coherent": {"coherent": True},
     "caches": {"data_pages": 512},
+    "copy-faults": {"ce_faults": True},
 }
 
 

@@ -26,14 +26,17 @@ static uint64_t entries_configured(const HgDev *d)
 
     /* a page of the data cache for each micro-TLB entry of a state that is loaded */
     tlbs += c->data_pages;
-    return HG_INVAL_QUEUE * tlbs + (uint64_t)c->data_pages * (c->sms + c->ces) * c->utlb_entries + HG_REPLAYS_TURN * warps * (1 + HG_STALL_MAX) +
+    uint64_t found = (uint64_t)c->data_pages * (c->sms + c->ces) * c->utlb_entries;
+    return HG_INVAL_QUEUE * tlbs + found + HG_REPLAYS_TURN * warps * (1 + HG_STALL_MAX) +
            (HG_STALL_MAX + HG_REPLAYS_TURN * (uint64_t)c->sms) * c->utlb_misses;
 }
 
 /* A context's warps, made when it is enabled first. */
 static uint64_t bytes_configured(const HgDev *d)
 {
-    return d->cfg.sms * (d->cfg.warps * (uint64_t)sizeof(HgWarp) + HG_SHARED_MAX + HG_POSTED_BYTES) +
+    uint64_t sm = d->cfg.warps * (uint64_t)sizeof(HgWarp) + HG_SHARED_MAX + HG_POSTED_BYTES;
+
+    return d->cfg.sms * sm +
            (uint64_t)d->cfg.data_pages * HG_PAGE_SIZE;
 }
 

@@ -106,11 +106,30 @@ void hg_copy_end(HgDev *d, HgCtx *c)
     hg_replay_answer(d, &k->owed);
     HG_HOOK(d, copy_end, d, c);
     k->nfault = 0;
-    k->replayed = false;
+    k->replayed = k->waits = false;
     k->state = HG_CP_NONE;
     c->rs = HG_RS_REPORT;
     hg_trace(d, HG_EV_COPY_DONE, c->id, c->res.err, 0, 0);
     hg_kick_fe(d);
+}
+
+void hg_copy_faulted(HgDev *d, HgCtx *c, uint32_t how)
+{
+    HgCopy *k = &c->copy;
+
+    if (c->rs != HG_RS_COPY || k->state != HG_CP_STALL || !k->waits || c->aborting) {
+        return;                 /* over, or a cancel was first */
+    }
+    if (how == HG_FAULTED_GIVE_UP) {
+        c->res = (HgResult) { .err = HG_ERR_FAULT, .reason = k->fault[0].reason,
+                              .addr = k->fault[0].va };
+        hg_copy_end(d, c);
+        return;
+    }
+    k->nfault = 0;
+    k->waits = false;
+    k->state = HG_CP_RUN;
+    hg_kick_ces(d);
 }
 
 /* One end of a piece: a direct pointer, or an address for the bus. */

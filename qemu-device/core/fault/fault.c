@@ -38,7 +38,7 @@ static void entry(HgEngine *e, HgCtx *c, unsigned ring, unsigned client, const H
     m->w[HG_FE_ASID] = c->asid | c->id << 16;
     m->w[HG_FE_SOURCE] = source_word(e, client);
     m->w[HG_FE_INFO] = f->access | (uint32_t)f->reason << 4 | (uint32_t)f->level << 12;
-    m->w[HG_FE_FLAGS] = HG_FE_VALID | (ring ? 0 : HG_FE_REPLAYABLE);
+    m->w[HG_FE_FLAGS] = HG_FE_VALID | (ring ? c->copy.waits ? HG_FE_WAITS : 0 : HG_FE_REPLAYABLE);
 }
 
 static bool emit_one(HgDev *d, unsigned ring, const HgFaultEntry *m, HgFaultEntry *out, bool drop)
@@ -418,7 +418,12 @@ HgVerdict hg_fault_copy(HgEngine *e, HgCtx *c, HgFaultBatch *b, HgResult *r)
     }
     k->state = HG_CP_STALL;
     k->eng = e->num;
+    k->waits = c->stall;
     for (unsigned i = 0; i < k->nfault; i++) {
+        if (k->waits) {         /* told of each time; if there is no room, OVERFLOW says so */
+            b->n += emit(e, c, 1, 0, &k->fault[i], &b->entry[b->n]);
+            continue;
+        }
         if (pend_add(e, c->asid, &k->fault[i])) {
             b->n += emit(e, c, 0, 0, &k->fault[i], &b->entry[b->n]);
         }

@@ -12,6 +12,7 @@
 #include "base/pause.h"
 #include "base/time.h"
 #include "base/trace.h"
+#include "ce/ce.h"
 #include "fault/replay.h"
 #include "front/reset.h"
 #include "mem/posted.h"
@@ -61,12 +62,13 @@ static bool ctx_read(HgDev *d, unsigned n, unsigned off, uint64_t *v)
     case HG_CTX_RING_BASE: *v = c->ring_base; return true;
     case HG_CTX_RING_SIZE: *v = c->ring_size | (uint64_t)c->asid << 32; return true;
     case HG_CTX_CTRL:
-        *v = (c->enabled ? HG_CTX_ENABLE : 0) | (c->priv ? HG_CTX_PRIV : 0);
+        *v = (c->enabled ? HG_CTX_ENABLE : 0) | (c->priv ? HG_CTX_PRIV : 0) |
+             (c->stall ? HG_CTX_STALL : 0);
         *v |= (uint64_t)((c->enabled || c->aborting ? HG_CTX_ACTIVE : 0) |
                          (c->halted ? HG_CTX_HALTED : 0)) << 32;
         return true;
     case HG_CTX_GET: *v = c->get | (uint64_t)c->put << 32; return true;
-    case HG_CTX_ERROR: *v = c->error; return true;
+    case HG_CTX_ERROR: *v = c->error | (uint64_t)c->copy.waits << 32; return true;
     case HG_CTX_ERROR_ADDR: *v = c->error_addr; return true;
     case HG_CTX_TIMESLICE: *v = c->timeslice; return true;
     case HG_CTX_SYNC: *v = c->sync; return true;
@@ -122,7 +124,8 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
                          (k->reset_loses_vram ? HG_FEATURE_RESET_LOSES_VRAM : 0) |
                          (k->walk_entries ? HG_FEATURE_WALK_CACHE : 0) |
                          (k->big_pages ? HG_FEATURE_BIG_PAGES : 0) |
-                         (k->data_pages ? HG_FEATURE_DATA_CACHE : 0)) << 32;
+                         (k->data_pages ? HG_FEATURE_DATA_CACHE : 0) |
+                         (k->ce_faults ? HG_FEATURE_CE_FAULTS : 0)) << 32;
         break;
     case HG_REG_TIME: *v = hg_now(d); break;
     case HG_REG_CTRL: *v = (d->ctrl & HG_CTRL_ENABLE) | status(d) << 32; break;
@@ -262,18 +265,24 @@ static bool ctx_write(HgDev *d, unsigned n, unsigned off, uint32_t v)
         c->asid = v;
         return true;
     case HG_CTX_CTRL:
-        if (v & ~(uint32_t)(HG_CTX_ENABLE | HG_CTX_PRIV)) {
+        if (v & ~(HG_CTX_ENABLE | HG_CTX_PRIV | (d->cfg.ce_faults ? HG_CTX_STALL : 0u))) {
             return false;
         }
         if (v & HG_CTX_ENABLE) {
             if (!c->enabled) {
-                hg_ctx_enable(d, c, v & HG_CTX_PRIV);
-            } else if (c->priv != !!(v & HG_CTX_PRIV)) {
+                hg_ctx_enable(d, c, v & HG_CTX_PRIV, v & HG_CTX_STALL);
+            } else if (c->priv != !!(v & HG_CTX_PRIV) || c->stall != !!(v & HG_CTX_STALL)) {
                 return false;
             }
         } else {
             hg_ctx_disable(d, c);
         }
+        return true;
+    case HG_CTX_FAULTED:
+        if (!d->cfg.ce_faults || (v != HG_FAULTED_GO_ON && v != HG_FAULTED_GIVE_UP)) {
+            return false;
+        }
+        hg_copy_faulted(d, c, v);
         return true;
     case HG_CTX_TIMESLICE:
         c->timeslice = v;

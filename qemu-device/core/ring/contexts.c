@@ -31,7 +31,7 @@ void hg_doorbell(HgDev *d, HgCtx *c, uint32_t put)
     hg_kick_fe(d);
 }
 
-void hg_ctx_enable(HgDev *d, HgCtx *c, bool priv)
+void hg_ctx_enable(HgDev *d, HgCtx *c, bool priv, bool stall)
 {
     if (c->aborting || !c->ring_size || !hg_ctx_alloc(d, c)) {
         hg_guest_error(d, 0, c->id, c->ring_size);
@@ -40,6 +40,7 @@ void hg_ctx_enable(HgDev *d, HgCtx *c, bool priv)
     HG_HOOK(d, context, d, c);
     c->enabled = true;
     c->priv = priv;
+    c->stall = stall;
     c->halted = false;
     c->get = c->put = 0;
     c->error = HG_ERR_NONE;

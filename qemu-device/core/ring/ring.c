@@ -126,7 +126,7 @@ static void copy_start(HgDev *d, HgCtx *c, uint64_t now)
     k->off = k->done = 0;
     k->fail_at = UINT64_MAX;
     k->nfault = 0;
-    k->replayed = false;
+    k->replayed = k->waits = false;
     k->owed = 0;
     c->res = (HgResult) { 0 };
     hg_trace(d, HG_EV_COPY, c->id, k->seg[0].src, k->seg[0].dst, total);

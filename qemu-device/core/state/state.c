@@ -28,7 +28,7 @@
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
 #define HG_OBSERVED_MAX (64u << 10)
-#define STATE_VERSION 15
+#define STATE_VERSION 16
 
 static bool pow2(uint32_t v)
 {
@@ -65,6 +65,7 @@ static void io_config(HgArchive *a, HgDev *d)
         { "data cache size", d->cfg.data_pages },
         { "prefetch faults", d->cfg.prefetch_faults },
         { "64 KiB pages", d->cfg.big_pages },
+        { "faults of copy engines", d->cfg.ce_faults },
         { "VRAM size", d->cfg.vram_size },
         { "BAR 2 size", d->cfg.bar2_size },
         { "coherence", d->cfg.coherent },
@@ -516,10 +517,12 @@ static void io_copy(HgArchive *a, HgDev *d, HgCtx *c)
     IO(k->nfault);
     IO(k->owed);
     IOB(k->replayed);
+    IOB(k->waits);
     CHECK(k->nseg && k->nseg <= HG_COPY_LIST_MAX && k->idx <= k->nseg && k->nfault <= 2 &&
           k->eng < d->nce &&
           (k->state == HG_CP_RUN || (k->state == HG_CP_STALL && c->rs == HG_RS_COPY)) &&
-          (k->state == HG_CP_STALL || !k->nfault), "copy");
+          (k->state == HG_CP_STALL || (!k->nfault && !k->waits)) &&
+          (!k->waits || (c->stall && k->nfault && !k->owed)), "copy");
     if (a->load && !a->bad && !hg_seg_alloc(c)) {
         hg_ar_fail(a, "out of memory");
     }
@@ -550,6 +553,7 @@ static void io_ctx(HgArchive *a, HgDev *d, HgCtx *c)
     IO(c->timeslice);
     IOB(c->enabled);
     IOB(c->priv);
+    IOB(c->stall);
     IOB(c->halted);
     IO(c->get);
     IO(c->put);
@@ -559,7 +563,8 @@ static void io_ctx(HgArchive *a, HgDev *d, HgCtx *c)
     CHECK(c->asid < HG_NUM_ASIDS && c->rs < HG_RS_COUNT &&
           (!c->ring_size || (pow2(c->ring_size) && c->ring_size >= 2 && c->ring_size <= 4096)) &&
           (!c->enabled || (c->ring_size && c->get < c->ring_size && c->put < c->ring_size)) &&
-          (c->enabled || c->rs == HG_RS_FETCH) && hg_sync_ok(c->sync), "context");
+          (c->enabled || c->rs == HG_RS_FETCH) && (!c->stall || d->cfg.ce_faults) &&
+          hg_sync_ok(c->sync), "context");
     if (a->load && !a->bad && c->enabled && !hg_ctx_alloc(d, c)) {
         hg_ar_fail(a, "out of memory");
     }

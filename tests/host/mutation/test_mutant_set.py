@@ -126,7 +126,7 @@ def test_head(tmp_path: Path) -> None:
         (HEAD + "Class: again\n" + DIFF, "Class is given twice"),
         (HEAD + "Kind: unknown\n" + DIFF, "not understood.*Kind"),
         (HEAD + "Kernel: fast\n" + DIFF, "Kernel is lts or latest"),
-        (HEAD + "Device: large\n" + DIFF, "Device is coherent or caches"),
+        (HEAD + "Device: large\n" + DIFF, "Device is one of coherent, caches"),
         (HEAD.replace("What it breaks.", "") + DIFF, "sentence of prose"),
     ],
 )

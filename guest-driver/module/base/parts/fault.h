@@ -25,6 +25,7 @@ struct hg_fault {
 	u8 ctx;
 	u8 access;		/* the strongest: HG_ACCESS_* */
 	u32 source, info;	/* for the trace */
+	bool waits;		/* a copy, which waits for hg_fault_resume() */
 	bool reader;		/* others only want to read */
 	bool done;
 	bool stays;		/* not to be moved: see leave_thrashing() of mem/fault.c */
@@ -87,6 +88,7 @@ struct hg_fault_buf {
  * @buf: from the number's first owner on; hg_fault_service.lock
  * @n: how many are in @buf->queue; likewise
  * @last: number after the newest that was put there or had no room; likewise
+ * @resume: contexts whose copies wait for the end of the next batch, a bit each; likewise
  */
 struct hg_fault_queue {
 	struct work_struct work;
@@ -94,6 +96,7 @@ struct hg_fault_queue {
 	struct hg_fault_buf *buf;
 	unsigned int n;
 	u64 last;
+	u64 resume;
 };
 
 /**
