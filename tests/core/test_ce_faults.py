@@ -85,8 +85,10 @@ def test_served(priv: int) -> None:
 def test_flags_of_the_entry() -> None:
     with Copies() as c:
         c.start()
-        flags = [int.from_bytes(c.dev.read(c.dev.nr_ring + 32 * n + 28, 4), "little") for n in (0, 1)]
-        assert flags == [HW.HG_FE_VALID | HW.HG_FE_WAITS] * 2
+        for entry in range(2):
+            at = c.dev.nr_ring + entry * HW.HG_FAULT_ENTRY_SIZE + HW.HG_FE_FLAGS * 4
+            flags = int.from_bytes(c.dev.read(at, 4), "little")
+            assert flags == HW.HG_FE_VALID | HW.HG_FE_WAITS
 
 
 def test_it_faults_again_until_it_is_served() -> None:

@@ -78,7 +78,6 @@ static void read_entry(struct hg_fault *f, __le32 *e, u64 num)
 	f->source = le32_to_cpu(e[HG_FE_SOURCE]);
 	f->info = le32_to_cpu(e[HG_FE_INFO]);
 	f->access = f->info & 0xf;
-	f->waits = false;
 	f->reader = false;
 	f->done = false;
 	f->stays = false;
@@ -263,6 +262,27 @@ void hg_fault_cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 cmd)
 	trace_hmm_gpu_cancel(asid, addr, cmd);
 }
 
+static u32 faulted_reg(unsigned int ctx)
+{
+	return HG_REG_CTX + ctx * HG_CTX_STRIDE + HG_CTX_FAULTED;
+}
+
+/*
+ * The same for copies, each of which waits for an answer of its own.  Also those whose
+ * faults are others' to serve: they report again, as after a replay.  One that waits no
+ * more is not concerned.  The lock is held.
+ */
+static void resume_copies(struct hg_device *hdev)
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+	unsigned int i;
+
+	for (i = 1; fu->waiting && READ_ONCE(hdev->hw_live) && i < hdev->num_ctxs; i++)
+		if (fu->waiting & BIT_ULL(i))
+			hg_write(hdev, faulted_reg(i), HG_FAULTED_GO_ON);
+	fu->waiting = 0;
+}
+
 /**
  * hg_fault_replay() - whoever waits tries again; what is in the ring by now is old
  * @hdev: device
@@ -283,29 +303,8 @@ void hg_fault_replay(struct hg_device *hdev, u64 last)
 		hg_write(hdev, HG_REG_REPLAY, HG_REPLAY_START);
 		hg_inc(hdev, replays);
 	}
+	resume_copies(hdev);
 	spin_unlock_irq(&fu->lock);
-	up_read(&hdev->hw_sem);
-}
-
-static u32 faulted_reg(unsigned int ctx)
-{
-	return HG_REG_CTX + ctx * HG_CTX_STRIDE + HG_CTX_FAULTED;
-}
-
-/**
- * hg_fault_resume() - copies try again
- * @hdev: device
- * @ctxs: of which contexts, a bit each.  If its copy does not wait (any more), nothing
- *	happens; if it is another one by now, that faults once more
- */
-void hg_fault_resume(struct hg_device *hdev, u64 ctxs)
-{
-	unsigned int i;
-
-	down_read(&hdev->hw_sem);
-	for (i = 1; READ_ONCE(hdev->hw_live) && i < hdev->num_ctxs; i++)
-		if (ctxs & BIT_ULL(i))
-			hg_write(hdev, faulted_reg(i), HG_FAULTED_GO_ON);
 	up_read(&hdev->hw_sem);
 }
 
@@ -322,11 +321,11 @@ static void take_waiting(struct hg_device *hdev, __le32 *e,
 	struct hg_fault f;
 
 	read_entry(&f, e, 0);
-	f.waits = true;
 	if (!hg_read(hdev, faulted_reg(f.ctx)))
 		return;
 	spin_lock_irq(&fu->lock);
 	f.num = fu->taken++;
+	fu->waiting |= BIT_ULL(f.ctx);
 	take(hdev, &f);
 	spin_unlock_irq(&fu->lock);
 }

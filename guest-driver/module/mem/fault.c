@@ -487,8 +487,8 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 	hg_svm_put(svm);
 }
 
-/* Takes a batch out of a queue; @last, @resume: for the answers after it. */
-static unsigned int take_batch(struct hg_fault_queue *q, u64 *last, u64 *resume)
+/* Takes a batch out of a queue; @last: for the replay after it. */
+static unsigned int take_batch(struct hg_fault_queue *q, u64 *last)
 {
 	unsigned int max = clamp(READ_ONCE(hg_fault_batch), 1U, (unsigned int)HG_FAULT_QUEUE);
 	struct hg_fault_service *fs = &q->hdev->service;
@@ -501,8 +501,6 @@ static unsigned int take_batch(struct hg_fault_queue *q, u64 *last, u64 *resume)
 	q->n -= n;
 	memmove(buf->queue, buf->queue + n, q->n * sizeof(*buf->queue));
 	*last = q->last;
-	*resume = q->resume;
-	q->resume = 0;
 	spin_unlock_irq(&fs->lock);
 	for (i = 0; i < n; i++) {
 		struct hg_fault *f = &buf->batch[i];
@@ -518,9 +516,9 @@ static void hg_fault_work(struct work_struct *work)
 	struct hg_device *hdev = q->hdev;
 	struct hg_fault_buf *buf = q->buf;
 	unsigned int n, m;
-	u64 last, resume;
+	u64 last;
 
-	while ((n = take_batch(q, &last, &resume))) {
+	while ((n = take_batch(q, &last))) {
 		hg_inc(hdev, fault_batches);
 		hg_add(hdev, faults, n);
 		if (++buf->batches % HG_THRASH_BATCHES == 0)
@@ -532,9 +530,6 @@ static void hg_fault_work(struct work_struct *work)
 			serve_asid(hdev, buf->batch, m);
 		trace_hmm_gpu_batch(n, m);
 		hg_fault_replay(hdev, last);
-		/* also those whose entries are in no batch yet, or had no room: they report again */
-		if (resume)
-			hg_fault_resume(hdev, resume);
 		cond_resched();
 	}
 	drm_dev_put(&hdev->drm);
@@ -558,8 +553,6 @@ static void enqueue(struct hg_device *hdev, const struct hg_fault *f)
 		else
 			hg_inc(hdev, faults_dropped);
 		q->last = f->num + 1;
-		if (f->waits)
-			q->resume |= BIT_ULL(f->ctx);
 		/* it begins with our lock, so it does not put what it has not got yet */
 		if (queue_work(hg_fault_wq, &q->work)) {
 			drm_dev_get(&hdev->drm);
@@ -588,7 +581,7 @@ void hg_fault_irq(struct hg_device *hdev)
  * @hdev: device
  *
  * From the error work; hw_sem is held for reading.  Faults of copies go the way of all
- * others, and their answer is hg_fault_resume().
+ * others, and their answer comes with the replay.
  */
 void hg_fault_error(struct hg_device *hdev)
 {

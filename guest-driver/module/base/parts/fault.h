@@ -25,7 +25,6 @@ struct hg_fault {
 	u8 ctx;
 	u8 access;		/* the strongest: HG_ACCESS_* */
 	u32 source, info;	/* for the trace */
-	bool waits;		/* a copy, which waits for hg_fault_resume() */
 	bool reader;		/* others only want to read */
 	bool done;
 	bool stays;		/* not to be moved: see leave_thrashing() of mem/fault.c */
@@ -43,6 +42,7 @@ struct hg_fault {
  *	written.  Until the next replay
  * @patient: entries before this number, and not valid yet, are given up at @until
  * @until: jiffies
+ * @waiting: contexts whose copies have reported a fault since the last answer, a bit each
  * @ended: of each context the number of the first entry that is not of an ended job
  * @lock: hard-irq safe: all but the memory and @nrget
  */
@@ -58,6 +58,7 @@ struct hg_fault_unit {
 	bool owed;
 	u64 patient;
 	unsigned long until;
+	u64 waiting;
 	u64 ended[HG_NUM_CTXS];
 	spinlock_t lock;
 };
@@ -88,7 +89,6 @@ struct hg_fault_buf {
  * @buf: from the number's first owner on; hg_fault_service.lock
  * @n: how many are in @buf->queue; likewise
  * @last: number after the newest that was put there or had no room; likewise
- * @resume: contexts whose copies wait for the end of the next batch, a bit each; likewise
  */
 struct hg_fault_queue {
 	struct work_struct work;
@@ -96,7 +96,6 @@ struct hg_fault_queue {
 	struct hg_fault_buf *buf;
 	unsigned int n;
 	u64 last;
-	u64 resume;
 };
 
 /**
