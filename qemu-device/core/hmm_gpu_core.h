@@ -22,7 +22,7 @@
 #include "hmm_gpu_hw.h"
 
 /* Of this interface: it grows when anything in this file changes its form or meaning. */
-#define HG_CORE_VERSION 8
+#define HG_CORE_VERSION 9
 
 /* What VRAM and BAR 2 may be; hg_memory_sizes_ok() is the rule. */
 #define HG_VRAM_STEP (2ull << 20)
@@ -108,6 +108,7 @@ typedef struct HgConfig {
     uint32_t ces;              /* 2..HG_MAX_CES, default 2; engine 0 is for PRIV contexts */
     uint32_t utlb_entries;     /* default 64 */
     uint32_t utlb_misses;      /* default 56 */
+    uint32_t sms_per_utlb;     /* so many SMs have one miss table, default 1 */
     uint32_t l2tlb_entries;    /* default 512 */
     uint32_t walk_entries;     /* of the walk cache, default 32; 0: there is none */
     /*

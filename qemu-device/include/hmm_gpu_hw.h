@@ -67,6 +67,7 @@
 #define HG_FEATURE_BIG_PAGES		0x8	/* HG_PTE_BIG has a meaning */
 #define HG_FEATURE_DATA_CACHE		0x10	/* HG_PTE_CACHED, HG_OP_FLUSH, HG_INVAL_MEMBAR and HG_FENCE_MEMBAR have a meaning, and writes to system memory are posted */
 #define HG_FEATURE_CE_FAULTS		0x20	/* HG_CTX_STALL and HG_CTX_FAULTED have a meaning */
+#define HG_FEATURE_SHARED_MISSES	0x40	/* groups of SMs have one miss table: a page that two of them miss is reported once */
 #define HG_REG_TIME			0x0028	/* RO (64) virtual nanoseconds */
 #define HG_REG_CTRL			0x0030
 #define HG_CTRL_ENABLE			0x1	/* engines may run; clearing it parks them at an instruction boundary */

@@ -601,6 +601,7 @@ static const Property hmm_gpu_properties[] = {
     DEFINE_PROP_UINT32("ces", HmmGpuState, cfg.ces, 2),
     DEFINE_PROP_UINT32("utlb-entries", HmmGpuState, cfg.utlb_entries, 64),
     DEFINE_PROP_UINT32("utlb-misses", HmmGpuState, cfg.utlb_misses, 56),
+    DEFINE_PROP_UINT32("sms-per-utlb", HmmGpuState, cfg.sms_per_utlb, 1),
     DEFINE_PROP_UINT32("l2tlb-entries", HmmGpuState, cfg.l2tlb_entries, 512),
     DEFINE_PROP_UINT32("walk-entries", HmmGpuState, cfg.walk_entries, 32),
     DEFINE_PROP_UINT32("data-pages", HmmGpuState, cfg.data_pages, 0),

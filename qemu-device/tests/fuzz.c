@@ -390,6 +390,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cfg.walk_entries = 8;
     cfg.big_pages = true;
     cfg.ce_faults = true;
+    cfg.sms_per_utlb = 2;
     cfg.audit_wait_ns = take(&in, 1) * 100;
     cfg.audit_cmd = true;
     h->now_step = 100;

@@ -69,8 +69,10 @@ void hg_reset_locked(HgDev *d)
         e->slice_end = e->cycles = 0;
         e->rr = 0;
         e->npend = 0;
-        if (e->kind != HG_ENG_FE) {
+        if (e->pend) {
             memset(e->pend, 0, d->cfg.utlb_misses * sizeof(*e->pend));
+        }
+        if (e->kind != HG_ENG_FE) {
             hg_engine_flush(e, &all);
             hg_tlb_clear(&e->utlb);
         }

@@ -121,7 +121,7 @@ void hg_config_default(HgConfig *cfg)
     *cfg = (HgConfig) {
         .sms = 2, .warps = 8, .ces = 2, .utlb_entries = 64, .utlb_misses = 56,
         .l2tlb_entries = 512, .walk_entries = 32, .asids = HG_NUM_ASIDS, .ctxs = HG_NUM_CTXS,
-        .prefetch_faults = true,
+        .prefetch_faults = true, .sms_per_utlb = 1,
     };
 }
 
@@ -154,6 +154,9 @@ static const char *config_error(const HgConfig *c)
     }
     if (c->utlb_misses < 1 || c->utlb_misses > 4096) {
         return "utlb_misses must be 1..4096";
+    }
+    if (c->sms_per_utlb < 1 || c->sms_per_utlb > HG_MAX_SMS) {
+        return "sms_per_utlb must be 1..16";
     }
     if (c->l2tlb_entries < 1 || c->l2tlb_entries > 1048576) {
         return "l2tlb_entries must be 1..1048576";
@@ -285,6 +288,9 @@ HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, 
         pthread_cond_init(&e->cv, &attr);
         if (e->kind != HG_ENG_FE) {
             ok &= hg_tlb_init(&e->utlb, cfg->utlb_entries, HG_UTLB_WAYS);
+        }
+        e->misses = e->kind == HG_ENG_SM ? &d->eng[i - i % cfg->sms_per_utlb] : e;
+        if (e->kind != HG_ENG_FE && e->misses == e) {
             e->pend = hg_alloc_lines(cfg->utlb_misses * sizeof(*e->pend));
             ok &= e->pend != NULL;
         }

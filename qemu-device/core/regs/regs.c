@@ -125,6 +125,7 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
                          (k->walk_entries ? HG_FEATURE_WALK_CACHE : 0) |
                          (k->big_pages ? HG_FEATURE_BIG_PAGES : 0) |
                          (k->data_pages ? HG_FEATURE_DATA_CACHE : 0) |
+                         (k->sms_per_utlb > 1 ? HG_FEATURE_SHARED_MISSES : 0) |
                          (k->ce_faults ? HG_FEATURE_CE_FAULTS : 0)) << 32;
         break;
     case HG_REG_TIME: *v = hg_now(d); break;

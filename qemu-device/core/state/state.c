@@ -28,7 +28,7 @@
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
 #define HG_OBSERVED_MAX (64u << 10)
-#define STATE_VERSION 16
+#define STATE_VERSION 17
 
 static bool pow2(uint32_t v)
 {
@@ -60,6 +60,7 @@ static void io_config(HgArchive *a, HgDev *d)
         { "number of copy engines", d->cfg.ces },
         { "micro-TLB size", d->cfg.utlb_entries },
         { "number of micro-TLB misses", d->cfg.utlb_misses },
+        { "SMs of a miss table", d->cfg.sms_per_utlb },
         { "L2 TLB size", d->cfg.l2tlb_entries },
         { "walk cache size", d->cfg.walk_entries },
         { "data cache size", d->cfg.data_pages },
@@ -286,7 +287,7 @@ static void io_engine(HgArchive *a, HgDev *d, HgEngine *e)
         return;
     }
     io_tlb(a, d, &e->utlb, true);
-    for (unsigned i = 0; i < d->cfg.utlb_misses && !a->bad; i++) {
+    for (unsigned i = 0; e->pend && i < d->cfg.utlb_misses && !a->bad; i++) {
         HgPend *p = &e->pend[i];
         bool used = p->refs != 0;
         IOB(used);
@@ -326,13 +327,13 @@ static void io_fault(HgArchive *a, HgDev *d, HgEngine *e, unsigned asid, HgFault
           f->level < HG_PT_LEVELS && f->lane < HG_LANES && f->va >> HG_VA_BITS == 0,
           "stalled access");
     if (a->load && !a->bad && f->pend != HG_NO_PEND) {
-        HgPend *p = f->pend < d->cfg.utlb_misses ? &e->pend[f->pend] : NULL;
+        HgPend *p = f->pend < d->cfg.utlb_misses ? &e->misses->pend[f->pend] : NULL;
         if (!p || p->vpn != f->va >> HG_PAGE_SHIFT || p->asid != asid || p->refs == UINT16_MAX) {
             hg_ar_fail(a, "device state: stalled access without its miss");
             f->pend = HG_NO_PEND;
             return;
         }
-        e->npend += p->refs == 0;
+        e->misses->npend += p->refs == 0;
         p->refs++;
     }
 }

@@ -29,7 +29,8 @@ struct HgEngine {
     bool req_all, req_membar;
     uint64_t inval_ack;         /* d->lock: all up to this one are flushed here */
     HgTlb utlb;                 /* slice owner */
-    HgPend *pend;               /* d->lock; cfg.utlb_misses slots */
+    HgEngine *misses;           /* who has its miss table: itself, or the first SM of its group */
+    HgPend *pend;               /* d->lock; cfg.utlb_misses slots; NULL: in another's */
     unsigned npend;
     _Atomic uint64_t cnt[HG_NUM_COUNTERS];  /* written by the engine only */
     /* d->lock */
