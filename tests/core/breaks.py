@@ -119,8 +119,6 @@ BREAKS: list[tuple[str, str, str, str, str]] = [
      "test_ce_faults.py::test_other_ends"),
     ("shared misses: each SM has its own", "life/dev.c", "&d->eng[i - i % cfg->sms_per_utlb]", "e",
      "test_shared_misses.py::test_one_entry_a_group"),
-    ("shared misses: counted where they are not", "fault/fault.c", "                e->misses->npend--;\n", "                e->npend--;\n",
-     "test_shared_misses.py::test_one_entry_a_group"),
     ("hidden flush at a launch", "simt/sm.c", "    c->rs = HG_RS_LAUNCH;\n",
      "    c->rs = HG_RS_LAUNCH;\n    for (unsigned q = 0; q < d->nsm; q++) {"
      " hg_tlb_clear(&d->eng[q].utlb); } hg_tlb_clear(&d->l2);\n",
