@@ -321,9 +321,9 @@ def test_late_invalidations_keep_their_membar() -> None:
         at = g.sys()
         g.store(DATA, 77)
         g.dev.inject("mmu.invalidate count=99 delay=100us")
-        g.dev.invalidate(HW.HG_INVAL_RANGE | HW.HG_INVAL_MEMBAR, 4, 0, PAGE)
         for _ in range(40):
-            seq = g.dev.invalidate(HW.HG_INVAL_RANGE, 4, 0, PAGE)
+            g.dev.invalidate(HW.HG_INVAL_RANGE, 4, 0, PAGE)
+        seq = g.dev.invalidate(HW.HG_INVAL_RANGE | HW.HG_INVAL_MEMBAR, 4, 0, PAGE)
         g.dev.load(g.dev.save())
         assert g.dev.u64(at) == 0
         g.later(150_000)
