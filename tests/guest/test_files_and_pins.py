@@ -24,6 +24,11 @@ from hmmbench.model.ops.pins import How, Pin, PinIo
 from hmmbench.model.ops.processes import Fork
 from hmmbench.oracle.values import Checker
 
+#: Of the whole host, or of swap, which it may not have.
+NOT_HERE = (
+    "evict", "ksm", "madvise", "mlock", "memcg", "numa_balance", "offline", "poison", "mthp",
+)
+
 Run = Callable[[list[Op]], Result]
 
 
@@ -160,8 +165,8 @@ def test_programs_of_the_generator_without_their_gpu(host_agent: HostAgent) -> N
         #: Of hugetlb memory and swap the host may have none; the merger is the whole host's.
         kept = [
             o for o in drawn.ops
-            if not ops.of(o).uses_gpu and ops.of(o).name not in ("evict", "ksm", "madvise", "mlock")
-            and not (o.op == Mmap.number and "HUGETLB" in MapKind(o.arg).name)
+            if not ops.of(o).uses_gpu and ops.of(o).name not in NOT_HERE
+            and not (ops.of(o).name in ("mmap", "replace") and "HUGETLB" in MapKind(o.arg).name)
         ]  # fmt: skip
         p = Program(normalise(kept, FILE_PAGES), FILE_PAGES, settle_ms=0)
         result = Result.decode(agent.program(p.encode(), 60), p)

@@ -19,7 +19,8 @@ the version give the program; seed and version give the bytes (`blocks`).
    shared memory; areas change beside GPU, CPU and copies: fork, mremap, mmap over private memory,
    munmap of shared; a process has the GPU's file twice, or as another user, gives it away, keeps
    it over exec; threads that end leave their jobs; MADV_COLLAPSE, khugepaged, compaction, folios
-   of other sizes
+   of other sizes.  Userfaultfd, soft-dirty, guards, mseal, move_pages, mbind, NUMA balancing,
+   process_madvise, memcg, memory that goes, breaks or is about to
 """
 
 from __future__ import annotations

@@ -40,17 +40,6 @@ struct longterm {
 static int pin_fd = -1;
 static uint64_t pin_size;
 
-/* Room for an answer; NULL: there is none. */
-static uint8_t *get_data(const struct op_call *call, uint64_t len)
-{
-	uint32_t at = len > MAX_DATA ? MAX_DATA : atomic_fetch_add(&sh->data_used, len);
-
-	if (at > MAX_DATA || len > MAX_DATA - at)
-		return NULL;
-	call->result->data_off = at;
-	return sh->data + at;
-}
-
 static void fill(uint64_t *words, uint64_t len, uint64_t pattern)
 {
 	for (uint64_t k = 0; k < len / sizeof(*words); k++)
@@ -159,7 +148,7 @@ static int op_pin_io(const struct op_call *call)
 		return -EINVAL;
 	if (op->b)
 		pid = atomic_load(&sh->slot[op->b - 1].pid);
-	data = writes ? NULL : get_data(call, (op->len + 7) & ~7ull);
+	data = writes ? NULL : op_data(call, op->len);
 	if (!writes && !data)
 		return -ENOSPC;
 	if (writes)
@@ -233,7 +222,7 @@ static int op_unpin(const struct op_call *call)
 
 	if (pin_fd < 0)
 		return -EBADF;
-	data = get_data(call, pin_size);
+	data = op_data(call, pin_size);
 	addr = (uintptr_t)data;
 	if (!data)
 		ret = -ENOSPC;

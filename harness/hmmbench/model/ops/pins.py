@@ -6,6 +6,9 @@ it brings home what is in VRAM, and a migration that comes in between has to wai
 `pin` keeps pages for long (FOLL_LONGTERM, for writing): until `unpin` they are the same pages,
 in system memory, whatever migrates.  `unpin` looks at the pages themselves, not through the page
 table: what process and GPU wrote has to be in them.
+
+Not by a direct read from the disk (zram, as swap is) into what was to be paged out: 7.3.4 was
+seen to lose words there, without a driver's doing.
 """
 
 from __future__ import annotations
@@ -36,11 +39,21 @@ from hmmbench.model.ops.base import (
     Field,
     Operation,
     aligned,
+    flags_of,
     pages,
     settled,
     shorter,
 )
-from hmmbench.model.space import HUGETLB, SHARED, Process, Space, gp_of
+from hmmbench.model.space import (
+    GUARDED,
+    HUGETLB,
+    POISONED,
+    SERVED,
+    SHARED,
+    Process,
+    Space,
+    gp_of,
+)
 
 #: Bytes of one call, and pages of one pin, at most.
 MOST = 4 * PAGE
@@ -135,6 +148,12 @@ class PinIo(Operation):
             p = owner
         whole = list(range(gp_of(o.region, o.off), gp_of(o.region, o.off + o.len - 1) + 1))
         if any(gp in p.unsettled for gp in whole):
+            return False
+        flags = frozenset[str]().union(*(v.flags for gp in whole if (v := p.find(gp))))
+        if flags & {GUARDED, POISONED} or (o.arg in _FORCES and flags & SERVED):
+            # (Who forces keeps the lock that others need who serve the fault.)
+            return False
+        if o.arg == How.DIRECT_IN and p.was_paged(whole[0], whole[-1] + 1):
             return False
         if o.arg in _FORCES and (o.len > MOST_PEEKED or any(
             (v := p.find(gp)) and v.kind in HUGETLB and v.prot != PROT_RW for gp in whole
@@ -283,6 +302,7 @@ class Pin(Operation):
             and aligned(o)
             and o.len <= MOST_PAGES * PAGE
             and settled(p, o)
+            and not flags_of(p, o) & {GUARDED, POISONED, *SERVED}
             and all(v.kind in _PINNABLE and v.prot == PROT_RW for v in p.overlapping(*pages(o)))
         )
 
