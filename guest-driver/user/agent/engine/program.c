@@ -382,6 +382,9 @@ static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_
 	for (unsigned p = 0; p < HB_MAX_PROCS; p++)
 		if (run.pidfd[p] >= 0)
 			close(run.pidfd[p]);
+	/* who is stuck may have a lock of theirs */
+	if (!r->stuck)
+		program_empty_files();
 	program_close_files();
 	clean_up();
 	if (sh->prog.flags & HB_PF_COUNTERS || sh->prog.settle_ms)
