@@ -19,6 +19,7 @@
 #include "engine.h"
 #include "gpu_kernels.h"
 #include "hmm_mailbox_hw.h"
+#include "store.h"
 
 static void ended(void)
 {
@@ -80,6 +81,9 @@ int main(int argc, char **argv)
 		setenv("PATH", "/bin:/sbin:/usr/bin:/usr/sbin", 1);
 	if (gpu_kernels_load() || chan_init(argv[1]))
 		return 3;
+	/* Not with the first program that asks for it: the guest's snapshots come before that. */
+	if (getenv("HMMBENCH_FUSE"))
+		fuse_root();
 	engine_tell(chan_told());
 	program_tell_none();
 	while (chan_recv(&m) == 0) {
