@@ -320,11 +320,11 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 /*
  * A file grows without the mmap lock, and tells nobody.  What was behind its end when
  * the CPU's page table was asked may be there, and be waited for by another job (or by a
- * job whose access came after the file had grown), before the cancel is written.  To grow
- * takes the inode's lock for writing, in every file system; so it is held for reading
- * until then, and who finds the page there finds the cancel written.  It is only tried
- * for, since it comes before the mmap lock: whoever has it may want that.  Then it is not
- * refused now, and the replay asks again.
+ * job whose access came after the file had grown), before the cancel is written.  Who makes
+ * a file longer has the inode's lock for writing (do_truncate(), and each file system's
+ * write); so it is held for reading until then, and who finds the page there finds the
+ * cancel written.  It is only tried for, since it comes before the mmap lock: whoever has
+ * it may want that.  Then it is not refused now, and the replay asks again.
  * The area keeps its file while the mmap lock is held.
  *
  * Return: the inode, locked; NULL: there is no file; ERR_PTR(-EBUSY).
