@@ -75,6 +75,7 @@ class Store(Operation):
     rows = ("file on ext4", "file on fuse")
     group = GROUP
     wanted = False
+    shapes = True
 
     def ranges(self, o: Op) -> list[tuple[int, int, int]]:
         return []
@@ -105,6 +106,10 @@ class Store(Operation):
     def impossible(self, row: str, kind: int, at: int) -> str | None:
         met = kind == MapKind.FILE_SHARED and at == ABSENT
         return "" if met else "said of a file, before it is mapped"
+
+    def simpler(self, o: Op) -> Iterator[Op]:
+        if o.arg == Where.FUSE:
+            yield replace(o, arg=Where.EXT4)
 
     def sentence(self, o: Op, at: str) -> str:
         return f"wants file {o.b} on {_WHERE.get(Where(o.arg), o.arg)}"
