@@ -242,6 +242,7 @@ static int op_pin_io(const struct op_call *call)
 	if (n < 0)
 		return n;
 	call->result->aux0 = n;
+	call->result->aux1 = how != op->arg;
 	if (!writes) {
 		memcpy(data, buffer, n);
 		call->result->data_len = n;
@@ -324,7 +325,7 @@ static int op_unpin(const struct op_call *call)
 }
 
 static const struct op_kind pins[] = {
-	/* region off len; arg = HOW_*; a = 64-bit pattern; b = 1 + whose memory, 0 = own. aux0 = bytes; what is read -> data */
+	/* region off len; arg = HOW_*; a = 64-bit pattern; b = 1 + whose memory, 0 = own. aux0 = bytes, aux1 = 1: by another way, what this one needs is not there; what is read -> data */
 	{ 50, "pin_io", op_pin_io, 0, NULL },
 	/* region off len; arg = BY_* */
 	{ 51, "pin", op_pin, 0, NULL },

@@ -217,7 +217,9 @@ class PinIo(Operation):
         start, end = touched(o)
         row = self.row(o)
         assert row is not None
-        b.count(b.in_range(row, owner, theirs, start, end))
+        if not r.aux1:
+            # (By another way, where the guest has no disk or no io_uring.)
+            b.count(b.in_range(row, owner, theirs, start, end))
         if r.status == 0 and not racing:
             theirs.update({gp: SYSTEM for gp in range(start, end) if gp in theirs})
 
