@@ -79,11 +79,11 @@ int main(int argc, char **argv)
 	protect_agent();
 	if (!getenv("PATH"))
 		setenv("PATH", "/bin:/sbin:/usr/bin:/usr/sbin", 1);
-	if (gpu_kernels_load() || chan_init(argv[1]))
-		return 3;
 	/* Not with the first program that asks for it: the guest's snapshots come before that. */
 	if (getenv("HMMBENCH_FUSE"))
 		fuse_root();
+	if (gpu_kernels_load() || chan_init(argv[1]))
+		return 3;
 	engine_tell(chan_told());
 	program_tell_none();
 	while (chan_recv(&m) == 0) {
