@@ -70,6 +70,8 @@ static int make_process(unsigned number)
 		return -errno;
 	if (pid == 0) {
 		setpgid(0, run.group);
+		/* Both sides do this, too: a child of its may look for it first. */
+		atomic_store(&sh->slot[number].pid, getpid());
 		/* Cleared by fork(), so a forked child does not die with its parent. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		hooks->in_child();
