@@ -27,9 +27,11 @@ from hmmbench.base.errors import (
 from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, depends, ensure
 from hmmbench.campaign import fleet, line_coverage, second_look
+from hmmbench.campaign.explore import Explorer, Feedback
 from hmmbench.campaign.generate import version
+from hmmbench.campaign.portions import portions
 from hmmbench.campaign.progress import Progress
-from hmmbench.campaign.runner import PROFILES, UNBOUNDED, Campaign
+from hmmbench.campaign.runner import CHAIN, PROFILES, UNBOUNDED, Campaign
 from hmmbench.campaign.surroundings import INJECTIONS
 from hmmbench.commands import options
 from hmmbench.example import schedules
@@ -61,14 +63,6 @@ class Schedule(StrEnum):
     delay_random = "delay-random"
     delay_pct = "delay-pct"
     delay_pairs = "delay-pairs"
-
-
-#: Of the examples of a run on exact machines, one of so many is run on machines with threads: for
-#: real parallelism, and memory order that one thread cannot show.
-THREADS_EACH = 10
-
-#: Their numbers begin here, so that they are other programs.
-THREADS_FIRST = 1_000_000
 
 
 _CODES = {"pass": EXIT_OK, "fail": EXIT_VIOLATION, "short": EXIT_SHORT}
@@ -162,6 +156,21 @@ def main(
             "driver's other moments after the examples."
         ),
     ] = False,
+    feedback: Annotated[
+        bool | None,
+        typer.Option(
+            "--feedback/--no-feedback", show_default="no, but with --corpus",
+            help="Draw examples out of those that reached something new (docs/exploration.md).",
+        ),
+    ] = None,
+    corpora: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--corpus", metavar="DIR",
+            help="With feedback: begin with the inputs that are kept there, and keep the new ones, "
+            "made small. May be repeated: others are only read, and so merged into the first.",
+        ),
+    ] = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -216,9 +225,11 @@ def main(
         schedule=_schedule(schedule, accel or options.Accel.exact), minutes=minutes or 0.0,
     )  # fmt: skip
     count = UNBOUNDED if minutes else examples or PROFILES[profile.value]
+    exact = accel in (None, options.Accel.exact)
     wanted = _Wanted(
         request, out, number, report.grammar, count, None if minutes is None else 60 * minutes,
         jobs or fleet.size(count), inject, delays, accel, schedule,
+        Feedback.asked(feedback, corpora or (), report.grammar, exact),
     )  # fmt: skip
     with own(out) as before:
         if before is not None:
@@ -288,31 +299,7 @@ class _Wanted:
     delays: bool
     accel: options.Accel | None
     schedule: Schedule | None
-
-
-@dataclass(frozen=True)
-class _Portion:
-    """Examples on machines of one kind: how many, or for how long, and the first one's number."""
-
-    exact: bool
-    examples: int
-    limit_s: float | None
-    first: int = 0
-
-
-def portions(accel: options.Accel, examples: int, limit_s: float | None) -> list[_Portion]:
-    """One of THREADS_EACH examples, or so much of the time, is for threads."""
-    if accel != options.Accel.exact:
-        return [_Portion(False, examples, limit_s)]
-    if limit_s is not None:
-        on_threads = limit_s / THREADS_EACH
-        return [
-            _Portion(True, examples, limit_s - on_threads),
-            _Portion(False, examples, on_threads, THREADS_FIRST),
-        ]
-    few = examples // THREADS_EACH
-    both = [_Portion(True, examples - few, None), _Portion(False, few, None, THREADS_FIRST)]
-    return [portion for portion in both if portion.examples]
+    feedback: Feedback | None
 
 
 def _run(
@@ -323,6 +310,8 @@ def _run(
     artifacts = ensure(request, ui)
     report.depends["kernel"] = depends.kernel(request, artifacts)
     accel = _accel(wanted.accel, artifacts, ui)
+    if wanted.feedback is not None and accel != options.Accel.exact:
+        ui.say("NO FEEDBACK: it is of exact machines.")
     report.schedule = _schedule(wanted.schedule, accel)
     spec = describe(artifacts, report, accel)
     counted = line_coverage.Collector.of(artifacts) if request.coverage else None
@@ -342,6 +331,7 @@ def _run(
                         fleet.exact_fleet(
                             artifacts, spec, wanted.jobs, wanted.out, ui.say, leaving,
                             explain=explain, aimed=report.schedule in schedules.AIMED,
+                            look=wanted.feedback is not None,
                         )
                     )
                     targets += found
@@ -361,6 +351,12 @@ def _run(
                     counts += fleet.totals(targets)
                     fill(report, tally, counts)
                     raise
+            explorer = None
+            if portion.exact and wanted.feedback is not None:
+                explorer = Explorer(
+                    wanted.seed, wanted.grammar, wanted.feedback.kept, machines=len(targets),
+                    size=CHAIN, first=portion.first,
+                )  # fmt: skip
             with ui.stage("examples") as stage:
                 campaign = Campaign(
                     targets, wanted.out, seed=wanted.seed, grammar=wanted.grammar,
@@ -374,10 +370,13 @@ def _run(
                     cpus=fleet.EXACT_CPUS if portion.exact else 0, first=portion.first,
                     tally=tally,
                     built=depends.parts(report.depends, BUILT) if portion.exact else None,
+                    explorer=explorer,
                 )  # fmt: skip
                 try:
                     campaign.run()
                 finally:
+                    if explorer is not None and wanted.feedback is not None:
+                        report.exploration = explorer.end(wanted.feedback.folder, ui.say)
                     for target in targets:
                         target.close()
                     counts += fleet.totals(targets)

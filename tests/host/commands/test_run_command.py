@@ -23,7 +23,7 @@ from hmmbench.base import paths
 from hmmbench.base.errors import UsageError
 from hmmbench.base.ui import Stage, Ui
 from hmmbench.build import Artifacts, NotBuilt
-from hmmbench.campaign import progress
+from hmmbench.campaign import portions, progress
 from hmmbench.campaign.line_coverage import Collector
 from hmmbench.campaign.runner import UNBOUNDED
 from hmmbench.commands import run
@@ -92,7 +92,7 @@ def test_a_tenth_is_for_threads() -> None:
         (True, 275, None), (False, 30, None),
     ]  # fmt: skip
     # Other programs than those before, and none that a run of threads alone has.
-    assert (both[0].first, both[1].first) == (0, run.THREADS_FIRST)
+    assert (both[0].first, both[1].first) == (0, portions.THREADS_FIRST)
     assert [one.exact for one in run.portions(Accel.exact, 9, None)] == [True]
     for accel in (Accel.threads, Accel.kvm):
         (alone,) = run.portions(accel, 305, None)
