@@ -2,10 +2,9 @@
 """Examples by feedback: what reached something new is changed, and changed again.
 
 Which input an example has follows from the campaign's seed, its number, the corpus that there was
-at first, and what examples before it reached: those of blocks (of `size` numbers) that lie so far
-back that no machine waits for another one's while all are about as fast.  How far back hangs on
-the number of machines alone.  So on exact machines a campaign of as many machines repeats,
-whichever of them was faster.
+at first, and what examples before it reached: those of blocks (of `size` numbers) that lie at
+least as many blocks back as there are machines, so that none waits for another while they are
+about as fast.  So on exact machines a campaign of as many machines repeats, whichever was faster.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Explorer:
     ) -> None:  # fmt: skip
         self.grammar = grammar
         self._seed, self._size = seed, size
-        self._behind = 2 * machines - 1
+        self._behind = machines
         #: numbers below are learned from
         self._learned = first
         #: number -> its input, and what that reached, until it is learned from
@@ -153,10 +152,18 @@ class Explorer:
         self._known |= found
 
     def _weigh(self) -> None:
-        """Each as often as what it was first to reach is rare."""
+        """Each as often as what it was first to reach is rare; all kinds of features have the same
+        share, for of some there are a thousand times as many as of others."""
         hits = self._hits
+        rare = [
+            [(one >> features.BITS, 1 / (1 + hits[one])) for one in sorted(parent.own)]
+            for parent in self._parents
+        ]
+        shares: dict[int, float] = {}
+        for kind, much in (one for found in rare for one in found):
+            shares[kind] = shares.get(kind, 0.0) + much
         self._sums = list(accumulate(
-            math.fsum(1 / (1 + hits[one]) for one in parent.own) for parent in self._parents
+            math.fsum(much / shares[kind] for kind, much in found) for found in rare
         ))  # fmt: skip
 
     def _parent(self, rng: Random) -> Input:

@@ -5,7 +5,7 @@ cell    -- operation x kind of mapping x where the page was (model/cells.py)
 pair    -- two operations, one behind the other on a page, and where that was (model/trail.py)
 end     -- how an operation ended
 oracle  -- what the oracles had to do: how many words they could not decide, promises tried
-device  -- the device's counters: how often, by powers of two
+device  -- the device's counters: how often, roughly
 driver  -- those of the driver that is tested, if it has any
 code    -- branches of driver and HMM, where the kernel counts them (`run --coverage`)
 beside  -- in which function of driver or HMM one CPU stood while another stopped in one, an engine
@@ -76,9 +76,12 @@ def _oracles(verdict: Verdict) -> dict[str, int]:
     return {name: getattr(verdict, name) for name in names} | {"refused": len(verdict.violations)}
 
 
-def _sizes(counts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """By powers of two: that there were five or six faults makes no difference."""
-    return ((name, count.bit_length()) for name, count in counts.items() if count > 0)
+def _sizes(counts: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
+    """By halves of powers of two: 1, 2, 3, 4, 6, 8, 12, ..."""
+    for name, count in counts.items():
+        if count > 0:
+            bits = count.bit_length()
+            yield name, bits, count >> max(0, bits - 2) & 1
 
 
 class Functions:

@@ -24,9 +24,17 @@ def mutated(rng: Random, parent: Input, other: Input, new: Input) -> Input:
         changed = rng.choices(_CHANGES, [share for _, share in _SHARES])[0](
             rng, parent, other, new
         )  # fmt: skip
-        if changed.steps:
-            parent = replace(changed, steps=changed.steps[:MAX_STEPS])
+        parent = replace(changed, steps=_fitting(rng, changed.steps) or parent.steps)
     return parent
+
+
+def _fitting(rng: Random, steps: Steps) -> Steps:
+    """Without some that stand together, if they are too many."""
+    over = len(steps) - MAX_STEPS
+    if over <= 0:
+        return steps
+    start = rng.randrange(MAX_STEPS + 1)
+    return steps[:start] + steps[start + over :]
 
 
 def _part(rng: Random, steps: Steps) -> Steps:
