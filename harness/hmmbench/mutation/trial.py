@@ -20,9 +20,11 @@ from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, cache, depends, ensure, hmm_tests
 from hmmbench.build.context import Context
 from hmmbench.campaign import fleet
+from hmmbench.campaign.explore import Explorer
 from hmmbench.campaign.fresh import Fresh
+from hmmbench.campaign.generate import newest
 from hmmbench.campaign.replay import replay
-from hmmbench.campaign.runner import UNBOUNDED, Campaign
+from hmmbench.campaign.runner import CHAIN, UNBOUNDED, Campaign
 from hmmbench.example import holds
 from hmmbench.example.recipe import Recipe
 from hmmbench.example.schedules import Points
@@ -72,6 +74,7 @@ class Row:
     patch     -- hash of its patch, and `kernel` what it ran in (depends.py): a row is as old as
                  these
     false_alarm -- the sound driver failed its recipe, too: that is no kill
+    seed, feedback -- of How
     """
 
     name: str
@@ -92,6 +95,13 @@ class Row:
     patch: str = ""
     kernel: dict[str, str] = field(default_factory=dict)
     false_alarm: bool = False
+    seed: int = 0
+    feedback: bool = False
+
+    @property
+    def lived(self) -> bool:
+        """It was looked at to the end, and nothing was found."""
+        return self.status in (ALIVE, EQUIVALENT)
 
     @property
     def wrong(self) -> bool:
@@ -120,6 +130,8 @@ class How:
     exact    -- in exact machines, else in machines with threads
     machines -- that make a failure of an exact machine small; the first of them finds it, so that
                 what is found, and when, does not depend on how many there are
+    feedback -- examples are drawn out of those that reached something new; exact machines alone
+    examples -- at most, for a mutant (None: the time alone counts)
     """
 
     seed: int
@@ -128,6 +140,8 @@ class How:
     delays: bool = True
     exact: bool = False
     machines: int = 1
+    feedback: bool = False
+    examples: int | None = None
 
 
 @dataclass
@@ -194,15 +208,16 @@ def run_one(mutant: Mutant, ui: Ui, out: Path, how: How) -> Row:
     """Build, run and judge one mutant.  An environment that fails becomes the row's error."""
     row = Row(
         mutant.name, mutant.bug_class, declared=bool(mutant.proof),
-        patch=cache.file_digest(mutant.path),
+        patch=cache.file_digest(mutant.path), seed=how.seed,
     )  # fmt: skip
+    most = how.examples or UNBOUNDED
     seconds = min(how.limit_s, EQUIVALENT_S) if mutant.proof else how.limit_s
     silent = EQUIVALENT if mutant.proof else ALIVE
     if mutant.debug:
         how = replace(how, shrink_s=DEBUG_SHRINK * how.shrink_s)
     try:
         with own(out / row.name):
-            _fill(row, mutant.request(), mutant.coherent, ui, out, how, UNBOUNDED, seconds, silent)
+            _fill(row, mutant.request(), mutant.coherent, ui, out, how, most, seconds, silent)
             if row.status == KILLED and row.recipe:
                 _confirm(row, mutant, ui, out, how)
     except UsageError as error:
@@ -294,6 +309,7 @@ def _fill(
     # The sanitised kernel runs with threads, as in `run`.
     how = replace(how, exact=how.exact and not request.kernel_debug)
     row.machines = EXACT if how.exact else THREADS
+    row.feedback = how.feedback and how.exact
     try:
         artifacts, spec = _built(request, coherent)
         row.kernel = depends.kernel(replace(request, kernel_patches=()), artifacts)
@@ -312,6 +328,7 @@ def _fill(
                 delays=target.delay_points() if how.delays else (),
                 shrink_s=how.shrink_s, note=note, audit="access", coherent=coherent, exact=points,
                 cpus=fleet.EXACT_CPUS if how.exact else 0, spare=spare,
+                explorer=Explorer(how.seed, newest(), size=CHAIN) if row.feedback else None,
             )  # fmt: skip
             tally = campaign.run()
             for one in (target, *spare):
@@ -352,7 +369,9 @@ def _machine(
     artifacts: Artifacts, spec: MachineSpec, how: How, out: Path, ui: Ui
 ) -> Iterator[tuple[Sequence[VmTarget], Points | None]]:
     if how.exact:
-        with fleet.exact_fleet(artifacts, spec, how.machines, out, ui.say) as (targets, points):
+        with fleet.exact_fleet(
+            artifacts, spec, how.machines, out, ui.say, look=how.feedback
+        ) as (targets, points):
             yield targets, points
     else:
         with fleet.fleet(spec, 1, out, ui.say) as targets:
