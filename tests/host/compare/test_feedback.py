@@ -12,6 +12,7 @@ import pytest
 from hmmbench import cli
 from hmmbench.base.errors import EXIT_USAGE, EXIT_VIOLATION
 from hmmbench.commands import mutants as command
+from hmmbench.compare import sums
 from hmmbench.compare.feedback import COSTS, NOTHING, WORTH, Comparison, Pair, sign_test
 from hmmbench.mutation import mutants
 from hmmbench.mutation.trial import ALIVE, ERROR, KILLED, SOUND, How, Row
@@ -141,3 +142,15 @@ def test_one_that_lives_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(command, "run_one", run_one)
     words = ["no-set-seq", "--both-ways", "--no-control", "--out", str(tmp_path / "out")]
     assert cli.main(["mutants", *words]) == EXIT_VIOLATION
+
+
+def test_parts_are_compared_together() -> None:
+    """The mutants of one, the seeds of another."""
+    parts = []
+    for seed in (1, 2):
+        rows = [row(f"m{n}", seed, way, 50 if way else 100) for n in range(6)
+                for way in (False, True)]  # fmt: skip
+        data = {"mutants": [one.to_json() for one in rows], "sound": []}
+        parts.append(sums.Part(Path(f"{seed}.json"), "mutants", data))
+    found = sums.Group("mutants", parts).feedback()
+    assert (found.word, len(found.pairs), len(found.pairs["m0"])) == (WORTH, 6, 2)
