@@ -51,7 +51,7 @@ def chain(
             trail = coverage.trail = Trail()
             outcome = judge(done, coverage)
             assert not outcome.violations
-            reached.append(features.of(trail, outcome, done.seen, functions))
+            reached.append(features.of(trail, outcome, done, functions))
     return prints, seen, reached
 
 
@@ -69,7 +69,7 @@ def test_looking_changes_nothing(artifacts: Artifacts, spec: MachineSpec) -> Non
         assert one.driver
         assert not one.code
     kinds = features.by_kind(frozenset().union(*reached))
-    assert set(kinds) == set(features.KINDS) - {"code"}
+    assert set(kinds) == set(features.KINDS) - {"code", "met"}
     assert kinds["beside"] > 10
     # The same again.
     assert chain(artifacts, spec, True)[2] == reached

@@ -10,6 +10,8 @@ driver  -- those of the driver that is tested, if it has any
 code    -- branches of driver and HMM, where the kernel counts them (`run --coverage`)
 beside  -- in which function of driver or HMM one CPU stood while another stopped in one, an engine
            of the device stepped, or its interrupt came
+met     -- two accesses to the same memory that an aimed schedule tried: a CPU was held at the one
+           while another passed the other
 
 All of it is the execution's own: on an exact machine it repeats, whatever the host does.
 """
@@ -25,12 +27,12 @@ from typing import Any
 import numpy as np
 
 from hmmbench.example.judge import Verdict
-from hmmbench.example.seen import Seen
+from hmmbench.example.target import Execution
 from hmmbench.model.trail import Trail
 from hmmbench.symbols import SymbolTable, functions, kernel_functions
 from hmmbench.vm.decisions import What
 
-KINDS = ("cell", "pair", "end", "oracle", "device", "driver", "code", "beside")
+KINDS = ("cell", "pair", "end", "oracle", "device", "driver", "code", "beside", "met")
 
 #: Bits of a number that tell features of a kind apart; the kind stands above them.
 BITS = 40
@@ -40,9 +42,10 @@ _ENDS = (What.OVER, What.HALTED, What.PAUSED, What.AT_POINT, What.STANDS)
 
 
 def of(
-    trail: Trail, verdict: Verdict, seen: Seen | None = None, code: Functions | None = None
+    trail: Trail, verdict: Verdict, execution: Execution, code: Functions | None = None
 ) -> frozenset[int]:
-    """Of one execution.  `seen`: what its machine showed; `code`: of which functions."""
+    """Of one execution: what it did, and what its machine showed; `code`: of which functions."""
+    seen = execution.seen
     found = [
         *(("cell", one) for one in trail.cells), *(("pair", one) for one in trail.pairs),
         *(("end", one) for one in trail.ends),
@@ -54,6 +57,8 @@ def of(
         found += [("code", (one,)) for one in seen.code]
         if seen.log is not None and code is not None:
             found += [("beside", one) for one in code.beside(seen.log)]
+    if code is not None:
+        found += [("met", (code.table.name(a), code.table.name(b))) for a, b in execution.met]
     return frozenset(number(kind, one) for kind, one in found)
 
 
@@ -88,6 +93,7 @@ class Functions:
     """Those of the modules, and of the kernel those at which drivers for HMM meet it."""
 
     def __init__(self, table: SymbolTable) -> None:
+        self.table = table
         modules = sorted({symbol.module for symbol in table if symbol.module})
         found = [*kernel_functions(table), *(f for name in modules for f in functions(table, name))]
         found.sort(key=lambda symbol: symbol.address)

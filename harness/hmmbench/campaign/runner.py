@@ -416,7 +416,7 @@ class Campaign:
         trail = self.tally.coverage.trail = Trail()
         outcome = judge(execution, self.tally.coverage)
         self.tally.coverage.trail = None
-        found = features.of(trail, outcome, execution.seen, self._functions)
+        found = features.of(trail, outcome, execution, self._functions)
         self.explorer.reached(index, found)
         self.tally.reached = self.explorer.counts()
         return outcome

@@ -77,7 +77,7 @@ class Counted:
 
 
 class Looker:
-    """Looks at the executions of one machine after another.
+    """Looks at the executions of one machine after another, in that machine's thread.
 
     counted -- see Counted; None: nothing is counted
     """

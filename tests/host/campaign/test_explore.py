@@ -22,12 +22,14 @@ from hmmbench.campaign import corpus, features
 from hmmbench.campaign.corpus import Input, Kept, cover
 from hmmbench.campaign.explore import CHANGED, KEPT, NEW, Explorer, Feedback
 from hmmbench.campaign.features import Functions
+from hmmbench.campaign.fresh import Fresh
 from hmmbench.campaign.generate import MAX_STEPS, blocks, grown, meaning, program, steps_of
 from hmmbench.campaign.mutate import mutated
+from hmmbench.campaign.replay import replay
 from hmmbench.campaign.runner import CHAIN, Campaign
 from hmmbench.commands import run
 from hmmbench.example.judge import Verdict, judge
-from hmmbench.example.recipe import Environment
+from hmmbench.example.recipe import Environment, Recipe
 from hmmbench.example.schedules import Points
 from hmmbench.example.seen import Counted, Looker, Seen
 from hmmbench.example.target import Execution
@@ -222,6 +224,21 @@ def test_what_is_rare_is_found_in_fewer_examples(tmp_path: Path) -> None:
     assert sum(a < b for a, b in zip(with_it, without, strict=True)) >= 2, (with_it, without)
 
 
+def test_what_is_found_has_a_recipe_as_any(tmp_path: Path) -> None:
+    """It needs neither seed nor corpus."""
+    tally = Campaign(
+        [Rare(), Rare()], tmp_path, seed=1, grammar=GRAMMAR, examples=500, exact=POINTS, cpus=4,
+        shrink_s=20, explorer=explorer(seed=1, machines=2),
+    ).run()  # fmt: skip
+    (finding, *_) = tally.findings
+    recipe = Recipe.read(finding.recipe)
+    assert finding.rate == 1
+    assert len(recipe.program.ops) <= Rare.most + 2
+    assert replay(Fresh(Rare(), recipe.chain), recipe, times=1).found
+    assert tally.reached["features"] > 0
+    assert tally.coverage.trail is None
+
+
 # -- the corpus
 
 
@@ -383,7 +400,8 @@ def test_what_an_example_did_is_told_apart() -> None:
     for data in blocks(2, 0, 2, GRAMMAR):
         p = program(data, grammar=GRAMMAR)
         coverage.trail = Trail()
-        outcome = judge(ExactFake().execute(p, Environment()), coverage)
+        done = ExactFake().execute(p, Environment())
+        outcome = judge(done, coverage)
         trail, coverage.trail = coverage.trail, None
         assert not outcome.violations
         assert trail.cells
@@ -393,7 +411,7 @@ def test_what_an_example_did_is_told_apart() -> None:
         assert {name for name, *_ in trail.ends} <= {
             ops.of(o).row(o) or ops.of(o).name for o in p.ops
         } | {ops.of(o).name for o in p.ops}
-        found.append(features.of(trail, outcome))
+        found.append(features.of(trail, outcome, done))
     assert found[0] - found[1]
     assert found[1] - found[0]
     assert len(found[0]) > 50
@@ -440,13 +458,18 @@ def test_who_stood_where_while_others_ran() -> None:
     }  # fmt: skip
     assert Functions(TABLE).beside(log[:0]) == set()
     assert Functions(SymbolTable([])).beside(log) == set()
-    found = features.of(Trail(), Verdict(), Seen({}, {}, frozenset(), log), Functions(TABLE))
-    assert features.by_kind(found) == {"beside": 6}
+    done = Execution(long_program(), seen=Seen({}, {}, frozenset(), log))
+    done.met = frozenset({(0x1004, 0x2008)})
+    found = features.of(Trail(), Verdict(), done, Functions(TABLE))
+    assert features.by_kind(found) == {"beside": 6, "met": 1}
+    assert features.number("met", ("hmm_range_fault+0x4", "serve+0x8 [gpu]")) in found
+    assert features.of(Trail(), Verdict(), done) == frozenset()
 
 
 def test_counters_are_told_roughly_and_of_one_example() -> None:
     def device(**counts: int) -> frozenset[int]:
-        return features.of(Trail(), Verdict(), Seen(counts, {"faults": 1}))
+        done = Execution(long_program(), seen=Seen(counts, {"faults": 1}))
+        return features.of(Trail(), Verdict(), done)
 
     assert device(faults=5) == device(faults=4)
     assert device(faults=6) != device(faults=5)
