@@ -92,7 +92,6 @@ def test_a_corpus_goes_on_and_runs_repeat(tmp_path: Path) -> None:
     # The same from the same beginning.
     again = run(tmp_path / "b", *words, str(tmp_path / "empty"))
     assert again["exploration"] == found
-    assert again["coverage"]["cells"] == first["coverage"]["cells"]
     assert (tmp_path / "empty" / file.name).read_bytes() == file.read_bytes()
     # Another seed goes on with it, twice the same.
     shutil.copytree(corpus, tmp_path / "copy")

@@ -25,10 +25,10 @@ from hmmbench.campaign.corpus import Input, Kept, cover
 from hmmbench.campaign.generate import Steps
 from hmmbench.campaign.mutate import mutated
 
-#: Share of examples that are drawn from nothing, the same ones as without feedback; and of the
-#: others, while there are any, of those that a corpus brought: what they reached may be another
-#: matter in this driver.
-FRESH, AGAIN = 0.3, 0.5
+#: Share of examples that are drawn from nothing, the same ones as without feedback, each of which is
+#: another (docs/exploration.md has what fewer cost); and of the others, while there are any, of those
+#: that a corpus brought: what they reached may be another matter in this driver.
+FRESH, AGAIN = 0.5, 0.5
 
 #: How an example came to its input.
 NEW, KEPT, CHANGED = "new", "kept", "changed"
@@ -152,8 +152,8 @@ class Explorer:
         self._known |= found
 
     def _weigh(self) -> None:
-        """Each as often as what it was first to reach is rare; all kinds of features have the same
-        share, for of some there are a thousand times as many as of others."""
+        """Each as often as what it was first to reach is rare.  A kind of features has the root of
+        its share: of some there are a thousand times as many as of others."""
         hits = self._hits
         rare = [
             [(one >> features.BITS, 1 / (1 + hits[one])) for one in sorted(parent.own)]
@@ -163,7 +163,7 @@ class Explorer:
         for kind, much in (one for found in rare for one in found):
             shares[kind] = shares.get(kind, 0.0) + much
         self._sums = list(accumulate(
-            math.fsum(much / shares[kind] for kind, much in found) for found in rare
+            math.fsum(much / math.sqrt(shares[kind]) for kind, much in found) for found in rare
         ))  # fmt: skip
 
     def _parent(self, rng: Random) -> Input:

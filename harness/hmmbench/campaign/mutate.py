@@ -15,7 +15,7 @@ from hmmbench.campaign.corpus import Input
 from hmmbench.campaign.generate import MAX_STEPS, SEED_BITS, Steps
 
 #: What is changed in one input, so many times; and steps that one change concerns at most.
-TIMES, FEW = (1, 1, 2, 3), 12
+TIMES, FEW = (2, 3, 4, 6), 12
 
 
 def mutated(rng: Random, parent: Input, other: Input, new: Input) -> Input:
@@ -44,9 +44,11 @@ def _part(rng: Random, steps: Steps) -> Steps:
 
 
 def _splice(rng: Random, parent: Input, other: Input, new: Input) -> Input:
-    """The begin of one, the end of another."""
-    end = other.steps[rng.randrange(len(other.steps)) :]
-    return replace(parent, steps=parent.steps[: rng.randrange(1, len(parent.steps) + 1)] + end)
+    """The begin of one, the end of another: of one that was kept, or of what nobody had yet."""
+    first, second = rng.choice(((parent, new), (parent, new), (parent, other), (new, parent)))
+    end = second.steps[rng.randrange(len(second.steps)) :]
+    begin = first.steps[: rng.randrange(1, len(first.steps) + 1)]
+    return replace(parent, steps=begin + end)
 
 
 def _insert(rng: Random, parent: Input, other: Input, new: Input) -> Input:
@@ -98,7 +100,7 @@ def _around(rng: Random, parent: Input, other: Input, new: Input) -> Input:
 Change = Callable[[Random, Input, Input, Input], Input]
 
 _SHARES: tuple[tuple[Change, int], ...] = (
-    (_splice, 3), (_insert, 4), (_delete, 2), (_repeat, 3), (_redraw, 4),
+    (_splice, 8), (_insert, 4), (_delete, 2), (_repeat, 3), (_redraw, 4),
     (_when, 2), (_chance, 2), (_around, 1),
 )  # fmt: skip
 _CHANGES = tuple(change for change, _ in _SHARES)
