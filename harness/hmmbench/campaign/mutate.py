@@ -7,25 +7,32 @@ seeds stay what they were.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
 from hmmbench.campaign.corpus import Input
 from hmmbench.campaign.generate import MAX_STEPS, SEED_BITS, Steps
 
-#: What is changed in one input, so many times; and steps that one change concerns at most.
+Change = Callable[[Random, Input, Input, Input], Input]
+
+#: What of an input is changed: its steps, what is around them, or both; how many changes its steps
+#: have, and how many steps one of these concerns at most.
+STEPS, AROUND = (True, True, True, False), (False, False, True, True)
 TIMES, FEW = (2, 3, 4, 6), 12
 
 
 def mutated(rng: Random, parent: Input, other: Input, new: Input) -> Input:
     """`other`: a second one; `new`: one that was drawn from nothing, with origins of its own."""
-    for _ in range(rng.choice(TIMES)):
-        changed = rng.choices(_CHANGES, [share for _, share in _SHARES])[0](
-            rng, parent, other, new
-        )  # fmt: skip
+    what = rng.randrange(len(STEPS))
+    for _ in range(rng.choice(TIMES) if STEPS[what] else 0):
+        changed = _one_of(rng, _STEPS)(rng, parent, other, new)
         parent = replace(changed, steps=_fitting(rng, changed.steps) or parent.steps)
-    return parent
+    return _one_of(rng, _AROUND)(rng, parent, other, new) if AROUND[what] else parent
+
+
+def _one_of(rng: Random, changes: Sequence[tuple[Change, int]]) -> Change:
+    return rng.choices([change for change, _ in changes], [share for _, share in changes])[0]
 
 
 def _fitting(rng: Random, steps: Steps) -> Steps:
@@ -97,10 +104,8 @@ def _around(rng: Random, parent: Input, other: Input, new: Input) -> Input:
     return replace(parent, around=rng.choice((other, new)).around)
 
 
-Change = Callable[[Random, Input, Input, Input], Input]
-
-_SHARES: tuple[tuple[Change, int], ...] = (
+#: With their shares.
+_STEPS: tuple[tuple[Change, int], ...] = (
     (_splice, 8), (_insert, 4), (_delete, 2), (_repeat, 3), (_redraw, 4),
-    (_when, 2), (_chance, 2), (_around, 1),
 )  # fmt: skip
-_CHANGES = tuple(change for change, _ in _SHARES)
+_AROUND: tuple[tuple[Change, int], ...] = ((_when, 2), (_chance, 2), (_around, 1))
