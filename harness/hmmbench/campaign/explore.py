@@ -25,9 +25,9 @@ from hmmbench.campaign.corpus import Input, Kept, cover
 from hmmbench.campaign.generate import Steps
 from hmmbench.campaign.mutate import mutated
 
-#: Share of examples that are drawn from nothing, the same ones as without feedback, each of which is
-#: another (docs/exploration.md has what fewer cost); and of the others, while there are any, of those
-#: that a corpus brought: what they reached may be another matter in this driver.
+#: Share of examples that are drawn from nothing, the same ones as without feedback, each of which
+#: is another (docs/exploration.md has what fewer cost); and of the others, while there are any, of
+#: those that a corpus brought: what they reached may be another matter in this driver.
 FRESH, AGAIN = 0.5, 0.5
 
 #: How an example came to its input.

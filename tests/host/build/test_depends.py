@@ -18,9 +18,9 @@ from hmmbench.build import BuildRequest, depends
 #: (splat, mirror, misuse and unload, which read what it says, are oracles.)
 NO_VERDICT = {
     "base/errors.py", "example/delays.py", "example/event.py", "example/seen.py",
-    "example/totals.py", "example/tracer.py", "guest/example.py", "symbols/named.py", "vm/agent.py", "vm/channel.py",
-    "vm/decisions.py", "vm/errors.py", "vm/machine.py", "vm/mailbox.py", "vm/spec.py",
-    "vm/standing.py",
+    "example/totals.py", "example/tracer.py", "guest/example.py", "symbols/named.py",
+    "vm/agent.py", "vm/channel.py", "vm/decisions.py", "vm/errors.py", "vm/machine.py",
+    "vm/mailbox.py", "vm/spec.py", "vm/standing.py",
 }  # fmt: skip
 
 
