@@ -19,7 +19,7 @@ Change = Callable[[Random, Input, Input, Input], Input]
 #: What of an input is changed: its steps, what is around them, or both; how many changes its steps
 #: have, and how many steps one of these concerns at most.
 STEPS, AROUND = (True, True, True, False), (False, False, True, True)
-TIMES, FEW = (2, 3, 4, 6), 12
+TIMES, FEW = (1, 1, 2, 4, 6), 12
 
 
 def mutated(rng: Random, parent: Input, other: Input, new: Input) -> Input:

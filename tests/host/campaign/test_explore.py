@@ -216,12 +216,13 @@ def examples_to_kill(seed: int, out: Path, feedback: bool, most: int = 500) -> i
 
 
 def test_what_is_rare_is_found_in_fewer_examples(tmp_path: Path) -> None:
-    """All of it follows from the seeds: the same each time."""
-    seeds = (1, 2, 3)
+    """All of it follows from the seeds: the same each time.  Not for each of them: chance is lucky,
+    too."""
+    seeds = (1, 2, 3, 4)
     without = [examples_to_kill(seed, tmp_path, False) for seed in seeds]
     with_it = [examples_to_kill(seed, tmp_path, True) for seed in seeds]
-    assert sum(with_it) < sum(without) / 1.5, (with_it, without)
-    assert sum(a < b for a, b in zip(with_it, without, strict=True)) >= 2, (with_it, without)
+    assert sum(with_it) < 0.75 * sum(without), (with_it, without)
+    assert sum(a < b for a, b in zip(with_it, without, strict=True)) >= 3, (with_it, without)
 
 
 def test_what_is_found_has_a_recipe_as_any(tmp_path: Path) -> None:
