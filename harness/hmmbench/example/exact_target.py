@@ -33,9 +33,9 @@ from hmmbench.vm.standing import HOST_S
 
 T = TypeVar("T")
 
-#: Virtual milliseconds that a program has: a fifth of what it has on a host that may be busy, and
-#: some sixty times what one takes.  What repeats a fault for ever executes all of that.
-TIMEOUT_MS = 2000
+#: Virtual milliseconds that a program has: half of what it has on a host that may be busy.  What
+#: repeats a fault for ever executes all of that.
+TIMEOUT_MS = 5000
 
 #: Virtual seconds beyond the program's own limits, at most.
 GRACE_S = 6.0
