@@ -19,6 +19,7 @@ from hmmbench.example.target import Execution
 from hmmbench.example.vm_target import ALL_VRAM, STILL_S, VmTarget
 from hmmbench.guest import example, splat
 from hmmbench.guest.program import BUSY_TIMES, Program
+from hmmbench.model.ops import of as operation
 from hmmbench.oracle import leaks, progress
 from hmmbench.oracle.violation import Violation
 from hmmbench.symbols.named import Names
@@ -33,9 +34,10 @@ from hmmbench.vm.standing import HOST_S
 
 T = TypeVar("T")
 
-#: Virtual milliseconds that a program has: half of what it has on a host that may be busy.  What
-#: repeats a fault for ever executes all of that.
-TIMEOUT_MS = 5000
+#: Virtual milliseconds that a program has beside what its operations wait by themselves, and that
+#: one has which device, delay points or short VRAM keep: half of what it has on a host that may be
+#: busy.  What repeats a fault for ever executes all of that.
+TIMEOUT_MS, DISTURBED_TIMEOUT_MS = 2000, 5000
 
 #: Virtual seconds beyond the program's own limits, at most.
 GRACE_S = 6.0
@@ -146,7 +148,7 @@ class ExactTarget(VmTarget):
 
     def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm
-        program = _limited(program)
+        program = limited(program, environment)
         done = Execution(program)
         self._busy = True
         # Not that of the example before, if no answer comes.
@@ -203,7 +205,7 @@ class ExactTarget(VmTarget):
 
         Also of one that was saved within the example and restored (Machine.save).
         """
-        program = _limited(program)
+        program = limited(program, environment)
         if self._go(vm, program) == layout().HM_STAND_ENDED:
             self._at_end(vm, environment)
             self.ended(vm)
@@ -239,7 +241,7 @@ class ExactTarget(VmTarget):
                 step, before = still, now
 
     def _post(self, vm: Machine, program: Program, environment: Environment) -> None:
-        program = _limited(program)
+        program = limited(program, environment)
         delays = "\n".join(["clear", *environment.delays]) + "\n" if self._delayed else None
         vram = ALL_VRAM if environment.vram is None else environment.vram
         vm.post(
@@ -290,7 +292,7 @@ class ExactTarget(VmTarget):
         self._busy = True
         self._surround_device(vm, environment)
         self._post(vm, program, environment)
-        program = _limited(program)
+        program = limited(program, environment)
         tell(vm)
         while True:
             try:
@@ -353,8 +355,11 @@ class ExactTarget(VmTarget):
             self._vm.exact.write_log(path)
 
 
-def _limited(program: Program) -> Program:
-    return replace(program, timeout_ms=min(program.timeout_ms, TIMEOUT_MS))
+def limited(program: Program, environment: Environment) -> Program:
+    """With the time that it has in an exact machine, if its own is longer."""
+    limit = DISTURBED_TIMEOUT_MS if environment.disturbed else TIMEOUT_MS
+    limit += sum(operation(o).takes_ms(o) for o in program.ops)
+    return replace(program, timeout_ms=min(program.timeout_ms, limit))
 
 
 def _limit_s(program: Program) -> float:

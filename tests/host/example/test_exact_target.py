@@ -10,12 +10,17 @@ import pytest
 from fake import device_says
 
 from hmmbench.base.errors import Cancelled
-from hmmbench.example.exact_target import ExactTarget
+from hmmbench.example.exact_target import (
+    DISTURBED_TIMEOUT_MS,
+    TIMEOUT_MS,
+    ExactTarget,
+    limited,
+)
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
 from hmmbench.example.vm_target import LOST_MACHINES, VmTarget
 from hmmbench.guest.program import Op, Program
-from hmmbench.model.ops.processes import Nop
+from hmmbench.model.ops.processes import Nop, Sleep
 from hmmbench.report.filling import conclude, fill
 from hmmbench.report.result import Report
 from hmmbench.report.tally import Tally
@@ -459,3 +464,18 @@ def test_the_agent_has_time_to_kill_what_hangs() -> None:
     assert ExactTarget._go(cast(Machine, Slow(1.2, 0.0)), short) == 1
     with pytest.raises(AgentTimeout):
         ExactTarget._go(cast(Machine, Slow(1.2, 0.0)), replace(short, kill_ms=60))
+
+
+@pytest.mark.parametrize(("environment", "limit"), [
+    (Environment(schedule="seed=1", audit="fill", rebind=True), TIMEOUT_MS),
+    (Environment(delays=("fault_before_replay 3000 1000 25203",)), DISTURBED_TIMEOUT_MS),
+    (Environment(inject=("mmu.walk delay=1000000",)), DISTURBED_TIMEOUT_MS),
+    (Environment(vram=0), DISTURBED_TIMEOUT_MS),
+])  # fmt: skip
+def test_who_is_kept_from_outside_has_more_time(environment: Environment, limit: int) -> None:
+    """A sound driver was accused: two delay points of 3 and 8 ms and 1 ms for each walk kept it
+    for longer than the limit of an example that nothing keeps, and the device worked meanwhile."""
+    assert limited(Program([Op(Nop.number)]), environment).timeout_ms == limit
+    waits = [Op(Sleep.number, a=200_000), Op(Sleep.number, phase=1, a=50_000)]
+    assert limited(Program(waits), environment).timeout_ms == limit + 250
+    assert limited(Program(waits, timeout_ms=300), environment).timeout_ms == 300
