@@ -34,10 +34,11 @@ FULL = """\
 CONFIG_AMD_IOMMU=y
 CONFIG_VIRTIO_IOMMU=y
 """
-#: Ours: what is wrong in this branch and ends a test by chance; and the hooks of exact machines.
-#: Each says at its top what it does.
+#: Ours: what is wrong in this branch and ends a test by chance; the hooks of exact machines, and
+#: what makes them fast.  Each says at its top what it does.
 PATCHED = tuple(
-    Path(__file__).parent / "qemu" / name for name in ("tcg-memory-map.patch", "exact.patch")
+    Path(__file__).parent / "qemu" / f"{name}.patch"
+    for name in ("tcg-memory-map", "exact", "tcg-rep-jumps")
 )
 BINARY = "qemu-system-x86_64"
 OVERLAY = Path("hw/misc/hmm-gpu")
