@@ -236,7 +236,10 @@ class Tries(Shrinker):
     def _timed(self, program: Program, environment: Environment) -> Program:
         limit, settle, kill = self._timeout_ms, program.settle_ms, program.kill_ms
         schedule = environment.schedule
-        disturbed = environment.disturbed or schedule != holds.base(schedule)
+        disturbed = (
+            environment.inject or environment.delays or environment.vram is not None
+            or schedule != holds.base(schedule)
+        )  # fmt: skip
         if limit == SHORT_HANG_MS and not disturbed:
             limit = UNDISTURBED_HANG_MS
         if limit <= SHORT_HANG_MS:

@@ -82,11 +82,6 @@ class Environment:
     schedule: str = ""
 
     @property
-    def disturbed(self) -> bool:
-        """Something in it, apart from the schedule, may keep a program for long."""
-        return bool(self.inject or self.delays or self.vram is not None)
-
-    @property
     def counted(self) -> bool:
         """Something in it counts from when it was set: it is set again for each execution."""
         return any(

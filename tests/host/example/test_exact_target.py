@@ -11,7 +11,8 @@ from fake import device_says
 
 from hmmbench.base.errors import Cancelled
 from hmmbench.example.exact_target import (
-    DISTURBED_TIMEOUT_MS,
+    DELAYED_TIMEOUT_MS,
+    INJECTED_TIMEOUT_MS,
     TIMEOUT_MS,
     ExactTarget,
     limited,
@@ -467,10 +468,11 @@ def test_the_agent_has_time_to_kill_what_hangs() -> None:
 
 
 @pytest.mark.parametrize(("environment", "limit"), [
-    (Environment(schedule="seed=1", audit="fill", rebind=True), TIMEOUT_MS),
-    (Environment(delays=("fault_before_replay 3000 1000 25203",)), DISTURBED_TIMEOUT_MS),
-    (Environment(inject=("mmu.walk delay=1000000",)), DISTURBED_TIMEOUT_MS),
-    (Environment(vram=0), DISTURBED_TIMEOUT_MS),
+    (Environment(schedule="seed=1", audit="fill", rebind=True, vram=0), TIMEOUT_MS),
+    (Environment(inject=("mmu.walk delay=1000000",), vram=1), INJECTED_TIMEOUT_MS),
+    (Environment(delays=("fault_before_replay 3000 1000 25203",)), DELAYED_TIMEOUT_MS),
+    (Environment(delays=("fault_before_replay 3000",), inject=("mmu.walk delay=1",)),
+     DELAYED_TIMEOUT_MS),
 ])  # fmt: skip
 def test_who_is_kept_from_outside_has_more_time(environment: Environment, limit: int) -> None:
     """A sound driver was accused: two delay points of 3 and 8 ms and 1 ms for each walk kept it
