@@ -20,11 +20,13 @@ from hmmbench.model.ops.jobs import CpuAccess, GpuAccess
 from hmmbench.model.ops.mapping import Mmap, Mremap
 from hmmbench.model.ops.moving import Evict
 from hmmbench.model.ops.processes import Exit, Fork, Nop, Sleep, Spawn
+from hmmbench.model.ops.stores import Store, WriteBack
 from hmmbench.vm.agent import AgentError
 
 #: Not with random arguments on the host: they reach beyond the process.
 UNSAFE = (
     Madvise.number, Ksm.number, Evict.number, Compact.number, Khugepaged.number, Mthp.number,
+    WriteBack.number, Store.number,
 )  # fmt: skip
 SAFE = [k for k in ops.OPERATIONS if k not in UNSAFE]
 

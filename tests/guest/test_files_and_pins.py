@@ -19,9 +19,12 @@ from hmmbench.model.admit import normalise
 from hmmbench.model.drawing import FILE_PAGES
 from hmmbench.model.ops.files import FileRead, FileWrite, Msync, Punch, Truncate
 from hmmbench.model.ops.jobs import CpuAccess
-from hmmbench.model.ops.mapping import Mmap, Mprotect
-from hmmbench.model.ops.pins import How, Pin, PinIo
+from hmmbench.model.ops.mapping import Mmap, Mprotect, Replace
+from hmmbench.model.ops.pins import WRITES, How, Pin, PinIo
 from hmmbench.model.ops.processes import Fork
+from hmmbench.model.ops.stores import How as Dropping
+from hmmbench.model.ops.stores import WriteBack
+from hmmbench.model.space import HUGETLB
 from hmmbench.oracle.values import Checker
 
 Run = Callable[[list[Op]], Result]
@@ -111,11 +114,11 @@ def test_a_call_gets_hold_of_pages(run: Run, how: How) -> None:
         mmap(MapKind.ANON_PRIVATE), cpu(Acc.WRITE, PAGE - 8, PAGE, value=7),
         io(how, off, length, 11), cpu(Acc.READ, PAGE - 8, PAGE, 3 * PAGE),
         Op(Mprotect.number, len=PAGE, off=PAGE, a=PROT_READ),
-        *([] if how in (How.DIRECT_IN, How.DIRECT_OUT) else [io(how, off, length, 12)]),
+        *([] if how >= How.DIRECT_OUT else [io(how, off, length, 12)]),
         cpu(Acc.READ, PAGE - 8, PAGE),
     ])  # fmt: skip
     assert r.ops[2].aux0 == length
-    writes = how in (How.VM_WRITE, How.POKE, How.DIRECT_IN)
+    writes = how in WRITES
     assert [v for v, _ in seen(r, 3)] == [11 if writes else 7] * 2 + [0]
     if how == How.POKE:
         # It writes where the process may not.
@@ -161,7 +164,8 @@ def test_programs_of_the_generator_without_their_gpu(host_agent: HostAgent) -> N
         kept = [
             o for o in drawn.ops
             if not ops.of(o).uses_gpu and ops.of(o).name not in ("evict", "ksm", "madvise", "mlock")
-            and not (o.op == Mmap.number and "HUGETLB" in MapKind(o.arg).name)
+            and not (o.op == WriteBack.number and o.arg == Dropping.DROP_ALL)
+            and not (o.op in (Mmap.number, Replace.number) and o.arg in HUGETLB)
         ]  # fmt: skip
         p = Program(normalise(kept, FILE_PAGES), FILE_PAGES, settle_ms=0)
         result = Result.decode(agent.program(p.encode(), 60), p)

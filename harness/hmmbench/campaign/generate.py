@@ -19,7 +19,8 @@ the version give the program; seed and version give the bytes (`blocks`).
    shared memory; areas change beside GPU, CPU and copies: fork, mremap, mmap over private memory,
    munmap of shared; a process has the GPU's file twice, or as another user, gives it away, keeps
    it over exec; threads that end leave their jobs; MADV_COLLAPSE, khugepaged, compaction, folios
-   of other sizes
+   of other sizes; files also on a disk (ext4) or at a server (FUSE), and their write-back;
+   buffers of io_uring
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from hmmbench.model import ops, scenes, upheaval
 from hmmbench.model.admit import Admission, end_nowait
 from hmmbench.model.drawing import FILE_PAGES, SEEN, Draw
 from hmmbench.model.ops.promises import READ_PAGES
+from hmmbench.model.ops.stores import Store, where
 from hmmbench.model.space import Process, Space
 
 #: Share of programs whose memory is read again at their end.  Not of all: what is read comes home,
@@ -155,6 +157,7 @@ def program(data: bytes, seed: int = 0, grammar: int | None = None) -> Program:
     The same bytes give the same program.
     """
     g = Generator(version(grammar))
+    g.begin(data)
     for k in range(0, len(data) - BYTES_A_STEP + 1, BYTES_A_STEP):
         g.step(data[k], int.from_bytes(data[k + 1 : k + 4], "little") | (k + 1) << 24)
     return Program(g.finish(), FILE_PAGES, seed=seed)
@@ -169,6 +172,15 @@ class Generator(Draw):
         self.table = table(grammar)
         self.ops: list[Op] = []
         self.phase = 0
+        # operations before the first step
+        self.begun = 0
+
+    def begin(self, data: bytes) -> None:
+        """Before its first step."""
+        if self.grammar >= Store.since:
+            self.rng.seed(data[:BYTES_A_STEP])
+            self.first(where(self, self.space.procs[0]))
+            self.begun = len(self.ops)
 
     def step(self, kind: int, seed: int) -> None:
         self.rng.seed(seed)
@@ -179,7 +191,7 @@ class Generator(Draw):
         # (With 256 entries it is the kind that counts, whatever the seed is.)
         step = self.table[(kind << 8 | seed & 255) * len(self.table) >> 16]
         name = step.name
-        if not proc.vmas or (len(self.ops) < 3 and name != "mmap"):
+        if not proc.vmas or (len(self.ops) - self.begun < 3 and name != "mmap"):
             name, step = "mmap", _steps()["mmap"]
         made = step.draw(self, proc)
         if not made:

@@ -374,6 +374,8 @@ class Campaign:
         self.tally.undecided += outcome.undecided
         self.tally.promises += outcome.promises
         self.tally.promises_tried += outcome.promises_tried
+        self.tally.stores += outcome.stores
+        self.tally.stores_there += outcome.stores_there
         self.tally.pages_to_read += outcome.pages_to_read
         self.tally.pages_read += outcome.pages_read
         self._record(example.env)

@@ -12,6 +12,7 @@ from hmmbench.model.cells import Coverage
 from hmmbench.model.ops.jobs import GpuAccess
 from hmmbench.model.ops.processes import Nop, Sleep
 from hmmbench.model.ops.promises import Promise, ReadBack, tried
+from hmmbench.model.ops.stores import Store
 from hmmbench.oracle import contents, leaks, progress
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
@@ -29,6 +30,9 @@ class Verdict:
     #: read again, and those that were
     promises: int = 0
     promises_tried: int = 0
+    #: files that were to be on a disk or at a server, and were
+    stores: int = 0
+    stores_there: int = 0
     pages_to_read: int = 0
     pages_read: int = 0
     #: the machine may not be used for another example
@@ -103,6 +107,9 @@ def _count_evidence(outcome: Verdict, program: Program, result: Result) -> None:
         if o.op == Promise.number:
             outcome.promises += 1
             outcome.promises_tried += tried(o, r)
+        elif o.op == Store.number:
+            outcome.stores += 1
+            outcome.stores_there += r.status == 0
         elif o.op == ReadBack.number:
             outcome.pages_to_read += o.len // PAGE
             outcome.pages_read += r.aux0

@@ -7,7 +7,8 @@ A patch (tests/mutants/NAME.patch) begins with a sentence of prose, an empty lin
     Source: where such a bug was made, or which list asks for it
     Kernel: the kernel it is tried in: "lts" (the default) or "latest", if only that has what
       it needs; then "debug" if only a sanitised kernel can see the fault (memory that is used
-      after it was freed, a mapping that is never given back)
+      after it was freed, a mapping that is never given back), and "full" if only the full
+      configuration has what it needs (files on a disk)
     Device: coherent, if it needs VRAM that CPUs use as memory
     Area: a number of the table of docs/mutants.md, of blind mutants
     Equivalent: only if no behaviour differs: the proof.  More lines are indented
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hmmbench.base import paths
@@ -28,7 +29,7 @@ from hmmbench.base.errors import UsageError
 from hmmbench.build import BuildRequest
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_KERNEL = re.compile(r"(lts|latest)( debug)?")
+_KERNEL = re.compile(r"(lts|latest)( debug)?( full)?")
 _FIELD = re.compile(r"(\w+): (\S.*)")
 _FILE = re.compile(r"--- a/(guest-driver/[\w./-]+)\n\+\+\+ b/(guest-driver/[\w./-]+)\n")
 
@@ -47,12 +48,14 @@ class Mutant:
     kernel: str
     debug: bool
     coherent: bool
+    full: bool = field(default=False, kw_only=True)
 
     def request(self) -> BuildRequest:
         """What to build."""
         return BuildRequest(
-            kernel=self.kernel, kernel_debug=self.debug, driver_patches=(self.path,)
-        )
+            kernel=self.kernel, kernel_debug=self.debug, full=self.full,
+            driver_patches=(self.path,),
+        )  # fmt: skip
 
     def sound(self) -> BuildRequest:
         """The same without what is broken."""
@@ -101,7 +104,7 @@ def kernel_of(path: Path, fields: dict[str, str]) -> tuple[str, bool]:
     """Which kernel the head asks for, and whether with sanitisers."""
     match = _KERNEL.fullmatch(fields.get("Kernel", "lts"))
     if match is None:
-        raise UsageError(f"{path}: Kernel is lts or latest, and perhaps debug")
+        raise UsageError(f"{path}: Kernel is lts or latest, and perhaps debug or full")
     return match[1], bool(match[2])
 
 
@@ -125,6 +128,7 @@ def parse(path: Path) -> Mutant:
     return Mutant(
         path.stem, path, prose, fields["Class"], fields["Source"],
         fields.get("Equivalent", ""), place[1], *kernel_of(path, fields), "Device" in fields,
+        full=fields.get("Kernel", "").endswith(" full"),
     )  # fmt: skip
 
 
@@ -155,6 +159,7 @@ def table(mutants: Iterable[Mutant]) -> str:
         prose = " ".join(m.prose.split()) + (" *Equivalent.*" if m.proof else "")
         prose += " *Newest kernel.*" if m.kernel == "latest" else ""
         prose += " *Sanitised kernel.*" if m.debug else ""
+        prose += " *Full kernel.*" if m.full else ""
         prose += " *Coherent memory.*" if m.coherent else ""
         cells = (m.name, m.bug_class, prose, m.source)
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")

@@ -34,6 +34,7 @@ def fill(report: Report, tally: Tally, totals: Totals) -> None:
         for v in totals.ends
     ]  # fmt: skip
     report.promises, report.promises_tried = tally.promises, tally.promises_tried
+    report.stores, report.stores_there = tally.stores, tally.stores_there
     report.pages_to_read, report.pages_read = tally.pages_to_read, tally.pages_read
     report.migrations = tally.coverage.rows["migrate to VRAM"]
     report.missing, report.unready = dict(sorted(totals.missing.items())), totals.unready

@@ -47,6 +47,9 @@ class Report:
     #: asked for, and of these tried: there was room, and what they need
     promises: int = 0
     promises_tried: int = 0
+    #: files that were to be on a disk or at a server, and those for which the kernel had one
+    stores: int = 0
+    stores_there: int = 0
     #: that were to be read at programs' ends, and were
     pages_to_read: int = 0
     pages_read: int = 0
@@ -181,6 +184,9 @@ class Report:
                                f"{self.audit_undecided} undecided")  # fmt: skip
         table.add_row("promises", f"{self.promises_tried} of {self.promises} tried; "
                                   f"{self.pages_read} pages read again")  # fmt: skip
+        if self.stores:
+            table.add_row("files", f"{self.stores_there} of {self.stores} on a disk or at a server "
+                                   "as asked for, the others in memory")  # fmt: skip
         table.add_row("undecided", f"{self.undecided} words that several had to do with at once")
         for name, times in self.unlooked.items():
             table.add_row("not looked", f"[yellow]{name}[/] came to its bound {times} times")

@@ -55,6 +55,8 @@ class Tally:
     undecided: int = 0
     promises: int = 0
     promises_tried: int = 0
+    stores: int = 0
+    stores_there: int = 0
     pages_to_read: int = 0
     pages_read: int = 0
     run_s: float = 0.0

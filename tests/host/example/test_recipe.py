@@ -23,8 +23,9 @@ from hmmbench.example.recipe import (
     op_from_json,
     op_to_json,
 )
-from hmmbench.guest.program import Acc, Program
+from hmmbench.guest.program import Acc, Op, Program
 from hmmbench.model.drawing import FILE_PAGES
+from hmmbench.model.ops.processes import Nop
 from hmmbench.report.words import sentence
 
 
@@ -64,7 +65,11 @@ def test_written_and_read_back(tmp_path: Path) -> None:
         r = recipe(seed)
         r.write(tmp_path / "r.json")
         back = Recipe.read(tmp_path / "r.json")
-        assert back.program.encode() == Program(r.program.ops, FILE_PAGES).encode()
+        # (A racing copy that nobody could judge is a nop with a copy's fields.)
+        listed = [
+            o if o.op != Nop.number else Op(o.op, o.proc, o.actor, o.phase) for o in r.program.ops
+        ]
+        assert back.program.encode() == Program(listed, FILE_PAGES).encode()
         assert back.environment == r.environment
         assert (back.oracle, back.message, back.seed, back.example, back.repeat) == (
             "values", "wrong", 4, 17, 33,

@@ -31,6 +31,7 @@ struct op_call {
 #define OP_LANES	0x20	/* ... that lanes of the GPU make */
 #define OP_MAPS		0x40	/* arg is HB_MAP_*, which says where its region lies */
 #define OP_GPU		0x80	/* opens the GPU */
+#define OP_STORES	0x100	/* says where file b is: arg is STORE_* */
 
 /* A status of fork alone: this is the new process, which has its life before it. */
 #define OP_CHILD	INT32_MIN

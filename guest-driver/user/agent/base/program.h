@@ -50,7 +50,7 @@ struct hb_program {		/* 64 bytes; then ops, then accesses */
 	uint32_t flags;		/* HB_PF_* */
 	uint32_t timeout_ms;	/* of the whole program, HB_BUSY_TIMES that while it does work; then every process is killed and `timeout` set */
 	uint32_t settle_ms;	/* how long live counters may take to return to zero; likewise */
-	uint32_t file_pages[HB_MAX_FILES];	/* tmpfs files (memfd), created zeroed before process 0 */
+	uint32_t file_pages[HB_MAX_FILES];	/* files, created zeroed before process 0: in tmpfs, unless an operation says where */
 	uint64_t seed;
 	uint64_t pad[2];
 };

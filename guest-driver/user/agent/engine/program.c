@@ -70,6 +70,8 @@ static int make_process(unsigned number)
 		return -errno;
 	if (pid == 0) {
 		setpgid(0, run.group);
+		/* Both sides do this, too: a child of its may look for it first. */
+		atomic_store(&sh->slot[number].pid, getpid());
 		/* Cleared by fork(), so a forked child does not die with its parent. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		hooks->in_child();
@@ -382,6 +384,9 @@ static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_
 	for (unsigned p = 0; p < HB_MAX_PROCS; p++)
 		if (run.pidfd[p] >= 0)
 			close(run.pidfd[p]);
+	/* who is stuck may have a lock of theirs */
+	if (!r->stuck)
+		program_empty_files();
 	program_close_files();
 	clean_up();
 	if (sh->prog.flags & HB_PF_COUNTERS || sh->prog.settle_ms)

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -14,11 +15,14 @@
 #include <unistd.h>
 
 #include "op.h"
+#include "ring.h"
 
 #define MOST		(4 * PAGE_SIZE)
 
 enum how { HOW_VM_READ, HOW_VM_WRITE, HOW_PEEK, HOW_POKE, HOW_PIPE, HOW_DIRECT_OUT,
-	   HOW_DIRECT_IN };
+	   HOW_DIRECT_IN, HOW_FIXED_OUT, HOW_FIXED_IN };
+
+enum by { BY_TEST, BY_RING };
 
 /* The disk for direct I/O: the guest's init makes it. */
 static const char disk[] = "/dev/zram1";
@@ -38,7 +42,10 @@ struct longterm {
 
 /* Of this process: the pin is its file's.  Actors pin in phases of their own. */
 static int pin_fd = -1;
+static void *pin_addr;
 static uint64_t pin_size;
+/* Or the ring's, if pin_fd is that. */
+static struct ring pin_ring = { .fd = -1 };
 
 /* Room for an answer; NULL: there is none. */
 static uint8_t *get_data(const struct op_call *call, uint64_t len)
@@ -143,19 +150,50 @@ static ssize_t through_disk(int fd, const struct op_call *call, void *addr, void
 	return n < 0 ? -errno : n;
 }
 
+/* The same by a buffer that is registered meanwhile, and so pinned for writing. */
+static ssize_t through_ring(int fd, const struct op_call *call, void *addr, void *data, bool out)
+{
+	off_t slot = (call->index % DISK_SLOTS) * MOST;
+	uint64_t len = call->op->len;
+	struct ring ring;
+	ssize_t n = ring_open(&ring, addr, len);
+	int ret;
+
+	if (n < 0)
+		return n;
+	n = len;
+	if (!out)
+		n = pwrite(fd, data, len, slot) < 0 ? -errno : n;
+	if (n == (ssize_t)len)
+		n = ring_io(&ring, out, fd, addr, len, slot);
+	if (out && n == (ssize_t)len)
+		n = pread(fd, data, len, slot) < 0 ? -errno : n;
+	ret = ring_close(&ring);
+	return ret < 0 && n >= 0 ? ret : n;
+}
+
+/* The disk, or a file that any kernel has; each has room for all slots. */
+static int open_disk(bool direct)
+{
+	int fd = open(disk, O_RDWR | O_DIRECT | O_CLOEXEC);
+
+	return fd < 0 && !direct ? memfd_create("disk", MFD_CLOEXEC) : fd;
+}
+
 static int op_pin_io(const struct op_call *call)
 {
 	static _Thread_local uint8_t buffer[MOST] __attribute__((aligned(4096)));
 	const struct hb_op *op = call->op;
 	struct iovec local = { buffer, op->len }, remote = { op_range(op), op->len };
-	bool writes = op->arg == HOW_VM_WRITE || op->arg == HOW_POKE || op->arg == HOW_DIRECT_IN;
+	bool writes = op->arg == HOW_VM_WRITE || op->arg == HOW_POKE ||
+		      op->arg == HOW_DIRECT_IN || op->arg == HOW_FIXED_IN;
 	enum how how = op->arg;
 	pid_t pid = getpid();
 	uint8_t *data;
 	ssize_t n;
 	int fd = -1;
 
-	if (!remote.iov_base || op->len > MOST || op->arg > HOW_DIRECT_IN || op->b > HB_MAX_PROCS)
+	if (!remote.iov_base || op->len > MOST || op->arg > HOW_FIXED_IN || op->b > HB_MAX_PROCS)
 		return -EINVAL;
 	if (op->b)
 		pid = atomic_load(&sh->slot[op->b - 1].pid);
@@ -165,8 +203,15 @@ static int op_pin_io(const struct op_call *call)
 	if (writes)
 		fill((uint64_t *)buffer, MOST, op->a);
 	if (how == HOW_DIRECT_OUT || how == HOW_DIRECT_IN)
-		fd = open(disk, O_RDWR | O_DIRECT | O_CLOEXEC);
-	/* Without a disk, by a way that every kernel has. */
+		fd = open_disk(true);
+	if (how == HOW_FIXED_OUT || how == HOW_FIXED_IN) {
+		fd = open_disk(false);
+		n = fd < 0 ? -errno : through_ring(fd, call, remote.iov_base, buffer, !writes);
+		close(fd);
+		if (n == -EOPNOTSUPP)
+			how = writes ? HOW_VM_WRITE : HOW_VM_READ;
+	}
+	/* Without a disk or a ring, by a way that every kernel has. */
 	if (how == HOW_DIRECT_OUT && fd < 0)
 		how = HOW_VM_READ;
 	if (how == HOW_DIRECT_IN && fd < 0)
@@ -187,6 +232,9 @@ static int op_pin_io(const struct op_call *call)
 	case HOW_PIPE:
 		n = through_pipe(remote.iov_base, op->len, buffer);
 		break;
+	case HOW_FIXED_OUT:
+	case HOW_FIXED_IN:
+		break;
 	default:
 		n = through_disk(fd, call, remote.iov_base, buffer, !writes);
 		close(fd);
@@ -194,6 +242,7 @@ static int op_pin_io(const struct op_call *call)
 	if (n < 0)
 		return n;
 	call->result->aux0 = n;
+	call->result->aux1 = how != op->arg;
 	if (!writes) {
 		memcpy(data, buffer, n);
 		call->result->data_len = n;
@@ -208,10 +257,17 @@ static int op_pin(const struct op_call *call)
 	};
 	int ret = 0;
 
-	if (!pin.addr || !pin.size || pin.size > MOST)
+	if (!pin.addr || !pin.size || pin.size > MOST || call->op->arg > BY_RING)
 		return -EINVAL;
 	if (pin_fd >= 0)
 		return -EBUSY;
+	pin_addr = op_range(call->op);
+	pin_size = pin.size;
+	if (call->op->arg == BY_RING) {
+		ret = ring_open(&pin_ring, pin_addr, pin_size);
+		pin_fd = pin_ring.fd;
+		return ret;
+	}
 	pin_fd = open(GUP_TEST, O_RDWR | O_CLOEXEC);
 	if (pin_fd < 0)
 		return -EOPNOTSUPP;
@@ -221,8 +277,22 @@ static int op_pin(const struct op_call *call)
 		pin_fd = -1;
 		return ret;
 	}
-	pin_size = pin.size;
 	return 0;
+}
+
+/* What is in the pages of the ring's buffer, by way of a file. */
+static int unpin_ring(uint8_t *data)
+{
+	int file = memfd_create("pin", MFD_CLOEXEC), ret;
+	ssize_t n = file < 0 ? -errno : !data ? -ENOSPC :
+		    ring_io(&pin_ring, true, file, pin_addr, pin_size, 0);
+
+	if (n >= 0 && (n != (ssize_t)pin_size || pread(file, data, pin_size, 0) != n))
+		n = -EIO;
+	close(file);
+	ret = ring_close(&pin_ring);
+	pin_fd = -1;
+	return n < 0 ? (int)n : ret;
 }
 
 static int op_unpin(const struct op_call *call)
@@ -234,6 +304,11 @@ static int op_unpin(const struct op_call *call)
 	if (pin_fd < 0)
 		return -EBADF;
 	data = get_data(call, pin_size);
+	if (pin_fd == pin_ring.fd) {
+		ret = unpin_ring(data);
+		call->result->data_len = ret ? 0 : pin_size;
+		return ret;
+	}
 	addr = (uintptr_t)data;
 	if (!data)
 		ret = -ENOSPC;
@@ -250,9 +325,9 @@ static int op_unpin(const struct op_call *call)
 }
 
 static const struct op_kind pins[] = {
-	/* region off len; arg = HOW_*; a = 64-bit pattern; b = 1 + whose memory, 0 = own. aux0 = bytes; what is read -> data */
+	/* region off len; arg = HOW_*; a = 64-bit pattern; b = 1 + whose memory, 0 = own. aux0 = bytes, aux1 = 1: by another way, what this one needs is not there; what is read -> data */
 	{ 50, "pin_io", op_pin_io, 0, NULL },
-	/* region off len */
+	/* region off len; arg = BY_* */
 	{ 51, "pin", op_pin, 0, NULL },
 	/* -> data: what is in the pages */
 	{ 52, "unpin", op_unpin, 0, NULL },

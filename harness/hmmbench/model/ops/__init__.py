@@ -22,13 +22,14 @@ from hmmbench.model.ops import (
     pins,
     processes,
     promises,
+    stores,
 )
 from hmmbench.model.ops.base import Operation
 from hmmbench.model.space import Space
 
 #: The bench's own.
 FAMILIES = (
-    mapping, advice, moving, jobs, processes, lives, folios, files, pins, promises,
+    mapping, advice, moving, jobs, processes, lives, folios, files, stores, pins, promises,
 )  # fmt: skip
 
 _OWN = tuple(operation for family in FAMILIES for operation in family.OPERATIONS)

@@ -39,9 +39,9 @@ from hmmbench.model.space import FILE, REGION_SHIFT, Process, Space, Vma
 #: Bytes that one call reads or writes, at most.
 MOST = 4 * PAGE
 
-_FILE = Field("file", "b")
-_AT = Field("file_off", "c", hex=True)
-_LEN = Field("len", "len", hex=True)
+FILE_NUMBER = Field("file", "b")
+AT = Field("file_off", "c", hex=True)
+LENGTH = Field("len", "len", hex=True)
 
 
 def mapped(g: Draw, proc: Process) -> Vma | None:
@@ -125,7 +125,7 @@ def race(g: Draw, proc: Process, vma: Vma, start: int, end: int, change: list[Op
     return out
 
 
-class _File(Operation):
+class OfFile(Operation):
     """About a part of a file: its mappings are where it is met."""
 
     group = GROUP
@@ -162,13 +162,13 @@ class _File(Operation):
         return None if kind in FILE else "only of files"
 
 
-def _bytes(o: Op) -> str:
+def in_file(o: Op) -> str:
     first, last = o.c // PAGE, (o.c + max(o.len, 1) - 1) // PAGE
     where = f"page {first}" if first == last else f"pages {first} to {last}"
     return f"{where} of file {o.b}" + ("" if o.len % PAGE == 0 else f" ({o.len} bytes)")
 
 
-class Truncate(_File):
+class Truncate(OfFile):
     """ftruncate: shorter, or as long as it was, whole pages.
 
     All mappings lose what lies behind the end, private copies too.
@@ -178,7 +178,7 @@ class Truncate(_File):
     weight = 5
     since = 4
     rows = ("truncate",)
-    fields = (_FILE, Field("size", "c", hex=True))
+    fields = (FILE_NUMBER, Field("size", "c", hex=True))
     reshapes = True
     shapes = True
 
@@ -254,7 +254,7 @@ class Truncate(_File):
         ] + [g.access(vma, start, 8, rng.choice(WORDS), kinds[0])])]  # fmt: skip
 
 
-class Punch(_File):
+class Punch(OfFile):
     """fallocate(FALLOC_FL_PUNCH_HOLE): zeroes, and no pages where they are whole.
 
     Private copies stay.
@@ -264,7 +264,7 @@ class Punch(_File):
     weight = 3
     since = 4
     rows = ("punch hole",)
-    fields = (_FILE, _AT, _LEN)
+    fields = (FILE_NUMBER, AT, LENGTH)
     reshapes = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
@@ -283,7 +283,7 @@ class Punch(_File):
         return shorter(o, PAGE)
 
     def sentence(self, o: Op, at: str) -> str:
-        return f"punches a hole: {_bytes(o)}"
+        return f"punches a hole: {in_file(o)}"
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         rng = g.rng
@@ -310,14 +310,14 @@ class Punch(_File):
         return [hole]
 
 
-class FileRead(_File):
+class FileRead(OfFile):
     """pread."""
 
     number, name = 42, "file_read"
     weight = 2
     since = 4
     rows = ("file read",)
-    fields = (_FILE, _AT, _LEN)
+    fields = (FILE_NUMBER, AT, LENGTH)
     oracle = "values"
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
@@ -339,7 +339,7 @@ class FileRead(_File):
         return shorter(o, 8)
 
     def sentence(self, o: Op, at: str) -> str:
-        return f"reads {_bytes(o)}"
+        return f"reads {in_file(o)}"
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         """What the GPU wrote through a shared mapping, perhaps after reclaim has had it."""
@@ -364,14 +364,14 @@ class FileRead(_File):
         return look(g, proc, vma, start, end)[2:]
 
 
-class FileWrite(_File):
+class FileWrite(OfFile):
     """pwrite of one 64-bit word over and over; may make the file longer, by whole pages."""
 
     number, name = 43, "file_write"
     weight = 3
     since = 4
     rows = ("file write",)
-    fields = (_FILE, _AT, _LEN, Field("pattern", "a", hex=True))
+    fields = (FILE_NUMBER, AT, LENGTH, Field("pattern", "a", hex=True))
     reshapes = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
@@ -397,7 +397,7 @@ class FileWrite(_File):
         return shorter(o, PAGE)
 
     def sentence(self, o: Op, at: str) -> str:
-        return f"writes {o.a:#x} to {_bytes(o)}"
+        return f"writes {o.a:#x} to {in_file(o)}"
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         rng = g.rng

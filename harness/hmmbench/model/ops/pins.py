@@ -40,7 +40,7 @@ from hmmbench.model.ops.base import (
     settled,
     shorter,
 )
-from hmmbench.model.space import HUGETLB, SHARED, Process, Space, gp_of
+from hmmbench.model.space import HUGETLB, SHARED, Process, Space, Vma, gp_of
 
 #: Bytes of one call, and pages of one pin, at most.
 MOST = 4 * PAGE
@@ -60,6 +60,7 @@ class How(IntEnum):
     PEEK, POKE -- ptrace, a word at a time, as a debugger: also where the protection forbids it
     PIPE       -- vmsplice, and the pipe is read
     DIRECT_*   -- O_DIRECT: from the memory to a disk, which is read; from a disk
+    FIXED_*    -- the same by a buffer that io_uring has registered meanwhile: a pin for writing
     """
 
     VM_READ = 0
@@ -69,11 +70,14 @@ class How(IntEnum):
     PIPE = 4
     DIRECT_OUT = 5
     DIRECT_IN = 6
+    FIXED_OUT = 7
+    FIXED_IN = 8
 
 
-WRITES = (How.VM_WRITE, How.POKE, How.DIRECT_IN)
+WRITES = (How.VM_WRITE, How.POKE, How.DIRECT_IN, How.FIXED_IN)
 _FORCES = (How.PEEK, How.POKE)
-_DIRECT = (How.DIRECT_OUT, How.DIRECT_IN)
+_FIXED = (How.FIXED_OUT, How.FIXED_IN)
+_DIRECT = (How.DIRECT_OUT, How.DIRECT_IN, *_FIXED)
 #: What also reaches the memory of another process.
 _OF_OTHERS = (How.VM_READ, How.VM_WRITE)
 _WORDS: dict[int, str] = {how: how.name.lower().replace("_", "-") for how in How}
@@ -97,6 +101,10 @@ def _gets(p: Process, o: Op, gp: int) -> bool:
         return True
     # Of private memory a debugger gets a copy of its own, and reads what is there.
     return o.arg in _FORCES and (need == 1 or v.kind not in SHARED)
+
+
+def _pinnable(v: Vma | None) -> bool:
+    return v is not None and v.kind in _PINNABLE and v.prot == PROT_RW
 
 
 def _owner(space: Space, o: Op) -> Process:
@@ -144,6 +152,8 @@ class PinIo(Operation):
         there = all(_gets(p, o, gp) for gp in whole)
         if o.region >= STACK_REGION and not there:
             # (It is there even if the program does not say so.)
+            return False
+        if o.arg in _FIXED and not all(_pinnable(p.find(gp)) for gp in whole):
             return False
         return o.arg not in _DIRECT or (there and o.off % PAGE == 0 and o.len % PAGE == 0)
 
@@ -207,7 +217,9 @@ class PinIo(Operation):
         start, end = touched(o)
         row = self.row(o)
         assert row is not None
-        b.count(b.in_range(row, owner, theirs, start, end))
+        if not r.aux1:
+            # (By another way, where the guest has no disk or no io_uring.)
+            b.count(b.in_range(row, owner, theirs, start, end))
         if r.status == 0 and not racing:
             theirs.update({gp: SYSTEM for gp in range(start, end) if gp in theirs})
 
@@ -275,15 +287,16 @@ class Pin(Operation):
     since = 4
     rows = ("pin",)
     group = "CPU"
-    fields = RANGE
+    fields = (*RANGE, Field("by", "arg", {0: "test", 1: "ring"}))
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         return (
             space.pinner is None
+            and o.arg <= 1
             and aligned(o)
             and o.len <= MOST_PAGES * PAGE
             and settled(p, o)
-            and all(v.kind in _PINNABLE and v.prot == PROT_RW for v in p.overlapping(*pages(o)))
+            and all(map(_pinnable, p.overlapping(*pages(o))))
         )
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
@@ -299,7 +312,9 @@ class Pin(Operation):
         space.pinner = p.number
 
     def simpler(self, o: Op) -> Iterator[Op]:
-        return shorter(o, PAGE)
+        if o.arg:
+            yield replace(o, arg=0)
+        yield from shorter(o, PAGE)
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
         super().meet(b, o, r, racing)
@@ -310,7 +325,7 @@ class Pin(Operation):
         return None if kind in _PINNABLE else "only memory that a pin does not copy"
 
     def sentence(self, o: Op, at: str) -> str:
-        return f"pins {at}"
+        return f"pins {at}" + (" as a buffer of io_uring" if o.arg else "")
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         rng = g.rng
@@ -345,7 +360,7 @@ class Pin(Operation):
         if rng.random() < 0.6:
             g.after.append(g.op("unpin", proc))
         g.after.append(g.touch(proc, vma, lo, hi, Acc.READ))
-        return [g.ranged("pin", proc, start, end)]
+        return [g.ranged("pin", proc, start, end, arg=rng.randrange(2))]
 
 
 class Unpin(Operation):
