@@ -27,6 +27,11 @@ from hmmbench.model.ops.stores import WriteBack
 from hmmbench.model.space import HUGETLB
 from hmmbench.oracle.values import Checker
 
+#: Of the whole host, or of swap, which it may not have.
+NOT_HERE = (
+    "evict", "ksm", "madvise", "mlock", "memcg", "numa_balance", "offline", "poison", "mthp",
+)
+
 Run = Callable[[list[Op]], Result]
 
 
@@ -163,7 +168,7 @@ def test_programs_of_the_generator_without_their_gpu(host_agent: HostAgent) -> N
         #: Of hugetlb memory and swap the host may have none; the merger is the whole host's.
         kept = [
             o for o in drawn.ops
-            if not ops.of(o).uses_gpu and ops.of(o).name not in ("evict", "ksm", "madvise", "mlock")
+            if not ops.of(o).uses_gpu and ops.of(o).name not in NOT_HERE
             and not (o.op == WriteBack.number and o.arg == Dropping.DROP_ALL)
             and not (o.op in (Mmap.number, Replace.number) and o.arg in HUGETLB)
         ]  # fmt: skip

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from host_agent import HostAgent
+from test_files_and_pins import NOT_HERE
 
 from hmmbench.campaign.generate import program, size_of
 from hmmbench.guest.program import PAGE, PROT_RW, Acc, Ast, MapKind, Op, Program, Result
@@ -157,9 +158,8 @@ def test_programs_of_the_generator_without_their_gpu(host_agent: HostAgent) -> N
         #: Of hugetlb memory and swap the host may have none; some are the whole host's.
         kept = [
             o for o in drawn.ops
-            if not ops.of(o).uses_gpu and ops.of(o).name not in (
-                "evict", "ksm", "madvise", "mlock", "compact", "khugepaged", "mthp",
-            )
+            if not ops.of(o).uses_gpu
+            and ops.of(o).name not in (*NOT_HERE, "compact", "khugepaged")
             and not (o.op in (Mmap.number, Replace.number) and o.arg in HUGETLB)
         ]  # fmt: skip
         kept = [

@@ -49,7 +49,8 @@
  * device a walk, and others a service each.
  *
  * A work takes the mmap lock for reading and nothing that migrate_to_ram() or an MMU
- * notifier waits for.
+ * notifier waits for; while it waits for a process that serves its faults itself, nothing
+ * (served_by_process()).
  */
 #include <linux/delay.h>
 #include <linux/fs.h>
@@ -59,6 +60,7 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
+#include <linux/userfaultfd_k.h>
 
 #include <drm/drm_drv.h>
 
@@ -354,6 +356,30 @@ static void refuse(struct hg_svm *svm, struct hg_fault *f, u32 scope, int error)
 }
 
 /*
+ * Whether the page is refused only because the mmap lock is kept.  Where a process serves
+ * faults itself (userfaultfd) the kernel waits for it without that lock, which
+ * hmm_range_fault() never lets go: it says -EFAULT then.  So the page is asked for once
+ * more, and waited for.  Who serves it may take as long as it likes, as a file system
+ * may; when its process dies the kernel does without it.  True: it was waited for, and
+ * the replay finds what there is now.
+ */
+static bool served_by_process(struct hg_svm *svm, u64 addr, bool write)
+{
+	struct vm_area_struct *vma;
+	bool waited = false;
+	int ret = -EFAULT;
+
+	mmap_read_lock(svm->vm.mm);
+	vma = vma_lookup(svm->vm.mm, addr);
+	if (vma && userfaultfd_armed(vma))
+		ret = fixup_user_fault(svm->vm.mm, addr,
+				       FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0),
+				       &waited);
+	mmap_read_unlock(svm->vm.mm);
+	return !ret && waited;
+}
+
+/*
  * Ends the jobs that wait for the page and may not have it.  Of a write it is only known
  * that it is refused: a page that may not be written, or has no room on its disk, can be
  * read.  Its readers are asked for by themselves, also those who came after this batch.
@@ -364,6 +390,8 @@ static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, i
 	struct inode *inode;
 	bool still;
 
+	if (error == -EFAULT && served_by_process(svm, f->addr, write))
+		return false;
 	hg_delay(fault_before_cancel);
 	mmap_read_lock(svm->vm.mm);
 	inode = hold_size(svm, f->addr);
@@ -392,6 +420,9 @@ static void refuse_atomics(struct hg_svm *svm, struct hg_fault *f, int error)
 {
 	struct inode *inode;
 
+	/* since it was mapped, protected against writes by the process itself */
+	if (error == -EFAULT && served_by_process(svm, f->addr, true))
+		return;
 	hg_delay(fault_before_cancel);
 	mmap_read_lock(svm->vm.mm);
 	inode = hold_size(svm, f->addr);

@@ -20,7 +20,8 @@ the version give the program; seed and version give the bytes (`blocks`).
    munmap of shared; a process has the GPU's file twice, or as another user, gives it away, keeps
    it over exec; threads that end leave their jobs; MADV_COLLAPSE, khugepaged, compaction, folios
    of other sizes; files also on a disk (ext4) or at a server (FUSE), and their write-back;
-   buffers of io_uring
+   buffers of io_uring; userfaultfd, soft-dirty, guards, mseal, move_pages, mbind, NUMA balancing,
+   process_madvise, memcg, memory that goes, breaks or is about to
 """
 
 from __future__ import annotations

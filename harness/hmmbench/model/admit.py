@@ -22,6 +22,13 @@ without a false alarm.  The rules for one phase in which several threads meet:
   of their process on its areas, and nobody touches where mremap moves to.
 * So may what changes files, from one actor (reshape.py).
   Other mm operations have phases of their own.
+* Guards come and go beside accesses, as protection does, whose contents go with them; writes are
+  protected against, and soft-dirty bits cleared, beside them too, and then nothing is known of
+  what was written.  What serves faults, and what breaks memory, has a phase of its own.
+* Nobody is to take a page that is missing for zeroes where its process fills it: such memory is not
+  copied by fork, nor moved by mremap.
+* Of sealed areas all of a range is sealed, or none; else who is refused may have done a part.
+* An operation that this kernel lacks may have happened or not: what then is admitted holds in both.
 * What the kernel writes for a call that gets hold of pages (pins.py), nobody else is at.
 * A process closes its GPU only while none of its threads uses it.
 * Of a query that meets others only the status is judged: its answer is of no known moment.

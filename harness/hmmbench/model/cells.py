@@ -83,6 +83,9 @@ class Coverage(Belief):
         """An operation, before it changes `space`; `racing`: others run at the same time."""
         if r.status == RES_SKIPPED:
             return
+        if ops.of(o).absent(r):
+            self.absent[ops.of(o).name] += 1
+            return
         self.racing += racing
         proc = space.procs.get(o.proc)
         if proc is None:
@@ -106,6 +109,7 @@ class Coverage(Belief):
             "possible": len(possible),
             "racing_operations": self.racing,
             "refused_accesses": self.refused,
+            "not_there": dict(sorted(self.absent.items())),
             "cells": [
                 {
                     "operation": row,

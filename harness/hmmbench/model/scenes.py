@@ -31,7 +31,9 @@ from hmmbench.model.drawing import (
 from hmmbench.model.space import (
     HUGE_PAGES,
     HUGETLB,
+    POISONED,
     REGION_SHIFT,
+    SERVED,
     SHARED,
     Process,
     Vma,
@@ -361,7 +363,7 @@ def lazyfree(g: Draw, proc: Process) -> list[Op]:
 def merge(g: Draw, proc: Process) -> list[Op]:
     """Pages of equal contents are merged by the kernel, then somebody writes one of them."""
     rng = g.rng
-    private = writable(proc)
+    private = [v for v in writable(proc) if not v.flags & {POISONED, *SERVED}]
     if not private:
         return g.draw("madvise", proc)
     vma = rng.choice(private)

@@ -6,9 +6,9 @@ A patch (tests/mutants/NAME.patch) begins with a sentence of prose, an empty lin
     Class: the class of bug it stands for, a few words
     Source: where such a bug was made, or which list asks for it
     Kernel: the kernel it is tried in: "lts" (the default) or "latest", if only that has what
-      it needs; then "debug" if only a sanitised kernel can see the fault (memory that is used
-      after it was freed, a mapping that is never given back), and "full" if only the full
-      configuration has what it needs (files on a disk)
+      it needs; then "full" if that takes the full configuration (docs/building.md), and
+      "debug" if only a sanitised kernel can see the fault (memory that is used after it was
+      freed, a mapping that is never given back)
     Device: coherent, if it needs VRAM that CPUs use as memory
     Area: a number of the table of docs/mutants.md, of blind mutants
     Equivalent: only if no behaviour differs: the proof.  More lines are indented
@@ -29,7 +29,7 @@ from hmmbench.base.errors import UsageError
 from hmmbench.build import BuildRequest
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_KERNEL = re.compile(r"(lts|latest)( debug)?( full)?")
+_KERNEL = re.compile(r"(lts|latest)( full)?( debug)?")
 _FIELD = re.compile(r"(\w+): (\S.*)")
 _FILE = re.compile(r"--- a/(guest-driver/[\w./-]+)\n\+\+\+ b/(guest-driver/[\w./-]+)\n")
 
@@ -104,8 +104,8 @@ def kernel_of(path: Path, fields: dict[str, str]) -> tuple[str, bool]:
     """Which kernel the head asks for, and whether with sanitisers."""
     match = _KERNEL.fullmatch(fields.get("Kernel", "lts"))
     if match is None:
-        raise UsageError(f"{path}: Kernel is lts or latest, and perhaps debug or full")
-    return match[1], bool(match[2])
+        raise UsageError(f"{path}: Kernel is lts or latest, and perhaps full or debug")
+    return match[1], bool(match[3])
 
 
 def parse(path: Path) -> Mutant:
@@ -128,7 +128,7 @@ def parse(path: Path) -> Mutant:
     return Mutant(
         path.stem, path, prose, fields["Class"], fields["Source"],
         fields.get("Equivalent", ""), place[1], *kernel_of(path, fields), "Device" in fields,
-        full=fields.get("Kernel", "").endswith(" full"),
+        full=" full" in fields.get("Kernel", ""),
     )  # fmt: skip
 
 
@@ -158,8 +158,8 @@ def table(mutants: Iterable[Mutant]) -> str:
     for m in sorted(mutants, key=lambda m: (m.bug_class, m.name)):
         prose = " ".join(m.prose.split()) + (" *Equivalent.*" if m.proof else "")
         prose += " *Newest kernel.*" if m.kernel == "latest" else ""
+        prose += " *Full configuration.*" if m.full else ""
         prose += " *Sanitised kernel.*" if m.debug else ""
-        prose += " *Full kernel.*" if m.full else ""
         prose += " *Coherent memory.*" if m.coherent else ""
         cells = (m.name, m.bug_class, prose, m.source)
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")

@@ -76,7 +76,8 @@ class Meeting:
         self.maybe_write: set[int] = set()
         # (process, gp) -> protections that the phase sets, in order: (actor, op, prot)
         self.perm_changes: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
-        self.zeroed: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        # ... that are replaced by new ones: (actor, op, how often)
+        self.zeroed: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
 
     def announce(self, o: Op, seq: int) -> None:
         """An mm operation of this phase that accesses may race with."""
@@ -88,8 +89,10 @@ class Meeting:
             for gp in range(max(v.start, start), min(v.end, end)):
                 if prot is not None:
                     self.perm_changes.setdefault((o.proc, gp), []).append((actor, seq, prot))
-                elif v.kind in ANON:
-                    self.zeroed.setdefault((o.proc, gp), []).append((actor, seq))
+                if ops.of(o).zeroes(o) and v.kind in ANON:
+                    self.zeroed.setdefault((o.proc, gp), []).append(
+                        (actor, seq, ops.of(o).takes)
+                    )  # fmt: skip
 
     def _page(self, proc: int, gp: int, vma: Vma) -> Page:
         page = self.space.procs[proc].page(gp, vma)
@@ -368,6 +371,11 @@ class Meeting:
             }
         )
 
+    def _new(self, proc: int, gp: int) -> int:
+        """What is in each word of the page when it comes to be."""
+        vma = self.space.procs[proc].find(gp)
+        return vma.fill if vma is not None else 0
+
     def _zero_rest(self, proc: int, gp: int, touched: dict[int, set[int]]) -> None:
         """MADV_DONTNEED in the phase: the words nobody accessed are zeros now."""
         process = self.space.procs[proc]
@@ -376,7 +384,7 @@ class Meeting:
             return
         words = touched.get(id(page), set())
         keep = {w: v for w, v in page.worlds[0].vals.items() if w in words}
-        page.fill(0)
+        page.fill(self._new(proc, gp))
         page.worlds[0].vals.update(keep)
         process.unsettled.discard(gp)
 
@@ -398,14 +406,14 @@ class Meeting:
         initial = page.worlds[0].vals.get(word, page.worlds[0].base)
         perms, overlapping = self._views(events)
         zeroed = self.zeroed.get((proc, gp), ())
-        for actor, seq in zeroed:
-            events = [
-                *events,
-                HistoryEvent(ZERO_BEGIN, 0, 0, None, actor, seq, 0, 0),
-                HistoryEvent(ZERO_END, 0, 0, None, actor, seq, 0, 1),
-            ]
+        for actor, seq, takes in zeroed:
+            # (Before what the same operation does to the protection.)
+            for step in range(-2 * takes, 0, 2):
+                new = HistoryEvent(ZERO_BEGIN, self._new(proc, gp), 0, None, actor, seq, 0, step)
+                gone = HistoryEvent(ZERO_END, 0, 0, None, actor, seq, 0, step + 1)
+                events = [*events, new, gone]
         try:
-            if overlapping or len({actor for actor, _ in zeroed}) > 1:
+            if overlapping or len({actor for actor, _, _ in zeroed}) > 1:
                 raise Undecided  # several changes at a time are not modelled
             finals = final_values(initial, events, perms)
         except Undecided:

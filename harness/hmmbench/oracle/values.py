@@ -109,6 +109,8 @@ class Checker:
             self._copy(i, o, r)
         else:
             self.status(i, o, r)
+            if ops.of(o).absent(r):
+                return
             if kind == Query.number:
                 bad = mapping.check(self.space, o, r)
                 if bad:
@@ -193,8 +195,8 @@ class Checker:
         shaped = Reshaped(self.space, (o for _, o, _ in items))
         meeting = Meeting(self.space, self.program.ops, items[0][0], shaped)
         structural: list[Op] = []
-        for seq, (_, o, _) in enumerate(items):
-            if ops.of(o).changes(o):
+        for seq, (_, o, r) in enumerate(items):
+            if ops.of(o).changes(o) and not ops.of(o).absent(r):
                 meeting.announce(o, seq)
         for seq, (i, o, r) in enumerate(items):
             if r.status == RES_SKIPPED:
@@ -209,18 +211,19 @@ class Checker:
                 self.status(i, o, r, True)
                 if o.op == Query.number and (bad := mapping.check_racing(o, r)):
                     raise Contradiction(i, bad)
-                structural.append(o)
+                if not ops.of(o).absent(r):
+                    structural.append(o)
         twins = [meeting.twin(o) for o in structural if o.op == Fork.number]
         self._finish(meeting)
         for _, o, r in items:
             gpu_ended(self.space, o, r.status != 0)
         policies = [o.proc for o in structural if o.op == Policy.number]
         for o in structural:
-            if not ops.of(o).zeroes(o):
+            if not ops.of(o).zeroes(o) or ops.of(o).protects(o) is not None:
                 ops.apply(self.space, o)
             else:
                 start = gp_of(o.region, o.off)
-                self.space.procs[o.proc].unpin(start, start + o.len // PAGE)
+                self.space.procs[o.proc].let_go(start, start + o.len // PAGE)
         for child in twins:
             # What may have been copied late in its parent was so perhaps before the fork.
             child.write_faulted(self.space.procs[child.number].late, True)

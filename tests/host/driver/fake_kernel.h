@@ -389,6 +389,7 @@ enum dma_data_direction { DMA_BIDIRECTIONAL, DMA_TO_DEVICE, DMA_FROM_DEVICE };
 struct hmm_range {
 	struct mmu_interval_notifier *notifier;
 	unsigned long notifier_seq, start, end, *hmm_pfns, default_flags;
+	void *dev_private_owner;
 };
 struct address_space { int unused; };
 

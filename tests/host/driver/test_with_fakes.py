@@ -134,6 +134,10 @@ def test_query_heeds_signals(folder: Path) -> None:
     run(folder, "query_unit", "signals")
 
 
+def test_who_serves_faults_is_waited_for(folder: Path) -> None:
+    run(folder, "fault_unit")
+
+
 def test_eviction_kills_nobody(folder: Path) -> None:
     run(folder, "memory_unit")
 

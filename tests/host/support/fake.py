@@ -26,14 +26,21 @@ from hmmbench.example.totals import Totals
 from hmmbench.guest import program as P
 from hmmbench.guest.program import Acc, MapKind, Op, OpResult, Program, Result
 from hmmbench.model.ops.advice import Advice, Madvise, Mlock, Zap
+from hmmbench.model.ops.dirty import Dirty
 from hmmbench.model.ops.files import FileRead, FileWrite, Msync, Punch, Truncate
+from hmmbench.model.ops.guard import Guard, Seal
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
 from hmmbench.model.ops.lives import Exec, ReceiveGpu, SendGpu, UseHeld
 from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap, Replace
 from hmmbench.model.ops.moving import Migrate, Query
+from hmmbench.model.ops.nodes import MovePages
 from hmmbench.model.ops.pins import WRITES, How, Pin, PinIo, Unpin
+from hmmbench.model.ops.poison import Poison
 from hmmbench.model.ops.processes import Exit, Fork, Kill, Spawn
 from hmmbench.model.ops.promises import Promise, ReadBack
+from hmmbench.model.ops.reclaim import ProcessMadvise
+from hmmbench.model.ops.uffd import How as Uffd
+from hmmbench.model.ops.uffd import Uffd as UffdOp
 
 SHIFT = 14
 M64 = (1 << 64) - 1
@@ -48,6 +55,9 @@ BUGS = (
     "wrong_fault",  # a failed job reports another page
     "silent_fault",  # a refused GPU write is ignored and the job succeeds
     "leak",
+    "unwatched",  # the GPU keeps an entry that may write when writes are to be told of
+    "guard_mapped",  # a guard does not keep the GPU away
+    "poison_read",  # nor does a page that is broken
 )
 
 
@@ -70,10 +80,19 @@ class Mapping:
     prot: int
     obj: dict[int, Frame] | None
     index: int
+    sealed: bool = False
+    #: What a page that is missing is filled with, if the process does that itself.
+    fill: int | None = None
 
 
 class Proc:
     def __init__(self) -> None:
+        #: Pages with a guard, and broken ones; protected and, told of a write, not any more; clean.
+        self.guarded: set[int] = set()
+        self.broken: set[int] = set()
+        self.protected: set[int] = set()
+        self.told: set[int] = set()
+        self.clean: set[int] = set()
         self.vma: dict[int, Mapping] = {}
         self.cpu: dict[int, tuple[Frame, bool]] = {}
         self.gpu: dict[int, tuple[Frame, bool]] = {}
@@ -133,7 +152,9 @@ def own_time() -> Iterator[None]:
 class Fake:
     """Executor.run() of the fake machine; `calls` counts programs."""
 
-    def __init__(self, bug: str = "", seed: int = 0) -> None:
+    def __init__(self, bug: str = "", seed: int = 0, lacks: frozenset[str] = frozenset()) -> None:
+        #: Operations that this kernel does not have.
+        self.lacks = lacks
         assert bug == "" or bug in BUGS
         self.bug = bug
         self.rng = Random(seed)
@@ -191,8 +212,15 @@ class Fake:
     def _fault(self, p: Proc, gp: int, write: bool) -> tuple[Frame, bool]:
         """What a page fault does; the resulting PTE."""
         m = p.vma.get(gp)
-        if m is None or not m.prot & (2 if write else 1):
+        if m is None or not m.prot & (2 if write else 1) or gp in p.guarded:
             raise Fault
+        if gp in p.broken:
+            raise Bus
+        if write and gp in p.protected:
+            p.protected.discard(gp)
+            p.told.add(gp)
+        if write:
+            p.clean.discard(gp)
         if m.kind in FILE:
             assert m.obj is not None
             if m.index >= self._size(m.obj):
@@ -209,7 +237,7 @@ class Fake:
                 if write:
                     self._invalidate(p, gp)
             else:
-                pte = (Frame(), bool(m.prot & 2))
+                pte = (Frame(base=m.fill or 0), bool(m.prot & 2))
         elif write and not pte[1]:
             frame = pte[0]
             is_file = m.kind == MapKind.FILE_PRIVATE and any(
@@ -227,7 +255,7 @@ class Fake:
         m = p.vma.get(gp)
         if m is None or not m.prot & (2 if write else 1):
             raise Fault
-        if pte is None or (write and not pte[1]):
+        if pte is None or (write and not pte[1]) or gp in p.guarded | p.broken:
             pte = self._fault(p, gp, write)
         return pte[0]
 
@@ -315,22 +343,34 @@ class Fake:
         elif o.op == Mmap.number:
             self._mmap(p, o, start, end)
         elif o.op == Replace.number:
-            self._unmap(p, start, end)
-            self._mmap(p, o, start, end)
+            if self._sealed(p, start, end):
+                r.status = -errno.EPERM
+            else:
+                self._unmap(p, start, end)
+                self._mmap(p, o, start, end)
         elif o.op == Zap.number:
             for gp in range(start, end):
                 p.cpu.pop(gp, None)
                 self._invalidate(p, gp)
         elif o.op == Munmap.number:
-            self._unmap(p, start, end)
+            if self._sealed(p, start, end):
+                r.status = -errno.EPERM
+            else:
+                self._unmap(p, start, end)
         elif o.op == Mprotect.number:
+            if self._sealed(p, start, end):
+                r.status = -errno.EPERM
+                return
             for gp in range(start, end):
                 p.vma[gp].prot = o.a
                 if gp in p.cpu:
                     p.cpu[gp] = (p.cpu[gp][0], False)
                 self._invalidate(p, gp)
         elif o.op == Mremap.number:
-            self._mremap(p, o, start, end)
+            if self._sealed(p, start, end):
+                r.status = -errno.EPERM
+            else:
+                self._mremap(p, o, start, end)
         elif o.op == Madvise.number:
             yield
             r.status = self._madvise(p, o, start, end)
@@ -372,7 +412,8 @@ class Fake:
         elif o.op == Fork.number:
             self.procs[o.arg] = c = Proc()
             for gp, m in p.vma.items():
-                c.vma[gp] = Mapping(m.kind, m.prot, m.obj, m.index)
+                c.vma[gp] = Mapping(m.kind, m.prot, m.obj, m.index, m.sealed)
+            c.guarded, c.broken = set(p.guarded), set(p.broken)
             c.held = list(p.held)
             for gp, (f, writable) in list(p.cpu.items()):
                 if f in self.pinned and p.vma[gp].kind not in SHARED:
@@ -407,12 +448,80 @@ class Fake:
                 out.append(q.to_bytes(4, "little"))
             r.data = b"".join(out)
 
+        elif o.op in (UffdOp.number, Dirty.number, Guard.number, Poison.number):
+            yield
+            if {UffdOp.number: "uffd", Dirty.number: "dirty", Guard.number: "guard",
+                    Poison.number: "poison"}[o.op] in self.lacks:  # fmt: skip
+                r.status = -errno.EOPNOTSUPP
+            else:
+                self._watch(p, o, r, range(start, end))
+        elif o.op == Seal.number:
+            for gp in range(start, end):
+                p.vma[gp].sealed = True
+        elif o.op == MovePages.number:
+            yield
+            r.aux0 = 1
+            r.data = b"".join(
+                struct.pack("<i", 0 if gp in p.cpu else -errno.ENOENT) for gp in range(start, end)
+            )
+        elif o.op == ProcessMadvise.number:
+            r.aux0 = o.len
         elif o.op == Promise.number:
             # There is no VRAM here.
             r.aux0 = 1
         elif o.op == ReadBack.number:
             r.aux0 = end - start
             r.data = b"".join(self._read_back(p, start, end))
+
+    @staticmethod
+    def _sealed(p: Proc, start: int, end: int) -> bool:
+        return any(gp in p.vma and p.vma[gp].sealed for gp in range(start, end))
+
+    def _protect(self, p: Proc, gp: int) -> bool:
+        """Its entries permit no write any more; whether there was one."""
+        if gp not in p.cpu:
+            return False
+        p.cpu[gp] = (p.cpu[gp][0], False)
+        self._invalidate(p, gp, "unwatched")
+        return True
+
+    def _watch(self, p: Proc, o: Op, r: OpResult, gps: range) -> None:
+        """What makes accesses go by other rules."""
+        if o.op == Dirty.number:
+            if o.arg == 0:
+                p.clean = {gp for gp in list(p.cpu) if self._protect(p, gp)}
+            r.data = bytes((gp in p.clean) == (o.arg == 0) for gp in gps)
+        elif o.op == Guard.number:
+            for gp in gps:
+                if o.arg == 0 and gp not in p.guarded:
+                    self._give_up(p, gp, "guard_mapped")
+                    p.guarded.add(gp)
+                elif o.arg == 1:
+                    p.guarded.discard(gp)
+        elif o.op == Poison.number:
+            r.data = bytes(len(gps)) if o.arg else b"\1" * len(gps)
+            for gp in gps if o.arg == 0 else ():
+                self._give_up(p, gp, "poison_read")
+                p.broken.add(gp)
+        elif o.arg == Uffd.PROTECT:
+            p.told -= set(gps)
+            there = {gp for gp in gps if self._protect(p, gp)}
+            p.protected |= there
+            r.data = bytes(gp in there for gp in gps)
+        elif o.arg == Uffd.LOOK:
+            r.data = bytes(gp in p.told for gp in gps)
+        else:
+            p.protected -= set(gps)
+            for gp in gps:
+                p.vma[gp].fill = o.a if o.arg == Uffd.MISSING else None
+                if o.arg == Uffd.MISSING or (o.arg == Uffd.LEAVE and not o.a):
+                    self._give_up(p, gp)
+
+    def _give_up(self, p: Proc, gp: int, why: str = "stale_tlb") -> None:
+        p.cpu.pop(gp, None)
+        for pages in (p.protected, p.told, p.clean):
+            pages.discard(gp)
+        self._invalidate(p, gp, why)
 
     def _read_back(self, p: Proc, start: int, end: int) -> Iterator[bytes]:
         for gp in range(start, end):
@@ -590,8 +699,9 @@ class Fake:
     def _unmap(self, p: Proc, start: int, end: int) -> None:
         for gp in range(start, end):
             p.vma.pop(gp, None)
-            p.cpu.pop(gp, None)
-            self._invalidate(p, gp)
+            p.guarded.discard(gp)
+            p.broken.discard(gp)
+            self._give_up(p, gp)
 
     def _mremap(self, p: Proc, o: Op, start: int, end: int) -> None:
         to = o.arg << SHIFT | o.a // P.PAGE
@@ -602,11 +712,13 @@ class Fake:
         )  # fmt: skip
         for k in range(count):
             p.vma[to + k] = Mapping(kind, prot, obj, index + k)
+            if start + k < end and start + k in p.guarded:
+                p.guarded.add(to + k)
             if start + k < end and start + k in p.cpu and self.bug != "mremap_loses":
                 p.cpu[to + k] = p.cpu[start + k]
         for gp in range(start, end):
-            p.cpu.pop(gp, None)
-            self._invalidate(p, gp)
+            p.guarded.discard(gp)
+            self._give_up(p, gp)
             if not o.c:
                 del p.vma[gp]
 
@@ -622,8 +734,7 @@ class Fake:
             ):  # fmt: skip
                 return -errno.EINVAL
             if o.a == Advice.DONTNEED and m.kind not in SHARED:
-                p.cpu.pop(gp, None)
-                self._invalidate(p, gp)
+                self._give_up(p, gp)
             elif o.a == Advice.FREE:
                 if m.kind not in ANON:
                     return -errno.EINVAL

@@ -61,4 +61,17 @@ static inline void *op_range(const struct hb_op *op)
 	return (void *)(uintptr_t)region_addr(op->region, op->off, op->len);
 }
 
+/* Room for an answer, at data_off of the result; NULL: there is none. */
+static inline uint8_t *op_data(const struct op_call *call, uint64_t len)
+{
+	uint32_t at;
+
+	len = (len + 7) & ~7ull;
+	at = len > MAX_DATA ? MAX_DATA : atomic_fetch_add(&sh->data_used, len);
+	if (at > MAX_DATA || len > MAX_DATA - at)
+		return NULL;
+	call->result->data_off = at;
+	return sh->data + at;
+}
+
 #endif

@@ -47,17 +47,6 @@ static uint64_t pin_size;
 /* Or the ring's, if pin_fd is that. */
 static struct ring pin_ring = { .fd = -1 };
 
-/* Room for an answer; NULL: there is none. */
-static uint8_t *get_data(const struct op_call *call, uint64_t len)
-{
-	uint32_t at = len > MAX_DATA ? MAX_DATA : atomic_fetch_add(&sh->data_used, len);
-
-	if (at > MAX_DATA || len > MAX_DATA - at)
-		return NULL;
-	call->result->data_off = at;
-	return sh->data + at;
-}
-
 static void fill(uint64_t *words, uint64_t len, uint64_t pattern)
 {
 	for (uint64_t k = 0; k < len / sizeof(*words); k++)
@@ -197,7 +186,7 @@ static int op_pin_io(const struct op_call *call)
 		return -EINVAL;
 	if (op->b)
 		pid = atomic_load(&sh->slot[op->b - 1].pid);
-	data = writes ? NULL : get_data(call, (op->len + 7) & ~7ull);
+	data = writes ? NULL : op_data(call, op->len);
 	if (!writes && !data)
 		return -ENOSPC;
 	if (writes)
@@ -303,7 +292,7 @@ static int op_unpin(const struct op_call *call)
 
 	if (pin_fd < 0)
 		return -EBADF;
-	data = get_data(call, pin_size);
+	data = op_data(call, pin_size);
 	if (pin_fd == pin_ring.fd) {
 		ret = unpin_ring(data);
 		call->result->data_len = ret ? 0 : pin_size;

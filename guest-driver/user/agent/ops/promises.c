@@ -18,6 +18,7 @@
 #include "access.h"
 #include "gpu.h"
 #include "op.h"
+#include "pagemap.h"
 
 #define TRIES		3
 #define MAX_PAGES	64
@@ -87,26 +88,12 @@ static void give_back(uint8_t *p, uint32_t n)
 }
 
 /* What the kernel says of pages: 0, or -errno. */
-static int read_pagemap(const void *addr, uint64_t *to, uint64_t n)
-{
-	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-	ssize_t got;
-
-	if (fd < 0)
-		return -errno;
-	got = pread(fd, to, n * 8, (uintptr_t)addr / PAGE_SIZE * 8);
-	close(fd);
-	return got == (ssize_t)(n * 8) ? 0 : -EIO;
-}
-#define PM_PRESENT	(1ull << 63)
-#define PM_SWAP		(1ull << 62)
-
 static uint32_t count_gone(const void *addr, uint32_t n)
 {
 	uint64_t entry[HUGE_PAGES];
 	uint32_t gone = 0;
 
-	if (read_pagemap(addr, entry, n))
+	if (pagemap_read(addr, entry, n))
 		return NOT_SEEN;
 	for (uint32_t i = 0; i < n; i++)
 		gone += !(entry[i] & PM_PRESENT) && entry[i] & PM_SWAP;
@@ -378,12 +365,12 @@ static bool is_huge(const void *addr)
 	uint64_t entry, flags = 0;
 	int fd;
 
-	if (read_pagemap(addr, &entry, 1) || !(entry & PM_PRESENT))
+	if (pagemap_read(addr, &entry, 1) || !(entry & PM_PRESENT))
 		return false;
 	fd = open("/proc/kpageflags", O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
-	if (pread(fd, &flags, 8, (entry & ((1ull << 55) - 1)) * 8) != 8)
+	if (pread(fd, &flags, 8, PM_FRAME(entry) * 8) != 8)
 		flags = 0;
 	close(fd);
 	return flags >> KPF_THP & 1;
@@ -554,7 +541,7 @@ static int op_read_back(const struct op_call *call)
 
 	if (!addr || !pages || pages > READ_PAGES || op->off % PAGE_SIZE || op->len % PAGE_SIZE)
 		return -EINVAL;
-	if (!op->arg || read_pagemap(addr, entry, pages))
+	if (!op->arg || pagemap_read(addr, entry, pages))
 		memset(entry, 0xff, sizeof(entry));
 	runs = malloc(READ_RUNS * sizeof(*runs));
 	if (!runs)

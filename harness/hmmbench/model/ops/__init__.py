@@ -12,24 +12,31 @@ from __future__ import annotations
 from hmmbench.guest.program import Op
 from hmmbench.model.ops import (
     advice,
+    dirty,
     files,
     folios,
+    guard,
     jobs,
     lives,
     mapping,
     moving,
+    nodes,
     outside,
     pins,
+    poison,
     processes,
     promises,
+    reclaim,
     stores,
+    uffd,
 )
 from hmmbench.model.ops.base import Operation
 from hmmbench.model.space import Space
 
 #: The bench's own.
 FAMILIES = (
-    mapping, advice, moving, jobs, processes, lives, folios, files, stores, pins, promises,
+    mapping, advice, moving, jobs, processes, lives, folios, files, stores, pins, promises, uffd,
+    dirty, guard, nodes, reclaim, poison,
 )  # fmt: skip
 
 _OWN = tuple(operation for family in FAMILIES for operation in family.OPERATIONS)

@@ -7,7 +7,7 @@ import errno
 from collections.abc import Iterator
 from enum import IntEnum
 
-from hmmbench.guest.program import PAGE, MapKind, Op, OpResult
+from hmmbench.guest.program import PAGE, PROT_RW, MapKind, Op, OpResult
 from hmmbench.model.belief import SYSTEM, UNKNOWN, Belief, touched
 from hmmbench.model.drawing import Draw
 from hmmbench.model.ops.base import (
@@ -16,6 +16,7 @@ from hmmbench.model.ops.base import (
     Field,
     Operation,
     aligned,
+    flags_of,
     huge_ok,
     pages,
     ranged,
@@ -23,7 +24,18 @@ from hmmbench.model.ops.base import (
     shorter,
 )
 from hmmbench.model.ops.mapping import GROUP
-from hmmbench.model.space import ANON, HUGETLB, SHARED, Process, Space
+from hmmbench.model.space import (
+    ANON,
+    GUARDED,
+    HUGETLB,
+    MERGEABLE,
+    POISONED,
+    SEALED,
+    SERVED,
+    SHARED,
+    Process,
+    Space,
+)
 
 
 class Advice(IntEnum):
@@ -82,6 +94,12 @@ class Madvise(Operation):
         vmas = p.overlapping(start, end)
         if not vmas or (o.a in _GIVES_UP and _locked(p, o)):
             return False
+        flags = flags_of(p, o)
+        if POISONED in flags or (o.a in (Advice.FREE, Advice.MERGEABLE) and flags & SERVED):
+            return False
+        if o.a in (Advice.DONTNEED, Advice.FREE) and SEALED in flags:
+            # The kernel refuses some of what is only read.
+            return all(v.prot == PROT_RW for v in vmas) and o.a == Advice.DONTNEED
         if o.a == Advice.DONTNEED:
             return huge_ok(p, start, end)
         if o.a == Advice.FREE:
@@ -112,7 +130,9 @@ class Madvise(Operation):
 
     def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
         if self.zeroes(o):
-            return settled(p, o) and all(v.kind in ANON for v in p.overlapping(*pages(o)))
+            return settled(p, o) and GUARDED not in flags_of(p, o) and all(
+                v.kind in ANON for v in p.overlapping(*pages(o))
+            )  # fmt: skip
         return o.a not in (Advice.FREE, Advice.MERGEABLE)
 
     def zeroes(self, o: Op) -> bool:
@@ -125,6 +145,7 @@ class Madvise(Operation):
                 if v.kind not in SHARED:
                     p.drop_pages(max(v.start, start), min(v.end, end))
         elif o.a == Advice.FREE:
+            p.unwatch(start, end)
             for v in p.overlapping(start, end):
                 if v.kind in ANON:
                     lo, hi = max(v.start, start), min(v.end, end)
@@ -132,8 +153,15 @@ class Madvise(Operation):
                     for gp, page in p.private.items():
                         if lo <= gp < hi:
                             page.free()
+        elif o.a == Advice.PAGEOUT:
+            p.paged.append((start, end))
         elif o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
-            p.split(start, end)
+            inside = p.split(start, end)
+            if o.a == Advice.MERGEABLE:
+                # The entry of a page that was merged says nothing of what was written before.
+                p.unwatch(start, end)
+                for v in inside:
+                    v.flags |= {MERGEABLE}
 
     def simpler(self, o: Op) -> Iterator[Op]:
         return shorter(o, PAGE)
@@ -202,7 +230,7 @@ class Zap(Operation):
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not aligned(o) or not p.covered(*pages(o)) or not huge_ok(p, *pages(o)):
             return False
-        return all(v.kind in SHARED and not v.flags for v in p.overlapping(*pages(o)))
+        return all(v.kind in SHARED and LOCKED not in v.flags for v in p.overlapping(*pages(o)))
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         # Somebody may unmap some of it.
@@ -244,6 +272,8 @@ class Mlock(Operation):
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not ranged(o) or o.a > 2 or not p.covered(*pages(o)):
+            return False
+        if flags_of(p, o) & {GUARDED, POISONED, *SERVED}:
             return False
         return all(v.kind in _LOCKABLE and v.prot for v in p.overlapping(*pages(o)))
 

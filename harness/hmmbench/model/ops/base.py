@@ -25,14 +25,20 @@ from hmmbench.guest.program import (
 )
 from hmmbench.model.belief import Belief, touched
 from hmmbench.model.drawing import Draw
-from hmmbench.model.space import FIXED, HUGETLB, Process, Space, gp_of
+from hmmbench.model.space import FIXED, HUGETLB, SEALED, Process, Space, gp_of
 
 #: The two regions whose memory is there from the start.
 STACK_REGION, GLOBAL_REGION = 14, 15
 
+#: 2 MiB pages all hugetlb mappings of a program may use together, copies by fork included.
+HUGETLB_BUDGET = 4
+
 #: Statuses: success; the address space changed all the time, or a signal came in between.
 OK = frozenset({0})
 TOO_FAST = frozenset({-errno.EBUSY, -errno.EINTR})
+#: The guest, asked for what its kernel lacks.  It tried on memory of its own before it says so.
+NOT_THERE = -errno.EOPNOTSUPP
+PERHAPS = OK | {NOT_THERE}
 
 PROTS = {0: "none", 1: "r", 3: "rw"}
 
@@ -82,6 +88,8 @@ class Operation:
                  depends on how the areas are cut, or on what is in all of them
     reshapes  -- it changes file `b`, perhaps while others access that (model/reshape.py)
     steady    -- it stands beside nothing that changes mappings
+    takes     -- how often it may take its pages (`zeroes`) before it is done with them
+    optional  -- not each kernel has it: one that lacks it says NOT_THERE, and does nothing
     """
 
     number: int
@@ -100,6 +108,8 @@ class Operation:
     unmaps = False
     reshapes = False
     steady = False
+    takes = 1
+    optional = False
     lays = True
     rows: tuple[str, ...] = ()
     holes = False
@@ -110,6 +120,10 @@ class Operation:
         """The number that a field has for a word.  Raises StopIteration if it knows none."""
         words = next(f.words for f in self.fields if f.name == field) or {}
         return next(number for number, text in words.items() if text == word)
+
+    def absent(self, r: OpResult) -> bool:
+        """Whether its answer says that this kernel lacks it."""
+        return self.optional and r.status == NOT_THERE
 
     # -- drawing --
 
@@ -252,6 +266,28 @@ def huge_ok(p: Process, start: int, end: int) -> bool:
     )
 
 
+def flags_of(p: Process, o: Op) -> frozenset[str]:
+    """What operations said of its range, or of a part of it."""
+    return frozenset[str]().union(*(v.flags for v in p.overlapping(*pages(o))))
+
+
+def sealed(p: Process, o: Op) -> bool:
+    """Does its range have areas that stay as they are?"""
+    return SEALED in flags_of(p, o)
+
+
+def changeable(p: Process, o: Op) -> bool:
+    """Do its borders cut no hugetlb page, and are all of its areas sealed, or none?  (The kernel
+    may change those before the first that is.)"""
+    evenly = not sealed(p, o) or all(SEALED in v.flags for v in p.overlapping(*pages(o)))
+    return evenly and huge_ok(p, *pages(o))
+
+
+def changed(space: Space, o: Op) -> frozenset[int]:
+    """How a change of areas ends."""
+    return frozenset({-errno.EPERM}) if sealed(space.procs[o.proc], o) else OK
+
+
 def settled(p: Process, o: Op) -> bool:
     """Is its range mapped as a whole, not too large, and of known contents?"""
     start, end = pages(o)
@@ -269,3 +305,16 @@ def no_fixed(p: Process, start: int, end: int) -> bool:
 def fixed_pages(kind: MapKind) -> int:
     """Of the stack, or of the globals."""
     return STACK_PAGES if kind == MapKind.STACK else GLOBAL_PAGES
+
+
+def hugetlb_used(space: Space) -> int:
+    """2 MiB pages that the program's mappings may need at once, at most."""
+    shared: dict[int, int] = {}
+    private = 0
+    for p in space.alive():
+        for v in p.vmas:
+            if v.kind == MapKind.HUGETLB_SHARED and v.obj is not None:
+                shared[id(v.obj)] = v.obj.npages // 512
+            elif v.kind == MapKind.HUGETLB_PRIVATE:
+                private += (v.end - v.start) // 512
+    return private + sum(shared.values())

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from hmmbench.guest.program import HUGE, MapKind, Op, OpResult
 from hmmbench.model.belief import UNKNOWN, VRAM, Belief, touched
 from hmmbench.model.drawing import Draw, huge
-from hmmbench.model.ops.base import OK, RANGE, Field, Operation, pages, ranged, shorter
-from hmmbench.model.space import Process, Space
+from hmmbench.model.ops.base import OK, RANGE, Field, Operation, flags_of, pages, ranged, shorter
+from hmmbench.model.space import GUARDED, POISONED, Process, Space
 
 #: Sizes of folios between a page and 2 MiB, in KiB, that the kernel makes of anonymous memory.
 SIZES = (16, 32, 64, 256, 1024)
@@ -35,10 +35,9 @@ class Collapse(Operation):
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not ranged(o) or not p.covered(*pages(o)):
             return False
-        return all(
-            v.kind in _KINDS
-            for v in p.overlapping(*pages(o))
-        )
+        return not flags_of(p, o) & {POISONED, GUARDED} and all(
+            v.kind in _KINDS for v in p.overlapping(*pages(o))
+        )  # fmt: skip
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         # No room for 2 MiB, pages of the GPU among them, memory: it need not work.
@@ -129,8 +128,8 @@ class Khugepaged(_Kernel):
 
 class Mthp(_Kernel):
     number, name = 63, "mthp"
-    # In recipes alone, until machines of the newest kernel were seen with such folios in VRAM.
-    weight = 0
+    # 6.12 leaves such folios where they are (migrate_vma_collect_pmd()), 7.3 moves them to VRAM.
+    weight = 1
     fields = (Field("kib", "a"),)
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:

@@ -23,6 +23,7 @@ from hmmbench.model.belief import ABSENT, Belief, touched
 from hmmbench.model.drawing import FILE_PAGES, REGIONS, Draw
 from hmmbench.model.ops.base import (
     GLOBAL_REGION,
+    HUGETLB_BUDGET,
     OK,
     PROTS,
     RANGE,
@@ -30,10 +31,15 @@ from hmmbench.model.ops.base import (
     Field,
     Operation,
     aligned,
+    changeable,
+    changed,
     fixed_pages,
+    flags_of,
     huge_ok,
+    hugetlb_used,
     no_fixed,
     pages,
+    sealed,
     settled,
     shorter,
 )
@@ -42,7 +48,11 @@ from hmmbench.model.space import (
     ANON,
     FILE,
     FIXED,
+    GUARDED,
     HUGETLB,
+    POISONED,
+    SEALED,
+    SERVED,
     SHARED,
     Process,
     SharedObject,
@@ -52,24 +62,7 @@ from hmmbench.model.space import (
     place,
 )
 
-#: 2 MiB pages all hugetlb mappings of a program may use together, copies by fork included.
-HUGETLB_BUDGET = 4
-
 _PROT = Field("prot", "a", PROTS)
-
-
-def hugetlb_used(space: Space) -> int:
-    """2 MiB pages that the program's mappings may need at once, at most."""
-    shared: dict[int, int] = {}
-    private = 0
-    for p in space.alive():
-        for v in p.vmas:
-            if v.kind == MapKind.HUGETLB_SHARED and v.obj is not None:
-                shared[id(v.obj)] = v.obj.npages // 512
-            elif v.kind == MapKind.HUGETLB_PRIVATE:
-                private += (v.end - v.start) // 512
-    return private + sum(shared.values())
-
 
 GROUP = "address space"
 
@@ -201,7 +194,14 @@ class Replace(Mmap):
         return bool(there) and huge_ok(p, *pages(o)) and no_fixed(p, *pages(o))
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
-        return o.arg not in FIXED and super().admit(space, p, o)
+        return o.arg not in FIXED and super().admit(space, p, o) and changeable(p, o)
+
+    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
+        return changed(space, o)
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        if not sealed(p, o):
+            super().apply(space, p, o)
 
     def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
         """Others see nothing but that the pages are new."""
@@ -256,20 +256,22 @@ class Munmap(Operation):
     areas = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
-        return aligned(o) and huge_ok(p, *pages(o)) and no_fixed(p, *pages(o))
+        return aligned(o) and changeable(p, o) and no_fixed(p, *pages(o))
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
-        return OK
+        return changed(space, o)
 
     def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
         kinds = {MapKind.ANON_PRIVATE, *(SHARED if o.a else ())}
-        return settled(p, o) and all(v.kind in kinds for v in p.overlapping(*pages(o)))
+        known = all(v.kind in kinds for v in p.overlapping(*pages(o)))
+        return known and settled(p, o) and not sealed(p, o)
 
     def protects(self, o: Op) -> int:
         return PROT_NONE
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
-        p.unmap(*pages(o))
+        if not sealed(p, o):
+            p.unmap(*pages(o))
 
     def simpler(self, o: Op) -> Iterator[Op]:
         return shorter(o, PAGE)
@@ -308,23 +310,29 @@ class Mprotect(Operation):
         start, end = pages(o)
         return (
             p.covered(start, end)
-            and huge_ok(p, start, end)
+            and changeable(p, o)
             and all(v.kind != MapKind.STACK for v in p.overlapping(start, end))
         )
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
-        return OK
+        return changed(space, o)
 
     def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
         known = (v.kind in ANON or v.kind in SHARED for v in p.overlapping(*pages(o)))
-        return settled(p, o) and all(known)
+        return settled(p, o) and all(known) and not flags_of(p, o) & {SEALED, GUARDED}
 
     def protects(self, o: Op) -> int:
         return o.a
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
+        if sealed(p, o):
+            return
+        p.forget_clean(*pages(o))
         for v in p.split(*pages(o)):
-            v.prot = o.a
+            if GUARDED in v.flags:
+                v.behind = o.a
+            else:
+                v.prot = o.a
 
     def simpler(self, o: Op) -> Iterator[Op]:
         return shorter(o, PAGE)
@@ -383,6 +391,8 @@ class Mremap(Operation):
             return False
         if o.arg >= STACK_REGION:
             return False
+        if v.flags & {POISONED, *SERVED} or (GUARDED in v.flags and o.b > o.len):
+            return False
         if o.c and (o.b != o.len or v.kind != MapKind.ANON_PRIVATE):
             return False
         # Growing a shared mapping would reach behind the end of its object.
@@ -393,7 +403,10 @@ class Mremap(Operation):
         left is where they are."""
         known = {MapKind.ANON_PRIVATE, *SHARED} - HUGETLB
         (v,) = p.overlapping(*pages(o))
-        return settled(p, o) and v.kind in known and o.b == o.len and not o.c
+        return (
+            settled(p, o) and v.kind in known and o.b == o.len and not o.c
+            and not v.flags & {SEALED, GUARDED}
+        )  # fmt: skip
 
     def protects(self, o: Op) -> int:
         return PROT_NONE
@@ -403,9 +416,11 @@ class Mremap(Operation):
         return to, to + o.b // PAGE
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
-        return OK
+        return changed(space, o)
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
+        if sealed(p, o):
+            return
         start, end = pages(o)
         to = gp_of(o.arg, o.a)
         count = o.b // PAGE
@@ -418,13 +433,19 @@ class Mremap(Operation):
         late = {gp + shift for gp in p.late if start <= gp < start + move}
         pinned = {gp + shift: k for gp, k in p.pinned.items() if start <= gp < start + move}
         kind, prot, obj, delta, large = old.kind, old.prot, old.obj, old.delta, old.large
-        flags = old.flags
+        flags, behind = old.flags, old.behind
+        if p.was_paged(start, end):
+            p.paged.append((to, to + count))
         if o.c:
             p.drop_pages(start, end)
+            if GUARDED in old.flags:
+                old.prot = old.behind
             old.flags = frozenset()
         else:
             p.unmap(start, end)
-        p.add(Vma(to, to + count, kind, prot, obj, delta - shift, large, flags))
+        new = Vma(to, to + count, kind, prot, obj, delta - shift, large, flags)
+        new.behind = behind
+        p.add(new)
         p.private.update(contents)
         p.pinned.update(pinned)
         p.unsettled |= marks

@@ -6,6 +6,9 @@ it brings home what is in VRAM, and a migration that comes in between has to wai
 `pin` keeps pages for long (FOLL_LONGTERM, for writing): until `unpin` they are the same pages,
 in system memory, whatever migrates.  `unpin` looks at the pages themselves, not through the page
 table: what process and GPU wrote has to be in them.
+
+Not by a direct read from the disk (zram, as swap is) into what was to be paged out: 7.3.4 was
+seen to lose words there, without a driver's doing.
 """
 
 from __future__ import annotations
@@ -40,7 +43,17 @@ from hmmbench.model.ops.base import (
     settled,
     shorter,
 )
-from hmmbench.model.space import HUGETLB, SHARED, Process, Space, Vma, gp_of
+from hmmbench.model.space import (
+    GUARDED,
+    HUGETLB,
+    POISONED,
+    SERVED,
+    SHARED,
+    Process,
+    Space,
+    Vma,
+    gp_of,
+)
 
 #: Bytes of one call, and pages of one pin, at most.
 MOST = 4 * PAGE
@@ -49,6 +62,8 @@ MOST_PEEKED = 512
 
 #: Memory that is pinned: what a pin for writing does not copy.
 _PINNABLE = (MapKind.ANON_PRIVATE, MapKind.ANON_SHARED)
+#: Areas whose pages nobody gets, or that their process brings first.
+_NOT_PINNED = frozenset({GUARDED, POISONED, *SERVED})
 
 _NOT_ALL = frozenset({0, -errno.EFAULT, -errno.EIO})
 
@@ -104,7 +119,10 @@ def _gets(p: Process, o: Op, gp: int) -> bool:
 
 
 def _pinnable(v: Vma | None) -> bool:
-    return v is not None and v.kind in _PINNABLE and v.prot == PROT_RW
+    return (
+        v is not None and v.kind in _PINNABLE and v.prot == PROT_RW
+        and not v.flags & _NOT_PINNED
+    )  # fmt: skip
 
 
 def _owner(space: Space, o: Op) -> Process:
@@ -143,6 +161,12 @@ class PinIo(Operation):
             p = owner
         whole = list(range(gp_of(o.region, o.off), gp_of(o.region, o.off + o.len - 1) + 1))
         if any(gp in p.unsettled for gp in whole):
+            return False
+        flags = frozenset[str]().union(*(v.flags for gp in whole if (v := p.find(gp))))
+        if flags & {GUARDED, POISONED} or (o.arg in _FORCES and flags & SERVED):
+            # (Who forces keeps the lock that others need who serve the fault.)
+            return False
+        if o.arg in (How.DIRECT_IN, How.FIXED_IN) and p.was_paged(whole[0], whole[-1] + 1):
             return False
         if o.arg in _FORCES and (o.len > MOST_PEEKED or any(
             (v := p.find(gp)) and v.kind in HUGETLB and v.prot != PROT_RW for gp in whole

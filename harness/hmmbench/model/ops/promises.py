@@ -180,8 +180,10 @@ class Promise(Operation):
         return []
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
+        # (What is balanced is taken from the GPU now and then.)
         return (
-            o.arg in _WORDS and o.len % PAGE == 0 and 0 < o.len <= MAX_PAGES * PAGE
+            not space.balanced
+            and o.arg in _WORDS and o.len % PAGE == 0 and 0 < o.len <= MAX_PAGES * PAGE
             and o.a in (Policy.fields[0].words or {})
         )  # fmt: skip
 
@@ -255,7 +257,9 @@ class ReadBack(Operation):
         start, end = pages(o)
         there = p.overlapping(start, end)
         # What is not there is zero only where nothing is behind it and no page is a large one.
-        o.arg = int(all(v.obj is None and not v.large and v.kind not in HUGETLB for v in there))
+        o.arg = int(all(
+            v.obj is None and not v.large and not v.fill and v.kind not in HUGETLB for v in there
+        ))  # fmt: skip
         return p.covered(start, end) and all(v.allows(min(v.end, end) - 1, 1) for v in there)
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:

@@ -10,7 +10,6 @@ so, and evidence counts it.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import IntEnum
@@ -18,7 +17,7 @@ from enum import IntEnum
 from hmmbench.guest.program import HUGE, MIGRATE_DEVICE, PAGE, PROT_RW, Acc, MapKind, Op, OpResult
 from hmmbench.model.belief import ABSENT, Belief
 from hmmbench.model.drawing import REGIONS, WORDS, Draw, same_memory
-from hmmbench.model.ops.base import OK, Field, Operation, shorter
+from hmmbench.model.ops.base import PERHAPS, Field, Operation, shorter
 from hmmbench.model.ops.files import (
     AT,
     FILE_NUMBER,
@@ -76,6 +75,7 @@ class Store(Operation):
     group = GROUP
     wanted = False
     shapes = True
+    optional = True
 
     def ranges(self, o: Op) -> list[tuple[int, int, int]]:
         return []
@@ -90,7 +90,7 @@ class Store(Operation):
         )  # fmt: skip
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
-        return OK | {-errno.EOPNOTSUPP}
+        return PERHAPS
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         space.files[o.b].name += f" on {_WHERE[Where(o.arg)]}"
