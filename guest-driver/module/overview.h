@@ -180,7 +180,8 @@
  *	reset and removal wait for handlers and hg_fault_late() before they take hw_sem
  *	for writing, for the error work the removal before it too, a reset after it: with
  *	no lock held; the end of a context waits for its pump (which takes submit_lock)
- *	under hg_file.lock
+ *	under hg_file.lock.  The removal ends hg_sched_watch_work(), which takes submit_lock
+ *	and hw_sem, before all of these, for it begins them
  *
  * Nobody waits for hg_fault_work(), which waits for processes, for as long as these
  * like: it has its mirror by a reference, and the device and the module likewise.  So

@@ -15,6 +15,7 @@ from hmmbench.guest import program as p
 from hmmbench.guest.program import Op, Program, Result
 from hmmbench.model import ops
 from hmmbench.model.ops.advice import Ksm, Madvise
+from hmmbench.model.ops.device import TakeGpu
 from hmmbench.model.ops.folios import Compact, Khugepaged, Mthp
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess
 from hmmbench.model.ops.mapping import Mmap, Mremap
@@ -29,8 +30,8 @@ from hmmbench.vm.agent import AgentError
 #: Not with random arguments on the host: they reach beyond the process.
 UNSAFE = (
     Madvise.number, Ksm.number, Evict.number, Compact.number, Khugepaged.number, Mthp.number,
-    WriteBack.number, Store.number,
-    NumaBalance.number, Offline.number, Memcg.number, Poison.number,
+    WriteBack.number, Store.number, NumaBalance.number, Offline.number, Memcg.number, Poison.number,
+    TakeGpu.number,
 )  # fmt: skip
 SAFE = [k for k in ops.OPERATIONS if k not in UNSAFE]
 

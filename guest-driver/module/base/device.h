@@ -61,6 +61,7 @@ struct pci_dev;
  * @outs: jobs whose syncobj is to be told of their end, in the order of submission
  * @out_work: tells them
  * @error_work: restarts halted contexts, drains the non-replayable ring
+ * @watch: looks again for what was lost on the way, if asked for: see hg_sched_watch()
  * @reap_work: after the removal: waits for the pages that could not leave VRAM
  * @wq: work of contexts, errors
  * @homing: bit locks, one for the folios of a hash value: held by the CPU fault
@@ -107,6 +108,7 @@ struct hg_device {
 	spinlock_t user_lock;
 	struct list_head user_list;
 	struct work_struct error_work;
+	struct delayed_work watch;
 	struct delayed_work reap_work;
 	struct workqueue_struct *wq;
 	DECLARE_BITMAP(homing, 1 << HG_HOMING_BITS);

@@ -262,6 +262,12 @@ static int ce_wait(struct hg_device *hdev, u64 value, unsigned int restarts)
 			hg_wedge(hdev, "kernel copy");
 			return -EIO;
 		}
+		/* the doorbell may be what was lost; with the lock it is the newest again */
+		if (READ_ONCE(hg_watch_ms)) {
+			mutex_lock(&ce->lock);
+			ce_doorbell(hdev);
+			mutex_unlock(&ce->lock);
+		}
 	}
 	return 0;
 }

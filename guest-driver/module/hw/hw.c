@@ -7,6 +7,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/gfp.h>
 #include <linux/iommu.h>
+#include <linux/module.h>
 #include <linux/pci.h>
 
 #include "base/delay.h"
@@ -17,6 +18,10 @@
 
 /* A device that has not answered for so long never will. */
 #define HG_ANSWER_MS	10000
+
+unsigned int hg_watch_ms;
+module_param_named(watch_ms, hg_watch_ms, uint, 0644);
+MODULE_PARM_DESC(watch_ms, "look for lost interrupts, doorbells and replays so often (0: never)");
 
 int hg_hw_init(struct hg_device *hdev)
 {

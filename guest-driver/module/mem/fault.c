@@ -702,6 +702,23 @@ int hg_fault_init(struct hg_device *hdev)
 }
 
 /**
+ * hg_fault_look_again() - an interrupt of the ring, or a replay, may have been lost
+ * @hdev: device; hw_sem is held for reading, and it answers
+ *
+ * What is in the ring is taken out, and a replay sent after that.  One too many is
+ * harmless: who still waits faults once more.
+ */
+void hg_fault_look_again(struct hg_device *hdev)
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+
+	spin_lock_irq(&fu->lock);
+	fu->owed = true;
+	spin_unlock_irq(&fu->lock);
+	mod_delayed_work(hg_fault_wq, &hdev->service.late, 0);
+}
+
+/**
  * hg_fault_stop() - no handler runs any more; works may
  * @hdev: device
  */

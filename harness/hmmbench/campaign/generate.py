@@ -21,7 +21,8 @@ the version give the program; seed and version give the bytes (`blocks`).
    it over exec; threads that end leave their jobs; MADV_COLLAPSE, khugepaged, compaction, folios
    of other sizes; files also on a disk (ext4) or at a server (FUSE), and their write-back;
    buffers of io_uring; userfaultfd, soft-dirty, guards, mseal, move_pages, mbind, NUMA balancing,
-   process_madvise, memcg, memory that goes, breaks or is about to
+   process_madvise, memcg, memory that goes, breaks or is about to; the device is taken away beside
+   all that races: unbound, reset, removed, with its module
 """
 
 from __future__ import annotations

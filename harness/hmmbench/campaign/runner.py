@@ -24,7 +24,8 @@ from hmmbench.base import host, interrupt
 from hmmbench.campaign.findings import Assignment, Findings
 from hmmbench.campaign.generate import blocks, program, version
 from hmmbench.campaign.shrink import SMALL
-from hmmbench.campaign.surroundings import INJECTIONS, Surroundings
+from hmmbench.campaign.surroundings import Surroundings
+from hmmbench.device import injection
 from hmmbench.example import schedules
 from hmmbench.example.delays import SCHEDULES
 from hmmbench.example.judge import judge
@@ -103,7 +104,7 @@ class Campaign:
         kernel: str = "",
         delays: Sequence[str] = (),
         schedule: str = "delay-random",
-        injections: Sequence[str] = INJECTIONS,
+        injections: Sequence[str] = injection.RULES,
         note: Callable[[Tally, str], None] = lambda tally, text: None,
         shrink_s: float = 150.0,
         audit: str = "off",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from hmmbench.device import injection
 from hmmbench.example import delays, schedules
 from hmmbench.example.recipe import Environment
 from hmmbench.guest.program import POLICY_MIGRATE, Program
@@ -20,33 +21,12 @@ REBIND_EACH, REBIND_FIRST = 150, 7
 #: are used beside the schedule.
 DELAYED_TOO = 0.35
 
-#: Rules of the device that a sound driver survives; one is used in an example now and then.
-INJECTIONS = (
-    # An invalidation that takes its time is where a driver that does not wait goes wrong: hence
-    # more than once, and long against the operations that follow it.
-    *("mmu.invalidate delay=8000000",) * 2,
-    "mmu.invalidate prob=0.3 delay=40000000",
-    "mmu.invalidate prob=0.3 delay=3000000",
-    "fault.entry prob=0.2 duplicate",
-    "fault.entry prob=0.3 delay_valid=500000",
-    "fault.replay prob=0.3 delay=200000",
-    "irq.message prob=0.3 delay=200000",
-    "irq.message prob=0.3 duplicate",
-    "ce.copy prob=0.3 delay=200000",
-    # One copy home fails: driver copies go to bus addresses, those of programs to virtual ones.
-    # It is not every page that is looked at afterwards.
-    *("ce.copy match=20000000/ffffff0020000000 count=1 error",) * 3,
-    "ring.fence prob=0.3 delay=200000",
-    "ring.launch prob=0.3 delay=100000",
-    "mmu.walk prob=0.1 delay=1000000",
-)
-
 #: A GPU that is slower to fault again than the driver is to answer.  Late replays meet the next
 #: fault of what they sent again beside such a one alone, so it goes with waits at their point.
 LATE_REPLAY, SLOW_WALKS = "fault_before_replay", "mmu.walk delay=1000000"
 
 #: Share of examples in which the device misbehaves by one of these.
-INJECTED = 0.3
+INJECTED = 0.35
 
 #: Share of examples in which VRAM is short, and how many pages it has then: what does not fit
 #: stays where it is, or is moved half.  More often where the GPU's faults are to move pages, which
@@ -68,7 +48,7 @@ class Surroundings:
 
     seed: int
     delays: delays.Schedule
-    injections: tuple[str, ...] = INJECTIONS
+    injections: tuple[str, ...] = injection.RULES
     audit: str = "off"
     exact: schedules.Points | None = None
     kind: str = "mixed"

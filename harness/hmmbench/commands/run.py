@@ -30,8 +30,8 @@ from hmmbench.campaign import fleet, line_coverage, second_look
 from hmmbench.campaign.generate import version
 from hmmbench.campaign.progress import Progress
 from hmmbench.campaign.runner import PROFILES, UNBOUNDED, Campaign
-from hmmbench.campaign.surroundings import INJECTIONS
 from hmmbench.commands import options
+from hmmbench.device import injection
 from hmmbench.example import schedules
 from hmmbench.example.delays import SCHEDULES
 from hmmbench.example.recipe import BUILT
@@ -127,6 +127,13 @@ def main(
     inject: Annotated[
         bool, typer.Option(help="Let the device misbehave now and then, as hardware may.")
     ] = True,
+    inject_only: Annotated[
+        str,
+        typer.Option(
+            metavar="EVENTS", show_default="all that a sound driver survives",
+            help="And only so: EVENT or EVENT:ACTION of docs/device.md, with commas between them.",
+        ),
+    ] = "",
     delays: Annotated[
         bool, typer.Option(help="Widen races at the driver's delay points now and then.")
     ] = True,
@@ -218,7 +225,8 @@ def main(
     count = UNBOUNDED if minutes else examples or PROFILES[profile.value]
     wanted = _Wanted(
         request, out, number, report.grammar, count, None if minutes is None else 60 * minutes,
-        jobs or fleet.size(count), inject, delays, accel, schedule,
+        jobs or fleet.size(count), _injected(inject_only) if inject else None, delays, accel,
+        schedule,
     )  # fmt: skip
     with own(out) as before:
         if before is not None:
@@ -226,6 +234,14 @@ def main(
         if seed == RANDOM:
             ui.say(f"seed {number}")
         return _reported(wanted, ui, report, json_file, junit, ktap)
+
+
+def _injected(words: str) -> str:
+    try:
+        injection.chosen(words)
+    except KeyError as error:
+        raise UsageError(f"--inject-only: there is no {error.args[0]}") from error
+    return words
 
 
 def _reported(
@@ -275,7 +291,8 @@ def _reported(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What the options say; `jobs` machines, `limit_s` None: `examples` alone count."""
+    """What the options say; `jobs` machines, `limit_s` None: `examples` alone count; `inject`: as
+    injection.chosen() has it, None: the device behaves."""
 
     request: BuildRequest
     out: Path
@@ -284,7 +301,7 @@ class _Wanted:
     examples: int
     limit_s: float | None
     jobs: int
-    inject: bool
+    inject: str | None
     delays: bool
     accel: options.Accel | None
     schedule: Schedule | None
@@ -354,6 +371,10 @@ def _run(
                 report.jobs = len(targets)
                 try:
                     delay_points = targets[0].delay_points() if wanted.delays else []
+                    rules = (
+                        () if wanted.inject is None
+                        else injection.chosen(wanted.inject, targets[0].watches())
+                    )  # fmt: skip
                 except VmError:
                     # That may be a finding.
                     for target in targets:
@@ -366,7 +387,7 @@ def _run(
                     targets, wanted.out, seed=wanted.seed, grammar=wanted.grammar,
                     examples=portion.examples,
                     kernel=report.kernel, delays=delay_points,
-                    injections=INJECTIONS if wanted.inject else (),
+                    injections=rules,
                     note=Progress(stage, tally, wanted.examples, portion.limit_s),
                     audit=report.audit, limit_s=portion.limit_s,
                     schedule=report.schedule if report.schedule in SCHEDULES else "delay-random",

@@ -147,7 +147,7 @@ class ExactTarget(VmTarget):
     def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm
         program = _limited(program)
-        done = Execution(program)
+        done = Execution(program, inject=environment.inject)
         self._busy = True
         # Not that of the example before, if no answer comes.
         self.print = Print()
@@ -170,8 +170,7 @@ class ExactTarget(VmTarget):
             splats = splat.scan(text)
             if self._take:
                 self._taken(vm, text)
-            if environment.rebind and not done.tainted:
-                self._rebind(vm, done, program.settle_ms / 1000)
+            if self._unbound(vm, done, environment, program):
                 splats += splat.scan(vm.printed())
         except AgentTimeout as error:
             if not vm.standing:
@@ -245,7 +244,8 @@ class ExactTarget(VmTarget):
         vm.post(
             protocol().HB_MSG_EXAMPLE,
             example.Example(
-                program, delays, vram, points=bool(environment.delays), stand=True
+                program, delays, vram, points=bool(environment.delays), stand=True,
+                watch_ms=environment.watch_ms if self.watches() else None,
             ).encode(),
         )
 

@@ -59,13 +59,15 @@ def judge(execution: Execution, coverage: Coverage | None = None) -> Verdict:
     if coverage is not None:
         coverage.unseen = execution.unseen
     if result is not None:
-        outcome = _judge_result(execution.program, result, coverage)
+        outcome = _judge_result(execution.program, result, coverage, execution.inject)
     outcome.violations[:0] = execution.violations
     outcome.tainted |= execution.tainted
     return outcome
 
 
-def _judge_result(program: Program, result: Result, coverage: Coverage | None) -> Verdict:
+def _judge_result(
+    program: Program, result: Result, coverage: Coverage | None, rules: tuple[str, ...]
+) -> Verdict:
     outcome = Verdict(
         operations=sum(
             o.op not in _IDLE and r.status != RES_SKIPPED
@@ -77,7 +79,7 @@ def _judge_result(program: Program, result: Result, coverage: Coverage | None) -
         outcome.violations.append(stuck)
         outcome.tainted = True
     else:
-        checker = Checker(program, result, coverage)
+        checker = Checker(program, result, coverage, rules)
         wrong = checker.run()
         outcome.undecided = checker.undecided
         if wrong is not None:

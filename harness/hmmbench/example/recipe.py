@@ -88,7 +88,12 @@ class Environment:
         return any(
             " at " in x or sum(word.isdigit() for word in x.split()) == NUMBERS
             for x in self.delays
-        ) or any("count=" in x for x in self.inject)
+        ) or any("count=" in x or "nth=" in x for x in self.inject)
+
+    @property
+    def watch_ms(self) -> int:
+        """How often the driver is to look again by itself, 0: not at all."""
+        return injection.watch_ms(self.inject)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ class Execution:
     tainted: bool = False
     points: list[Point] = field(default_factory=list)
     met: frozenset[tuple[int, int]] = frozenset()
+    #: rules of the device that were in force
+    inject: tuple[str, ...] = ()
     #: oracles that did not look
     unseen: frozenset[str] = frozenset()
 

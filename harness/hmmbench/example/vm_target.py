@@ -23,6 +23,7 @@ from hmmbench.example.totals import Totals
 from hmmbench.example.tracer import Tracer, page_events
 from hmmbench.guest import splat
 from hmmbench.guest.program import BUSY_TIMES, Program, Result
+from hmmbench.model.ops.device import reloaded, takes_gpu
 from hmmbench.oracle import device, leaks, mirror, misuse, progress, unload
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
@@ -39,6 +40,9 @@ ALL_VRAM = (1 << 64) - 1
 
 #: Counters that are evidence: what a pass says of faults and migrations is read there.
 EVIDENCE = ("pages_to_device", "pages_to_system", "dev_faults")
+
+#: How often the driver looks again by itself, in milliseconds.
+WATCH = "/sys/module/hmm_gpu/parameters/watch_ms"
 
 #: So many times QEMU may end by itself, or by somebody's signal, before that is an error.
 LOST_MACHINES = 2
@@ -176,6 +180,10 @@ class VmTarget:
         """Names of the driver's delay points."""
         return [point.name for point in self._points(self.vm)]
 
+    def watches(self) -> bool:
+        """Whether the driver can be told to look again for what was lost."""
+        return bool(self.vm.hello.get("watch"))
+
     def _points(self, vm: Machine) -> list[Point]:
         return parse_points(vm.agent.read_file(self._debugfs() + "/delays").decode())
 
@@ -191,6 +199,8 @@ class VmTarget:
             vm.agent.write_file(self._debugfs() + "/delays", text.encode(), mode=0)
         if wanted.inject != self._set.inject or wanted.counted:
             vm.gpu.inject(wanted.inject)
+        if wanted.watch_ms != self._set.watch_ms and self.watches():
+            vm.agent.write_file(WATCH, str(wanted.watch_ms).encode(), mode=0)
         if wanted.vram != self._set.vram:
             pages = ALL_VRAM if wanted.vram is None else wanted.vram
             vm.agent.write_file(self._debugfs() + "/vram_limit", str(pages).encode(), mode=0)
@@ -229,7 +239,7 @@ class VmTarget:
 
     def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm
-        done = Execution(program)
+        done = Execution(program, inject=environment.inject)
         self._busy = True
         try:
             self._surround(environment)
@@ -237,14 +247,16 @@ class VmTarget:
             moving = partial(_moving, vm, time.monotonic() + BUSY_TIMES * limit + GRACE_S)
             answer = vm.agent.program(program.encode(), limit + GRACE_S, moving)
             result = done.result = Result.decode(answer, program)
+            if takes_gpu(program):
+                self._find(vm)
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = self._driver_counters(vm)
             done.tainted = bool(progress.check(program, result) or leaks.check(result))
             done.violations += self._checked(vm, done)
             if environment.delays:
                 done.points = self._points(vm)
-            if environment.rebind and not done.tainted:
-                self._rebind(vm, done, program.settle_ms / 1000)
+            if self._unbound(vm, done, environment, program):
+                self._find(vm)
             splats = splat.scan(vm.printed())
         except AgentTimeout as error:
             done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
@@ -273,6 +285,27 @@ class VmTarget:
         if found is not None and not (said and found.oracle == "kernel"):
             done.violations.append(found)
         done.tainted = True
+
+    @staticmethod
+    def _find(vm: Machine) -> None:
+        """Where the driver's files are by now: the device may have another number."""
+        found = vm.agent.execute("ls -d /sys/kernel/debug/dri/*/evict").output.split()
+        if found:
+            vm.hello["debugfs"] = found[0].removesuffix("/evict")
+
+    def _unbound(
+        self, vm: Machine, done: Execution, environment: Environment, program: Program
+    ) -> bool:
+        """Unbinds the driver and binds it again, if that is asked for, or if the program has taken
+        the device away: what is left then may be of a device that is gone, and the device's number
+        is another one as long as somebody has that open.  Whether it did."""
+        away = takes_gpu(program)
+        if not (environment.rebind or away) or done.tainted:
+            return False
+        self._rebind(vm, done, program.settle_ms / 1000)
+        # Its module lies elsewhere than the machine's names and points say.
+        done.tainted |= reloaded(program, done.result)
+        return True
 
     def _rebind(self, vm: Machine, done: Execution, settle_s: float) -> None:
         # Driver and device count from zero afterwards.
@@ -343,7 +376,9 @@ class VmTarget:
 
     def _count(self, vm: Machine) -> None:
         now = self._counters(vm)
-        delta = {n: v - self._base.get(n, 0) for n, v in now.items()}
+        # Who counts less than before has begun anew: the device was taken away.
+        before = {n: b for n, b in self._base.items() if b <= now.get(n, 0)}
+        delta = {n: v - before.get(n, 0) for n, v in now.items()}
         # An exact machine has none of the driver's before its first example.
         if any(not n.startswith("dev_") for n in now):
             self.totals.missing.update(n for n in EVIDENCE if n not in now)

@@ -31,6 +31,8 @@ without a false alarm.  The rules for one phase in which several threads meet:
 * An operation that this kernel lacks may have happened or not: what then is admitted holds in both.
 * What the kernel writes for a call that gets hold of pages (pins.py), nobody else is at.
 * A process closes its GPU only while none of its threads uses it.
+* The device is taken away (ops/device.py) beside anything that may race, once in a phase.  Whoever
+  has its file open is to open it anew before it uses the GPU again.
 * Of a query that meets others only the status is judged: its answer is of no known moment.
 * A GPU program that does not end by itself is ended by what comes next; in between its process
   may wait for the jobs before it.  Elsewhere it gets a budget, and everything is waited for.
@@ -58,6 +60,7 @@ from hmmbench.guest.program import (
 from hmmbench.model.ops import apply
 from hmmbench.model.ops import of as operation
 from hmmbench.model.ops.base import STACK_REGION
+from hmmbench.model.ops.device import Away, TakeGpu
 from hmmbench.model.ops.jobs import (
     CloseGpu,
     CpuAccess,
@@ -140,7 +143,8 @@ def broken_off(ops: list[Op], i: int) -> bool:
     if i + 1 >= len(ops):
         return False
     n, proc = ops[i + 1], ops[i].proc
-    if n.op == CloseGpu.number and n.proc == proc:
+    gone = n.op == TakeGpu.number and n.arg != Away.RELOAD
+    if gone or (n.op == CloseGpu.number and n.proc == proc):
         # Alone: what runs beside it would see what the job still does.
         return i + 2 >= len(ops) or ops[i + 2].phase != n.phase
     ends = (n.op == Exit.number and n.proc == proc) or (n.op == Kill.number and n.arg == proc)
@@ -175,7 +179,7 @@ class Admission:
 
     def _admit(self, o: Op) -> bool:
         """One operation that runs alone."""
-        if not self._alive(o) or (operation(o).main_only and o.actor):
+        if not self._alive(o) or (operation(o).main_only and o.actor) or self._stale(o):
             return False
         if o.op in (CpuAccess.number, GpuAccess.number):
             self._reachable(o)
@@ -186,6 +190,11 @@ class Admission:
         if o.op in (GpuCopy.number, GpuFill.number):
             return self._copy(o)
         return admissible(self.space, o)
+
+    def _stale(self, o: Op) -> bool:
+        """Does it use the GPU by a file that may be of a device that was taken away?"""
+        kind = operation(o)
+        return kind.uses_gpu and not kind.stale_ok and self.space.procs[o.proc].stale > 0
 
     def _reachable(self, o: Op) -> None:
         """Drop accesses outside regions, and to fixed regions that the process did not map.
@@ -279,7 +288,9 @@ class Admission:
             kind = operation(o)
             if not self._alive(o) or not kind.races or o.flags & F_NOWAIT:
                 continue
-            if kind.main_only and o.actor:
+            if (kind.main_only and o.actor) or self._stale(o):
+                continue
+            if kind.takes_gpu and any(operation(n).takes_gpu for n in out):
                 continue
             if kind.areas and any(
                 operation(n).areas and n.proc == o.proc and (kind.alone or operation(n).alone)

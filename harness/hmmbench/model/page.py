@@ -269,6 +269,11 @@ class Page:
         if self.follows:
             self.worlds = [World(follow=UNKNOWN)]
 
+    def blur(self) -> None:
+        """Nothing is known of it, nor whether it will follow a file, or be dropped: until somebody
+        writes it for certain."""
+        self.worlds = [World(follow=UNKNOWN)]
+
     def free(self) -> None:
         """MADV_FREE."""
         for w in self.worlds:

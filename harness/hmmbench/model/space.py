@@ -21,6 +21,7 @@ from hmmbench.guest.program import (
     MapKind,
     Op,
 )
+from hmmbench.model.mishaps import Mishaps
 from hmmbench.model.page import Page, World
 
 REGION_SHIFT = 14
@@ -157,11 +158,13 @@ class Process:
     `paged`: ranges that the kernel was told to page out, at any time before.
     `held`: whose memory the GPU's files mirror that were passed on to it, by number.
     `exclusive`: whether its GPU has to have a page for itself for atomics (None: not known).
+    `stale`: the file of the GPU that it has, if any, may be of a device that was taken away: how,
+    from 1 (ops/device.py); 0: it is not.
     """
 
     __slots__ = (
         "alive", "clean", "exclusive", "held", "late", "number", "paged", "pinned", "private",
-        "starts", "unsettled", "vmas", "watched",
+        "stale", "starts", "unsettled", "vmas", "watched",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -178,6 +181,7 @@ class Process:
         self.clean: dict[int, Page] = {}
         self.paged: list[tuple[int, int]] = []
         self.held: list[int] = []
+        self.stale = 0
 
     def fork(self, number: int) -> Process:
         child = Process(number)
@@ -321,6 +325,7 @@ class Space:
     `folios`: any page may be of a large folio, also where there is no room for 2 MiB.
     `balanced`: NUMA balancing ran, which takes entries away at any time.
     `answered`: the operation whose answer told which pages it was about, and these.
+    `mishaps`: what may end jobs that did nothing wrong.
     """
 
     def __init__(self, file_pages: tuple[int, int, int, int]) -> None:
@@ -331,6 +336,7 @@ class Space:
         self.folios = False
         self.balanced = False
         self.answered: tuple[Op, frozenset[int]] | None = None
+        self.mishaps = Mishaps()
 
     def told(self, o: Op) -> frozenset[int] | None:
         """Which pages the operation was about; None: nobody looked."""

@@ -177,7 +177,7 @@ class Meeting:
             if r.status not in (0, RES_KILLED) and r.status > 0:
                 raise Contradiction(i, f"{describe(o)} ended with {status_name(r.status)}")
         else:
-            job_end(i, o, r, bad, must=bool(stopped))
+            job_end(self.space, i, o, r, bad, must=bool(stopped))
         complete = r.status == 0 and not dying
         over: set[int] = set()
         last = -1
@@ -230,7 +230,7 @@ class Meeting:
         if not fill:
             bad |= self._taken(o.proc, o.region, o.off, o.len, 1)
         # Somebody takes the memory, before the copy or after it.
-        job_end(i, o, r, bad, must=False)
+        job_end(self.space, i, o, r, bad, must=False)
         for k in range(o.len // 8):
             off = to_off + 8 * k
             gp = gp_of(to_region, off)

@@ -54,7 +54,7 @@ class Predictor:
 
     def _phase(self, items: list[tuple[int, Op]]) -> None:
         moving = len(items) > 1 and any(
-            ops.of(o).changes(o) or o.op == Fork.number for _, o in items
+            ops.of(o).changes(o) or ops.of(o).takes_gpu or o.op == Fork.number for _, o in items
         )
         words: dict[tuple[int, int], list[tuple[int, int, HistoryEvent]]] = {}
         pages: dict[int, Page] = {}

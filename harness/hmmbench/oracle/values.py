@@ -10,6 +10,7 @@ a state that is no longer known.
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 from itertools import groupby
 
 from hmmbench.guest.program import (
@@ -25,10 +26,12 @@ from hmmbench.guest.program import (
 )
 from hmmbench.model import admit, ops
 from hmmbench.model.cells import Coverage
-from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill, target
-from hmmbench.model.ops.moving import Policy, Query
+from hmmbench.model.mishaps import AWAY, Mishaps
+from hmmbench.model.ops import of
+from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess, GpuCopy, GpuFill, target
+from hmmbench.model.ops.moving import Evict, Policy, Query
 from hmmbench.model.ops.processes import Fork
-from hmmbench.model.ops.promises import ReadBack
+from hmmbench.model.ops.promises import Promise, ReadBack
 from hmmbench.model.oracles import WORDS
 from hmmbench.model.race import READS
 from hmmbench.model.reshape import Reshaped
@@ -53,19 +56,21 @@ from hmmbench.oracle.violation import Violation
 
 
 class Checker:
-    """One program and its result.
+    """One program and its result; `rules`: of the device, in force meanwhile.
 
     `undecided` counts words whose history was too entangled to judge, `accesses` what was
     judged.
     """
 
     def __init__(
-        self, program: Program, result: Result, coverage: Coverage | None = None
-    ) -> None:
+        self, program: Program, result: Result, coverage: Coverage | None = None,
+        rules: Iterable[str] = (),
+    ) -> None:  # fmt: skip
         self.program = program
         self.result = result
         self.coverage = coverage
         self.space = Space(program.file_pages)
+        self.space.mishaps = Mishaps(rules)
         self.undecided = 0
 
     def run(self) -> Violation | None:
@@ -77,6 +82,7 @@ class Checker:
         try:
             for _, group in groupby(indexed, key=lambda x: x[1][0].phase):
                 items = [(i, o, r) for i, (o, r) in group]
+                self.space.mishaps.begin(any(of(o).takes_gpu for _, o, _ in items))
                 if len({(o.proc, o.actor) for _, o, _ in items}) == 1:
                     for i, o, r in items:
                         if coverage is not None:
@@ -120,7 +126,8 @@ class Checker:
             bad = ops.of(o).explain(self.space, o, r)
             if bad:
                 raise Contradiction(i, f"{describe(o)} {bad}")
-            ops.apply(self.space, o)
+            if not (o.op == Promise.number and r.status):
+                ops.apply(self.space, o)
 
     def _finish(self, meeting: Meeting) -> None:
         try:
@@ -129,6 +136,8 @@ class Checker:
             self.undecided += meeting.undecided
 
     def status(self, i: int, o: Op, r: OpResult, racing: bool = False) -> None:
+        if self._moot(o, r):
+            return
         legal = ops.of(o).statuses(self.space, o, racing)
         if legal is not None and r.status not in legal:
             raise Contradiction(
@@ -142,6 +151,18 @@ class Checker:
             raise Contradiction(i, f"{bad} ({what})", own)
         if bad:
             raise Contradiction(i, f"{describe(o)} {bad}")
+
+    def _moot(self, o: Op, r: OpResult) -> bool:
+        """Whether nothing is said of its answer: the device is taken away meanwhile, or misbehaves
+        so that promises are off."""
+        mishaps = self.space.mishaps
+        if o.op == Promise.number and not mishaps.promises:
+            if r.status:
+                # Perhaps it has set its policy.
+                self.space.procs[o.proc].exclusive = None
+            return True
+        needs = ops.of(o).uses_gpu or o.op in (Evict.number, CloseGpu.number)
+        return mishaps.away and needs and r.status in AWAY
 
     def _cpu(self, i: int, o: Op, r: OpResult) -> None:
         if r.status not in (0, -errno.EFAULT):
@@ -185,7 +206,7 @@ class Checker:
         bad = bad_pages(self.space, o.proc, to_region, to_off, o.len, 2)
         if not fill:
             bad |= bad_pages(self.space, o.proc, o.region, o.off, o.len, 1)
-        job_end(i, o, r, bad)
+        job_end(self.space, i, o, r, bad)
         copy_range(proc, o, r.status != 0)
         gpu_ended(self.space, o, r.status != 0)
 
@@ -218,6 +239,8 @@ class Checker:
         for _, o, r in items:
             gpu_ended(self.space, o, r.status != 0)
         policies = [o.proc for o in structural if o.op == Policy.number]
+        # Not told, as the device was away, and perhaps another one before it.
+        failed = [o.proc for _, o, r in items if o.op == Policy.number and r.status]
         for o in structural:
             if not ops.of(o).zeroes(o) or ops.of(o).protects(o) is not None:
                 ops.apply(self.space, o)
@@ -231,6 +254,6 @@ class Checker:
             self.space.procs[child.number] = child
         shaped.blur()
         for proc in policies:
-            if policies.count(proc) > 1:
+            if policies.count(proc) > 1 or proc in failed:
                 # Which came last?
                 self.space.procs[proc].exclusive = None

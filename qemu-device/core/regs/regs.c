@@ -361,6 +361,7 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
         default:
             break;
         }
+        hg_timers_drop(d, HG_T_DOORBELL, c->id);    /* late ones say what was before */
         hg_doorbell(d, c, v);
         return true;
     }

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* mem/fault.c: pages that a process brings itself are waited for, and no others. */
+/*
+ * mem/fault.c: pages that a process brings itself are waited for, and no others; where a
+ * file's size cannot be held nothing is refused.
+ */
 #define FAULT_FLAG_REMOTE	0x80
 
-struct vm_area_struct { unsigned long vm_start, vm_end, vm_flags; };
+struct inode { int readers; };
+struct vm_area_struct { unsigned long vm_start, vm_end, vm_flags; struct inode *vm_file; };
 
-static bool armed, brings;
+static bool armed, brings, grows;
 static unsigned int asked, waited_for, flags_seen, locks, cancels;
 static struct vm_area_struct area = { 0, TASK_SIZE, 3 };
 
 #define userfaultfd_armed(vma)	armed
+#define file_inode(file)	(file)
+#define inode_trylock_shared(inode)	(!grows && ++(inode)->readers)
+#define inode_unlock_shared(inode)	((inode)->readers--)
 #define vma_lookup(mm, addr)	(&area)
 #define mmap_read_lock(mm)	lock_for_reading()
 #define mmap_read_unlock(mm)	unlock()
@@ -53,7 +60,7 @@ int hg_range_fault(struct hg_svm *svm, struct hmm_range *range, unsigned long wa
 
 void hg_fault_cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 how)
 {
-	CHECK(locks == 1);
+	CHECK(locks == 1 && (!area.vm_file || area.vm_file->readers == 1));
 	cancels++;
 }
 
@@ -62,6 +69,7 @@ int main(void)
 	static struct hg_device hdev;
 	static struct hg_svm svm;
 	static struct mm_struct mm;
+	static struct inode inode;
 	struct hg_fault f = { .addr = 0x7000000000, .access = HG_ACCESS_WRITE };
 
 	svm.vm.hdev = &hdev;
@@ -84,5 +92,12 @@ int main(void)
 	asked = 0;
 	CHECK(cancel_refused(&svm, &f, true, -EPERM));
 	CHECK(cancels == 3 && waited_for == 2);
+	/* A file keeps its size until the cancel is written; one that grows may have the page. */
+	area.vm_file = &inode;
+	CHECK(cancel_refused(&svm, &f, true, -EPERM));
+	CHECK(cancels == 4 && !inode.readers);
+	grows = true;
+	CHECK(!cancel_refused(&svm, &f, true, -EPERM));
+	CHECK(cancels == 4 && !inode.readers && !locks);
 	return 0;
 }

@@ -102,11 +102,11 @@ def test_fields_of_a_result() -> None:
 
 
 def test_fields_of_an_example() -> None:
-    sent = E.Example(P.Program([]), "ab", 7, points=True)
+    sent = E.Example(P.Program([]), "ab", 7, points=True, watch_ms=5)
     fields = Layout("hb_example").unpack(sent.encode())
     assert fields == {
-        "flags": E.EF_DELAYS | E.EF_VRAM | E.EF_POINTS, "delays_len": 2,
-        "program_len": len(sent.program.encode()), "pad": 0, "vram_limit": 7, "pad2": 0,
+        "flags": E.EF_DELAYS | E.EF_VRAM | E.EF_POINTS | E.EF_WATCH, "delays_len": 2,
+        "program_len": len(sent.program.encode()), "watch_ms": 5, "vram_limit": 7, "pad2": 0,
     }  # fmt: skip
     result = P.Result([]).encode()
     head = Layout("hb_example_result").pack(
@@ -147,6 +147,7 @@ def test_constants_of_driver_and_device() -> None:
                  "Q_CPU_ERROR"):  # fmt: skip
         assert getattr(P, name) == UAPI[f"HMM_GPU_{name}"]
     assert HW.HG_ERR_FAULT == P.ERR_FAULT
+    assert (HW.HG_ERR_BUS, HW.HG_REASON_POISON) == (P.ERR_BUS, P.REASON_POISON)
 
 
 def test_a_program_survives_the_wire() -> None:

@@ -83,6 +83,7 @@ struct shared {
 	_Atomic uint8_t arrived[HB_MAX_OPS];	/* by first operation of a phase */
 	_Atomic uint8_t state[HB_MAX_OPS];
 	struct slot slot[HB_MAX_PROCS];
+	_Atomic uint32_t taken;			/* times that the device was taken away, counted before it is */
 	_Atomic uint32_t hold;			/* futex: who has done its part waits; set before process 0 is forked, cleared by the supervisor */
 
 	struct hb_op ops[HB_MAX_OPS];				/* constant */

@@ -308,6 +308,7 @@ bool program_prepare(const uint8_t *p, size_t len, char *err)
 	atomic_store(&told->phase, sh->prog.nops ? sh->ops[0].phase : 0);
 	atomic_store(&sh->first, 0);
 	atomic_store(&sh->waiters, 0);
+	atomic_store(&sh->taken, 0);
 	atomic_store(&sh->data_used, 0);
 	return true;
 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 from hmmbench.guest.program import Op
 from hmmbench.model.ops import (
     advice,
+    device,
     dirty,
     files,
     folios,
@@ -36,7 +37,7 @@ from hmmbench.model.space import Space
 #: The bench's own.
 FAMILIES = (
     mapping, advice, moving, jobs, processes, lives, folios, files, stores, pins, promises, uffd,
-    dirty, guard, nodes, reclaim, poison,
+    dirty, guard, nodes, reclaim, poison, device,
 )  # fmt: skip
 
 _OWN = tuple(operation for family in FAMILIES for operation in family.OPERATIONS)

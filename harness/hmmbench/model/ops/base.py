@@ -90,6 +90,8 @@ class Operation:
     steady    -- it stands beside nothing that changes mappings
     takes     -- how often it may take its pages (`zeroes`) before it is done with them
     optional  -- not each kernel has it: one that lacks it says NOT_THERE, and does nothing
+    takes_gpu -- it takes the device away, from whoever has it open; one in a phase
+    stale_ok  -- it may use the GPU's file that its process has of a device that was taken away
     """
 
     number: int
@@ -110,6 +112,8 @@ class Operation:
     steady = False
     takes = 1
     optional = False
+    takes_gpu = False
+    stale_ok = False
     lays = True
     rows: tuple[str, ...] = ()
     holes = False

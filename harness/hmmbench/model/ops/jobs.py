@@ -7,6 +7,7 @@ them may meet is decided access by access (admit.py); here is what they have in 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -293,13 +294,15 @@ class CloseGpu(Operation):
     wanted = False
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
-        return OK
+        # The driver is not there any more to be told that a context goes.
+        return OK | {-errno.ENODEV} if space.procs[o.proc].stale else OK
 
     def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
         return o.proc not in gpu
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         p.exclusive = False
+        p.stale = 0
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
         b.whole("close GPU", o.proc)

@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from hmmbench.device import injection
 from hmmbench.example.portrait import Portrait
 from hmmbench.example.recipe import Recipe
 from hmmbench.model import oracles
@@ -98,7 +99,10 @@ def render(report: Report, tally: Tally, counters: Mapping[str, int]) -> str:
         heat=heat(tally.coverage),
         racing=tally.coverage.racing,
         numbers=_numbers(counters),
-        injected=sorted(tally.injected.items()),
+        injected=[
+            (rule, n, line.words if (line := injection.of(rule)) is not None else "")
+            for rule, n in sorted(tally.injected.items())
+        ],
         delayed=sorted(tally.delayed.items()),
         interleavings=report.interleavings,
         pace=_pace(tally.pace),
