@@ -85,6 +85,8 @@
  * 4. what the process may not do is cancelled, after one more look under the mmap
  *    lock (cancel_refused(), hg_fault_cancel()).
  *
+ * Faults of copies come from the other ring, if the device has such (hg_fault_error()).
+ *
  * One replay then makes all that wait execute their access again, in whatever address
  * space (hg_fault_replay()).  What changed too fast was left alone: it faults again.
  *

@@ -8,6 +8,8 @@
  *               the stalled warps and copies, engines' request lists and their
  *               in_slice flags.  Held briefly, never across read/write/atomic.
  *  d->l2_lock   the shared TLB and the walk cache.  Leaf lock.
+ *  d->data_lock which pages of VRAM the data cache has.  Leaf lock; nothing but the
+ *               host's vram_written() is called under it.
  *  Observers have leaf locks of their own (observe/observe.h), and say in their files what
  *  their state relies on.
  *
@@ -79,6 +81,9 @@ struct HgDev {
     HgTlb l2;                   /* l2_lock */
     uint64_t l2_gen;            /* l2_lock */
     HgWalkCache walks;          /* l2_lock */
+
+    _Alignas(HG_LINE) pthread_mutex_t data_lock;
+    HgDataCache data;           /* types/cache.h says what is under data_lock */
 
     _Alignas(HG_LINE) pthread_mutex_t lock;
     pthread_cond_t quiet;       /* an engine left its slice */

@@ -22,7 +22,7 @@
 #include "hmm_gpu_hw.h"
 
 /* Of this interface: it grows when anything in this file changes its form or meaning. */
-#define HG_CORE_VERSION 6
+#define HG_CORE_VERSION 9
 
 /* What VRAM and BAR 2 may be; hg_memory_sizes_ok() is the rule. */
 #define HG_VRAM_STEP (2ull << 20)
@@ -108,8 +108,14 @@ typedef struct HgConfig {
     uint32_t ces;              /* 2..HG_MAX_CES, default 2; engine 0 is for PRIV contexts */
     uint32_t utlb_entries;     /* default 64 */
     uint32_t utlb_misses;      /* default 56 */
+    uint32_t sms_per_utlb;     /* so many SMs have one miss table, default 1 */
     uint32_t l2tlb_entries;    /* default 512 */
     uint32_t walk_entries;     /* of the walk cache, default 32; 0: there is none */
+    /*
+     * Of the data cache, default 0: there is none.  Else hg_data_least() or more; not with
+     * `coherent`.
+     */
+    uint32_t data_pages;
     uint64_t vram_size;        /* bytes, multiple of 2 MiB */
     uint64_t bar2_size;        /* bytes, power of two <= vram_size */
     void *vram;                /* host memory of vram_size bytes, page aligned */
@@ -125,6 +131,7 @@ typedef struct HgConfig {
     bool audit_cmd;            /* the guest may ask for full audits (HG_REG_AUDIT_CMD) */
     bool big_pages;            /* HG_PTE_BIG has a meaning; default no */
     bool prefetch_faults;      /* prefetch instructions report pages that are missing; default yes */
+    bool ce_faults;            /* copies may report misses to the non-replayable ring; default no */
     bool reset_loses_vram;     /* the host takes VRAM's content away with hg_reset(): FEATURES */
 } HgConfig;
 
@@ -135,6 +142,8 @@ typedef struct HgConfig {
 uint64_t hg_host_atomic(void *p, uint32_t size, HgAtomicOp op, uint64_t operand,
                         uint64_t expected);
 
+/* The fewest pages of a data cache, so that each micro-TLB entry may have one. */
+uint32_t hg_data_least(const HgConfig *cfg);
 /*
  * Was a host made for this core?  It says HG_CORE_VERSION and the sizes of HgConfig
  * and HgHostOps as it knows them (0: it has none); who was compiled apart asks before

@@ -126,7 +126,7 @@ static void context(HgDev *d, unsigned n, unsigned how)
     hg_mmio_write(d, c + HG_CTX_CTRL, 0, 4);
     hg_mmio_write(d, c + HG_CTX_RING_BASE, RING(n), 8);
     hg_mmio_write(d, c + HG_CTX_RING_SIZE, size[how >> 1 & 3], 4);
-    hg_mmio_write(d, c + HG_CTX_CTRL, HG_CTX_ENABLE | (how & 1 ? HG_CTX_PRIV : 0), 4);
+    hg_mmio_write(d, c + HG_CTX_CTRL, HG_CTX_ENABLE | (how & 1 ? HG_CTX_PRIV : 0) | (how & 8 ? HG_CTX_STALL : 0), 4);
 }
 
 /* how: bits 0-2 of context 0, 3-5 of context 1; 6, 7: the fault ring, and the other, is large */
@@ -157,7 +157,7 @@ static void setup(HgDev *d, ThHost *h, unsigned how)
     pt[1536 + 16] = (RAM_BASE + 0x8000) | HG_PTE_VALID | HG_PTE_APER_SYS;
     pt[1536 + 17] = (RAM_BASE + 0x9000) | HG_PTE_VALID | HG_PTE_APER_SYS | HG_PTE_WRITE |
                     HG_PTE_ATOMIC;
-    pt[1536 + 18] = 0x4000 | HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC;
+    pt[1536 + 18] = 0x4000 | HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC | HG_PTE_CACHED;
     hg_mmio_write(d, HG_REG_ASID, HG_ROOT_ENABLE | HG_ROOT_VRAM, 8);
     for (unsigned i = 0; i < 2; i++) {
         uint64_t ring = i ? HG_REG_NRFAULT : HG_REG_FAULT;
@@ -251,7 +251,13 @@ static unsigned descriptor(HgDev *d, ThHost *h, In *in)
         }
         break;
     case HG_OP_INVALIDATE:
-        w[1] = (w[1] & 3) | (w[1] & 0xff) << 16;
+        w[1] = (w[1] & (3 | HG_INVAL_MEMBAR)) | (w[1] & 0xff) << 16;
+        break;
+    case HG_OP_FENCE:
+        w[0] |= op & 0x40 ? HG_FENCE_MEMBAR : 0;
+        break;
+    case HG_OP_FLUSH:
+        w[1] = op & 0x40 ? w[1] : 0x4000;
         break;
     }
     if (where >= 0xf8) {        /* as many of it as there is room for; long lists would take long */
@@ -370,7 +376,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     In in = { data, data + size };
     double begun = cpu_time();
     ThHost *h = th_new(RAM_BASE, RAM_SIZE, VRAM);
-    unsigned ctx = 0, lists = 0;
+    unsigned ctx = 0, lists = 0, how;
     HgConfig cfg;
     char err[200];
     HgDev *d;
@@ -383,10 +389,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cfg.l2tlb_entries = 16;
     cfg.walk_entries = 8;
     cfg.big_pages = true;
+    cfg.ce_faults = true;
+    cfg.sms_per_utlb = 2;
     cfg.audit_wait_ns = take(&in, 1) * 100;
     cfg.audit_cmd = true;
     h->now_step = 100;
-    d = th_device(h, &cfg, take(&in, 1) & 1, err, sizeof(err));
+    how = take(&in, 1);
+    cfg.data_pages = how & 2 ? hg_data_least(&cfg) : 0;
+    d = th_device(h, &cfg, how & 1, err, sizeof(err));
     MUST(d);
     hg_start(d);
     setup(d, h, 1 | take(&in, 1));      /* two copies at a time have a lot to compare */

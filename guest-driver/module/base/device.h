@@ -37,6 +37,10 @@ struct pci_dev;
  * @hw_live: the device answers; false when it stopped to (hg_wedge()), in a reset and
  *	after the removal.  Set with @hw_sem held for writing
  * @reset_loses_vram: a reset of the function takes VRAM's content away
+ * @data_cache: the GPU's accesses to VRAM go through a cache that the kernel's copies
+ *	go past, and its stores to system memory are posted
+ * @ce_faults: copies of jobs report what they miss to the non-replayable ring, and wait
+ *	for an answer of their context's own
  * @coherent: VRAM is memory of the CPU too: its pages are device-coherent instead
  *	of device-private
  * @in_reset: between the two callbacks of a PCI reset; changes with @hw_sem held for
@@ -79,6 +83,8 @@ struct hg_device {
 	u64 vram_size;
 	bool coherent;
 	bool reset_loses_vram;
+	bool data_cache;
+	bool ce_faults;
 	u32 sms, warps, ces;
 	unsigned int num_ctxs, num_asids;
 

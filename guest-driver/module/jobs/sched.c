@@ -14,9 +14,9 @@
 #include "base/stats.h"
 #include "hw/fault_unit.h"
 #include "hw/hw.h"
-#include "mem/fault.h"
 #include "jobs/jobs.h"
 #include "jobs/sched.h"
+#include "mem/fault.h"
 
 /* Time a context has to come to rest after it was disabled. */
 #define HG_QUIESCE_MS	10000
@@ -65,7 +65,8 @@ void hg_ctx_program(struct hg_ctx *ctx)
 		   ctx->dma | (PAGE_SHIFT + get_order(HG_CTX_MEM)));
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_ASID), ctx->hf->svm->vm.asid);
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_TIMESLICE), ctx->timeslice);
-	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), HG_CTX_ENABLE | (ctx->priv ? HG_CTX_PRIV : 0));
+	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), HG_CTX_ENABLE | (ctx->priv ? HG_CTX_PRIV : 0) |
+		 (hdev->ce_faults ? HG_CTX_STALL : 0));
 }
 
 /*
@@ -397,7 +398,7 @@ void hg_sched_error_work(struct work_struct *work)
 	}
 	down_read(&hdev->hw_sem);
 	if (READ_ONCE(hdev->hw_live))
-		hg_fault_drain_nonreplay(hdev);
+		hg_fault_error(hdev);
 	up_read(&hdev->hw_sem);
 	for (i = 1; i < hdev->num_ctxs; i++) {
 		struct hg_ctx *ctx = ctx_by_number(hdev, i);

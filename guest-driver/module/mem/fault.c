@@ -640,6 +640,18 @@ void hg_fault_irq(struct hg_device *hdev)
 		mod_delayed_work(hg_fault_wq, &hdev->service.late, msecs_to_jiffies(ms));
 }
 
+/**
+ * hg_fault_error() - there may be something in the non-replayable ring
+ * @hdev: device
+ *
+ * From the error work; hw_sem is held for reading.  Faults of copies go the way of all
+ * others, and their answer comes with the replay.
+ */
+void hg_fault_error(struct hg_device *hdev)
+{
+	hg_fault_drain_nonreplay(hdev, enqueue);
+}
+
 /* Waits for nothing but the device, and for that no longer than HG_VALID_MS a time. */
 static void hg_fault_late(struct work_struct *work)
 {

@@ -68,7 +68,7 @@ class Findings:
     delays: tuple[str, ...]
     note: Callable[[str], None]
     shrink_s: float
-    coherent: bool
+    device: str
     exact: schedules.Points | None
     cpus: int
     built: Mapping[str, str]
@@ -143,7 +143,7 @@ class Findings:
         """The whole example, as it ran."""
         recipe = Recipe(
             example.program, example.env, oracle, message, self.kernel, self.seed, example.index,
-            repeat=200 if self.exact is None else 1, coherent=self.coherent, cpus=self.cpus,
+            repeat=200 if self.exact is None else 1, device=self.device, cpus=self.cpus,
             chain=example.chain, built=self.built,
         )  # fmt: skip
         return recipe if self.exact is None else holds.kept(recipe, self.exact.table)

@@ -81,7 +81,7 @@ class Campaign:
     note        -- called with the tally now and then
     shrink_s    -- time for making one failure small
     audit       -- the device's mirror audit: off, sampled, fill or access
-    coherent    -- VRAM is memory of the CPU too: noted in recipes, for `replay`
+    device      -- of the targets, a name of DEVICES: noted in recipes, for `replay`
     limit_s     -- no new example after so many seconds (none: `examples` alone counts)
     exact       -- the targets are exact machines: where their schedules may hold CPUs
     kind        -- of those schedules: a name of schedules.KINDS
@@ -108,7 +108,7 @@ class Campaign:
         note: Callable[[Tally, str], None] = lambda tally, text: None,
         shrink_s: float = 150.0,
         audit: str = "off",
-        coherent: bool = False,
+        device: str = "",
         limit_s: float | None = None,
         exact: schedules.Points | None = None,
         kind: str = "mixed",
@@ -142,7 +142,7 @@ class Campaign:
         self.spare = tuple(spare)
         self.findings = Findings(
             (*self.targets, *self.spare), out, seed, kernel, tuple(delays),
-            lambda text: self.note(self.tally, text), shrink_s, coherent, exact,
+            lambda text: self.note(self.tally, text), shrink_s, device, exact,
             cpus, dict(built or {}),
         )  # fmt: skip
         self._started = 0

@@ -41,7 +41,7 @@ def look(
     given = [Link(one.program, one.environment) for one in (small, whole)]
     tally = Campaign(
         targets, finding.folder / "exact", seed=small.seed, examples=UNBOUNDED,
-        kernel=small.kernel, limit_s=limit_s, shrink_s=shrink_s, coherent=small.coherent,
+        kernel=small.kernel, limit_s=limit_s, shrink_s=shrink_s, device=small.device,
         exact=points, cpus=cpus, given=given[: 1 if given[0] == given[1] else 2], note=note,
         built=built,
     ).run()  # fmt: skip

@@ -156,13 +156,13 @@ def _run(
             chosen, ui, out, jobs, took, how, ["--hmm-tests"] if hmm_tests else []
         )
     if control:
-        machines = {m.name: (m.kernel, m.debug, m.coherent) for m in chosen}
-        for kernel, debug, coherent in sorted(set(machines.values())):
-            wanted = (kernel, debug, coherent)
+        machines = {m.name: (m.kernel, m.debug, m.device) for m in chosen}
+        for kernel, debug, device in sorted(set(machines.values())):
+            wanted = (kernel, debug, device)
             rows = [r for r in result.having(KILLED) if machines[r.name] == wanted]
             row = run_sound(
                 ui, out, how, examples=max((r.examples for r in rows), default=0),
-                kernel=kernel, debug=debug, coherent=coherent,
+                kernel=kernel, debug=debug, device=device,
             )  # fmt: skip
             result.controls.append(row)
             _show(row)

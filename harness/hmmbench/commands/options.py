@@ -29,6 +29,14 @@ class Accel(StrEnum):
     kvm = "kvm"
 
 
+class Device(StrEnum):
+    """Which GPU: DEVICES of vm/spec.py."""
+
+    coherent = "coherent"
+    caches = "caches"
+    copy_faults = "copy-faults"
+
+
 Kernel = Annotated[
     str, typer.Option(help="lts, latest, or a folder with a kernel's source or build.")
 ]

@@ -113,8 +113,7 @@ def main(
     artifacts = ensure(request, ui)
     on = depends.built(request, artifacts)
     spec, accel = best_spec(artifacts)
-    if recipe.coherent:
-        spec = spec.with_gpu(coherent=True)
+    spec = spec.with_device(recipe.device)
     if trace is not None:
         spec = dataclasses.replace(spec, trace=DEVICE_EVENTS)
     tracing = _Tracing()

@@ -154,6 +154,13 @@ def main(
             "examples machines with threads; threads alone; KVM (not tried by us)."
         ),
     ] = None,
+    device: Annotated[
+        options.Device | None,
+        typer.Option(
+            help="Another GPU: whose VRAM is memory of the CPU too; with a data cache, which the "
+            "driver has to flush; whose copies report what they miss to another ring, and wait."
+        ),
+    ] = None,
     audit: Annotated[
         options.Audit,
         typer.Option(
@@ -194,6 +201,7 @@ def main(
     Nightly:  ./hmmbench run --minutes 480 --seed random --json night.json
     """
     number = _seed(seed)
+    injection.chosen(inject_only)
     if minutes is not None and (examples is not None or profile is not None):
         given = "--profile" if examples is None else "--examples"
         raise UsageError(f"--minutes and {given} contradict each other", "Give one of them.")
@@ -225,8 +233,8 @@ def main(
     count = UNBOUNDED if minutes else examples or PROFILES[profile.value]
     wanted = _Wanted(
         request, out, number, report.grammar, count, None if minutes is None else 60 * minutes,
-        jobs or fleet.size(count), _injected(inject_only) if inject else None, delays, accel,
-        schedule,
+        jobs or fleet.size(count), inject_only if inject else None, delays, accel,
+        schedule, device or "",
     )  # fmt: skip
     with own(out) as before:
         if before is not None:
@@ -234,14 +242,6 @@ def main(
         if seed == RANDOM:
             ui.say(f"seed {number}")
         return _reported(wanted, ui, report, json_file, junit, ktap)
-
-
-def _injected(words: str) -> str:
-    try:
-        injection.chosen(words)
-    except KeyError as error:
-        raise UsageError(f"--inject-only: there is no {error.args[0]}") from error
-    return words
 
 
 def _reported(
@@ -305,6 +305,7 @@ class _Wanted:
     delays: bool
     accel: options.Accel | None
     schedule: Schedule | None
+    device: str
 
 
 @dataclass(frozen=True)
@@ -339,9 +340,11 @@ def _run(
     report.depends = depends.of(request)
     artifacts = ensure(request, ui)
     report.depends["kernel"] = depends.kernel(request, artifacts)
+    if wanted.device:
+        report.depends["gpu"] = wanted.device
     accel = _accel(wanted.accel, artifacts, ui)
     report.schedule = _schedule(wanted.schedule, accel)
-    spec = describe(artifacts, report, accel)
+    spec = describe(artifacts, report, accel).with_device(wanted.device)
     counted = line_coverage.Collector.of(artifacts) if request.coverage else None
     leaving = counted.take if counted is not None else lambda vm: None
     explain = explainer(artifacts, report.options)
@@ -371,10 +374,7 @@ def _run(
                 report.jobs = len(targets)
                 try:
                     delay_points = targets[0].delay_points() if wanted.delays else []
-                    rules = (
-                        () if wanted.inject is None
-                        else injection.chosen(wanted.inject, targets[0].watches())
-                    )  # fmt: skip
+                    rules = injection.chosen(wanted.inject, targets[0].watches())
                 except VmError:
                     # That may be a finding.
                     for target in targets:
@@ -393,7 +393,7 @@ def _run(
                     schedule=report.schedule if report.schedule in SCHEDULES else "delay-random",
                     kind=report.schedule, exact=points,
                     cpus=fleet.EXACT_CPUS if portion.exact else 0, first=portion.first,
-                    tally=tally,
+                    tally=tally, device=wanted.device,
                     built=depends.parts(report.depends, BUILT) if portion.exact else None,
                 )  # fmt: skip
                 try:

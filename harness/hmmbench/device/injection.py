@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from hmmbench.base.errors import UsageError
+
 #: Which jobs of programs may end by it, each as often as the rule says that it comes true: copies
 #: alone, or any.
 COPIES, JOBS = "copies", "jobs"
@@ -155,16 +157,18 @@ def lines(rules: Iterable[str]) -> list[Line]:
     return [line for rule in rules if (line := of(rule)) is not None]
 
 
-def chosen(words: str, watched: bool = True) -> tuple[str, ...]:
+def chosen(words: str | None, watched: bool = True) -> tuple[str, ...]:
     """What is drawn of some events: words `EVENT` or `EVENT:ACTION`, with commas between them; "":
-    of all.  Without what a driver has to look again for that does not (`watched`).
+    of all; None: nothing.  Without what a driver has to look again for that does not (`watched`).
 
-    Raises KeyError with a word that names nothing.
+    Raises UsageError for a word that names nothing.
     """
+    if words is None:
+        return ()
     wanted = [tuple(word.strip().split(":")) for word in words.split(",") if word.strip()]
     for word in wanted:
         if not any((line.event, line.action)[: len(word)] == word for line in TABLE):
-            raise KeyError(":".join(word))
+            raise UsageError(f"the device has no {':'.join(word)} to be injected")
     return tuple(
         rule for line in TABLE for rule in line.rules()
         if (watched or not line.watch)

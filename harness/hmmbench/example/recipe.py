@@ -48,6 +48,7 @@ from hmmbench.guest.program import (
 from hmmbench.model import ops
 from hmmbench.model.ops.jobs import GpuAccess
 from hmmbench.oracle.mirror import MODES
+from hmmbench.vm.spec import DEVICES
 
 VERSION = 1
 
@@ -124,10 +125,10 @@ class Link:
 class Recipe:
     """One example and where it comes from.
 
-    `repeat`: executions one replay is made of; `coherent`: on a device whose VRAM is memory of
-    the CPU too; `cpus`: of an exact machine (0: it is one with threads); `chain`: what runs in it
-    before; `hash`: of its decisions then (hmm-exact-log.c; 0: not known); `decisions`: the list of
-    its schedule; `built`: by name of BUILT, a hash of what it ran with.
+    `repeat`: executions one replay is made of; `device`: on which one, of DEVICES; `cpus`: of an
+    exact machine (0: it is one with threads); `chain`: what runs in it before; `hash`: of its
+    decisions then (hmm-exact-log.c; 0: not known); `decisions`: the list of its schedule;
+    `built`: by name of BUILT, a hash of what it ran with.
     """
 
     program: Program
@@ -138,7 +139,7 @@ class Recipe:
     seed: int = 0
     example: int = -1
     repeat: int = 20
-    coherent: bool = False
+    device: str = ""
     cpus: int = 0
     chain: tuple[Link, ...] = ()
     hash: int = 0
@@ -159,7 +160,7 @@ class Recipe:
             "seed": self.seed,
             "example": self.example,
             "repeat": self.repeat,
-            **({"coherent": True} if self.coherent else {}),
+            **({self.device: True} if self.device else {}),
             **({"cpus": self.cpus, "hash": f"{self.hash:#x}"} if self.exact else {}),
             **({"built": dict(self.built)} if self.built else {}),
             **_link_to_json(Link(self.program, self.environment)),
@@ -229,7 +230,7 @@ class Recipe:
             _number(data.get("seed", 0), "seed"),
             _number(data.get("example", -1), "example"),
             max(1, _number(data.get("repeat", 20), "repeat")),
-            _flag(data, "coherent"),
+            next((name for name in DEVICES if name and _flag(data, name)), ""),
             cpus,
             chain,
             _number(data.get("hash", 0), "hash"),

@@ -62,7 +62,7 @@ def parse(path: Path) -> KernelBug:
     cve = f" ({fields['CVE']})" if "CVE" in fields else ""
     return KernelBug(
         path.stem, path, prose, fields["Class"], fields["Subject"] + cve,
-        fields.get("Equivalent", ""), touched[0], *kernel_of(path, fields), False,
+        fields.get("Equivalent", ""), touched[0], *kernel_of(path, fields), "",
         int(fields["Row"]), " ".join(fields["Made"].split()),
     )  # fmt: skip
 

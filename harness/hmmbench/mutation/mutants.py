@@ -9,7 +9,8 @@ A patch (tests/mutants/NAME.patch) begins with a sentence of prose, an empty lin
       it needs; then "full" if that takes the full configuration (docs/building.md), and
       "debug" if only a sanitised kernel can see the fault (memory that is used after it was
       freed, a mapping that is never given back)
-    Device: coherent, if it needs VRAM that CPUs use as memory
+    Device: coherent, if it needs VRAM that CPUs use as memory; caches, if a data cache;
+      copy-faults, if copies whose faults are served
     Area: a number of the table of docs/mutants.md, of blind mutants
     Equivalent: only if no behaviour differs: the proof.  More lines are indented
       by two spaces.
@@ -27,6 +28,7 @@ from pathlib import Path
 from hmmbench.base import paths
 from hmmbench.base.errors import UsageError
 from hmmbench.build import BuildRequest
+from hmmbench.vm.spec import DEVICES
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _KERNEL = re.compile(r"(lts|latest)( full)?( debug)?")
@@ -47,7 +49,7 @@ class Mutant:
     file: str
     kernel: str
     debug: bool
-    coherent: bool
+    device: str
     full: bool = field(default=False, kw_only=True)
 
     def request(self) -> BuildRequest:
@@ -123,11 +125,12 @@ def parse(path: Path) -> Mutant:
         ("Class", "Source"),
         ("Kernel", "Device", "Area", "Equivalent"),
     )
-    if fields.get("Device", "coherent") != "coherent":
-        raise UsageError(f"{path}: Device can only be coherent")
+    device = fields.get("Device", "")
+    if "Device" in fields and device not in DEVICES:
+        raise UsageError(f"{path}: Device is one of {', '.join(name for name in DEVICES if name)}")
     return Mutant(
         path.stem, path, prose, fields["Class"], fields["Source"],
-        fields.get("Equivalent", ""), place[1], *kernel_of(path, fields), "Device" in fields,
+        fields.get("Equivalent", ""), place[1], *kernel_of(path, fields), device,
         full=" full" in fields.get("Kernel", ""),
     )  # fmt: skip
 
@@ -160,7 +163,9 @@ def table(mutants: Iterable[Mutant]) -> str:
         prose += " *Newest kernel.*" if m.kernel == "latest" else ""
         prose += " *Full configuration.*" if m.full else ""
         prose += " *Sanitised kernel.*" if m.debug else ""
-        prose += " *Coherent memory.*" if m.coherent else ""
+        prose += " *Coherent memory.*" if m.device == "coherent" else ""
+        prose += " *Data cache.*" if m.device == "caches" else ""
+        prose += " *Faults of copies.*" if m.device == "copy-faults" else ""
         cells = (m.name, m.bug_class, prose, m.source)
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(lines) + "\n"

@@ -202,7 +202,7 @@ def run_one(mutant: Mutant, ui: Ui, out: Path, how: How) -> Row:
         how = replace(how, shrink_s=DEBUG_SHRINK * how.shrink_s)
     try:
         with own(out / row.name):
-            _fill(row, mutant.request(), mutant.coherent, ui, out, how, UNBOUNDED, seconds, silent)
+            _fill(row, mutant.request(), mutant.device, ui, out, how, UNBOUNDED, seconds, silent)
             if row.status == KILLED and row.recipe:
                 _confirm(row, mutant, ui, out, how)
     except UsageError as error:
@@ -217,7 +217,7 @@ def _confirm(row: Row, mutant: Mutant, ui: Ui, out: Path, how: How) -> None:
     how = replace(how, exact=row.machines == EXACT, machines=1)
     try:
         recipe = Recipe.read(Path(row.recipe))
-        artifacts, spec = _built(mutant.sound(), mutant.coherent)
+        artifacts, spec = _built(mutant.sound(), mutant.device)
         with (
             ui.stage(f"{row.name}: the sound driver"),
             _machine(artifacts, spec, how, out / row.name, ui) as ((target, *_), points),
@@ -236,10 +236,10 @@ def _confirm(row: Row, mutant: Mutant, ui: Ui, out: Path, how: How) -> None:
     row.message = f"the sound driver fails too: {row.recipe}"
 
 
-def _built(request: BuildRequest, coherent: bool) -> tuple[Artifacts, MachineSpec]:
+def _built(request: BuildRequest, device: str) -> tuple[Artifacts, MachineSpec]:
     artifacts = ensure(request, Ui(quiet=True))
     spec, _ = best_spec(artifacts)
-    return artifacts, spec.with_gpu(coherent=True) if coherent else spec
+    return artifacts, spec.with_device(device)
 
 
 def run_hmm_tests(row: Row, mutant: Mutant, ui: Ui) -> None:
@@ -271,23 +271,23 @@ def run_hmm_tests(row: Row, mutant: Mutant, ui: Ui) -> None:
 
 def run_sound(
     ui: Ui, out: Path, how: How, *, examples: int, kernel: str = "lts", debug: bool = False,
-    coherent: bool = False,
+    device: str = "",
 ) -> Row:  # fmt: skip
     """The control: the driver without a patch, for so many examples."""
-    name = SOUND + "-latest" * (kernel == "latest") + "-coherent" * coherent + "-debug" * debug
+    name = SOUND + "-latest" * (kernel == "latest") + f"-{device}" * bool(device) + "-debug" * debug
     row = Row(name, "no fault")
     least = CONTROL_MIN_DEBUG if debug else CONTROL_MIN
     request = BuildRequest(kernel=kernel, kernel_debug=debug)
     try:
         with own(out / row.name):
-            _fill(row, request, coherent, ui, out, how, max(examples, least), None, SOUND)
+            _fill(row, request, device, ui, out, how, max(examples, least), None, SOUND)
     except UsageError as error:
         row.message = error.message
     return row
 
 
 def _fill(
-    row: Row, request: BuildRequest, coherent: bool, ui: Ui, out: Path, how: How, examples: int,
+    row: Row, request: BuildRequest, device: str, ui: Ui, out: Path, how: How, examples: int,
     limit_s: float | None, silent: str,
 ) -> None:  # fmt: skip
     folder = out / row.name
@@ -295,7 +295,7 @@ def _fill(
     how = replace(how, exact=how.exact and not request.kernel_debug)
     row.machines = EXACT if how.exact else THREADS
     try:
-        artifacts, spec = _built(request, coherent)
+        artifacts, spec = _built(request, device)
         row.kernel = depends.kernel(replace(request, kernel_patches=()), artifacts)
         with ui.stage(row.name) as stage, _machine(artifacts, spec, how, folder, ui) as (
             (target, *spare), points,
@@ -310,7 +310,7 @@ def _fill(
                 target, folder, seed=how.seed, examples=examples, limit_s=limit_s,
                 kernel=artifacts.kernel_release,
                 delays=target.delay_points() if how.delays else (),
-                shrink_s=how.shrink_s, note=note, audit="access", coherent=coherent, exact=points,
+                shrink_s=how.shrink_s, note=note, audit="access", device=device, exact=points,
                 cpus=fleet.EXACT_CPUS if how.exact else 0, spare=spare,
             )  # fmt: skip
             tally = campaign.run()

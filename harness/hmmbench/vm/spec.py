@@ -58,6 +58,16 @@ _CMDLINE = (
     "rcupdate.rcu_expedited=1",
 )
 
+#: Devices that recipes and broken drivers may ask for, and what is set for them: as it is; VRAM
+#: that is memory of the CPU too; a data cache over VRAM and posted writes; copies that report
+#: what they miss to the other ring, and wait.
+DEVICES: Mapping[str, Mapping[str, object]] = {
+    "": {},
+    "coherent": {"coherent": True},
+    "caches": {"data_pages": 512},
+    "copy-faults": {"ce_faults": True},
+}
+
 
 @dataclass(frozen=True)
 class MachineSpec:
@@ -95,6 +105,10 @@ class MachineSpec:
         for name, value in properties.items():
             values[name.replace("_", "-")] = _property(value)
         return replace(self, gpu=tuple(sorted(values.items())))
+
+    def with_device(self, name: str) -> MachineSpec:
+        """A copy with that one of DEVICES."""
+        return self.with_gpu(**DEVICES[name]) if name else self
 
     def fingerprint(self, host: str = "") -> str:
         """Hash of all that a snapshot depends on: the command line, and contents of files.

@@ -2,8 +2,8 @@
 /*
  * Fault unit: miss tables, fault rings, cancel (replay: replay.c).
  *
- * A stalled access either owns a reference to a slot of its engine's miss
- * table (an entry for that page was written, or dropped, since the last
+ * A stalled access either owns a reference to a slot of its engine's, or its group of
+ * SMs', miss table (an entry for that page was written, or dropped, since the last
  * replay), or found the table full and waits without one.  A replay empties
  * the tables and makes every stalled access runnable; so no access waits for a
  * page that nobody was told of, as long as software answers every entry, and
@@ -38,7 +38,7 @@ static void entry(HgEngine *e, HgCtx *c, unsigned ring, unsigned client, const H
     m->w[HG_FE_ASID] = c->asid | c->id << 16;
     m->w[HG_FE_SOURCE] = source_word(e, client);
     m->w[HG_FE_INFO] = f->access | (uint32_t)f->reason << 4 | (uint32_t)f->level << 12;
-    m->w[HG_FE_FLAGS] = HG_FE_VALID | (ring ? 0 : HG_FE_REPLAYABLE);
+    m->w[HG_FE_FLAGS] = HG_FE_VALID | (ring ? c->copy.waits ? HG_FE_WAITS : 0 : HG_FE_REPLAYABLE);
 }
 
 static bool emit_one(HgDev *d, unsigned ring, const HgFaultEntry *m, HgFaultEntry *out, bool drop)
@@ -133,7 +133,7 @@ void hg_fault_repeat(HgEngine *e, const HgTimer *t)
 {
     HgDev *d = e->d;
     HgEngine *of = &d->eng[t->a >> 12 & 0x1f];
-    const HgPend *p = &of->pend[t->a & 0xfff];
+    const HgPend *p = &of->misses->pend[t->a & 0xfff];
     HgFaultBatch b;
     HgFault f = { .va = t->b & ~(uint64_t)HG_PAGE_MASK, .access = p->access,
                   .reason = t->b & 0xf, .level = t->b >> 4 & 3 };
@@ -252,7 +252,7 @@ static bool pend_add(HgEngine *e, unsigned asid, HgFault *f)
 
     hg_visit(e->d, limit, 0);
     for (unsigned i = 0; i < limit; i++) {
-        HgPend *p = &e->pend[i];
+        HgPend *p = &e->misses->pend[i];
         if (!p->refs) {
             free_slot = free_slot == limit ? i : free_slot;
         } else if (p->vpn == vpn && p->asid == asid) {
@@ -269,8 +269,8 @@ static bool pend_add(HgEngine *e, unsigned asid, HgFault *f)
         f->pend = HG_NO_PEND;
         return false;
     }
-    e->pend[free_slot] = (HgPend) { .vpn = vpn, .asid = asid, .refs = 1, .access = f->access };
-    e->npend++;
+    e->misses->pend[free_slot] = (HgPend) { .vpn = vpn, .asid = asid, .refs = 1, .access = f->access };
+    e->misses->npend++;
     f->pend = free_slot;
     return true;
 }
@@ -293,7 +293,7 @@ void hg_fault_prefetch(HgEngine *e, HgCtx *c, unsigned warp, HgFault *f, unsigne
     }
     for (unsigned i = 0; i < n; i++) {
         if (pend_add(e, c->asid, &f[i])) {
-            e->pend[f[i].pend].hint = true;
+            e->misses->pend[f[i].pend].hint = true;
             b.n += emit(e, c, 0, warp, &f[i], &b.entry[b.n]);
         } else {
             hg_pend_drop(e, &f[i], 1);
@@ -308,7 +308,7 @@ void hg_fault_drop_hints(HgDev *d)
     for (unsigned i = 0; i < d->nsm; i++) {
         HgEngine *e = &d->eng[i];
 
-        for (unsigned k = 0; e->npend && k < d->cfg.utlb_misses; k++) {
+        for (unsigned k = 0; e->pend && e->npend && k < d->cfg.utlb_misses; k++) {
             HgPend *p = &e->pend[k];
 
             hg_visit(d, 1, 0);
@@ -325,9 +325,9 @@ void hg_pend_drop(HgEngine *e, HgFault *f, unsigned n)
     hg_visit(e->d, n, 0);
     for (unsigned i = 0; i < n; i++) {
         if (f[i].pend != HG_NO_PEND) {
-            HgPend *p = &e->pend[f[i].pend];
+            HgPend *p = &e->misses->pend[f[i].pend];
             if (p->refs && --p->refs == 0) {
-                e->npend--;
+                e->misses->npend--;
             }
             f[i].pend = HG_NO_PEND;
         }
@@ -418,7 +418,12 @@ HgVerdict hg_fault_copy(HgEngine *e, HgCtx *c, HgFaultBatch *b, HgResult *r)
     }
     k->state = HG_CP_STALL;
     k->eng = e->num;
+    k->waits = c->stall;
     for (unsigned i = 0; i < k->nfault; i++) {
+        if (k->waits) {         /* told of each time; if there is no room, OVERFLOW says so */
+            b->n += emit(e, c, 1, 0, &k->fault[i], &b->entry[b->n]);
+            continue;
+        }
         if (pend_add(e, c->asid, &k->fault[i])) {
             b->n += emit(e, c, 0, 0, &k->fault[i], &b->entry[b->n]);
         }

@@ -80,7 +80,8 @@ void hg_replay_perform(HgDev *d, uint64_t key)
                     atomic_fetch_or_explicit(&cs->run_mask, 1u << k, memory_order_release);
                 }
             }
-        } else if (c->rs == HG_RS_COPY && c->copy.state == HG_CP_STALL) {
+        } else if (c->rs == HG_RS_COPY && c->copy.state == HG_CP_STALL &&
+                   !c->copy.waits) {
             HgCopy *k = &c->copy;
             hg_pend_drop(&d->eng[d->nsm + k->eng], k->fault, k->nfault);
             k->nfault = 0;

@@ -11,6 +11,7 @@
 #include "device.h"
 #include "mmu/tlb.h"
 #include "base/lock.h"
+#include "mem/data_cache.h"
 #include "mem/mem.h"
 
 bool hg_tlb_init(HgTlb *t, unsigned entries, unsigned ways)
@@ -68,6 +69,7 @@ HgTlbEnt *hg_tlb_insert(HgTlb *t, const HgTlbEnt *n)
         v = &s[t->next[set] % t->ways];
         t->next[set] = (t->next[set] + 1) % t->ways;
     }
+    hg_frame_put(v->valid ? v->frame : NULL);
     *v = *n;
     return v;
 }
@@ -115,6 +117,8 @@ void hg_tlb_flush(HgTlb *t, const HgInval *iv)
         if (x->valid && match(iv, x->asid, x->vpn, x->order)) {
             x->valid = false;
             x->host = NULL;
+            hg_frame_put(x->frame);
+            x->frame = NULL;
         }
     }
 }
@@ -140,10 +144,13 @@ void hg_tlb_resolve(HgEngine *e, HgTlbEnt *t)
     HgDev *d = e->d;
 
     t->host = NULL;
-    t->host_ro = false;
+    t->host_ro = t->posted = false;
     if ((t->pte & HG_PTE_APER_MASK) == HG_PTE_APER_VRAM) {
         if (t->addr <= d->cfg.vram_size - HG_PAGE_SIZE) {
-            t->host = d->vram + t->addr;
+            if ((t->pte & HG_PTE_CACHED) && d->data.n && !t->frame) {
+                t->frame = hg_frame_get(d, t->addr);
+            }
+            t->host = t->frame ? t->frame->data : d->vram + t->addr;
             t->opaque = NULL;
         }
         return;
@@ -154,6 +161,7 @@ void hg_tlb_resolve(HgEngine *e, HgTlbEnt *t)
             t->host = r->ptr + (t->addr - r->base);
             t->opaque = r->opaque;
             t->host_ro = r->ro;
+            t->posted = e->posted && !r->ro;
         }
     }
 }

@@ -28,7 +28,7 @@
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
 #define HG_OBSERVED_MAX (64u << 10)
-#define STATE_VERSION 14
+#define STATE_VERSION 17
 
 static bool pow2(uint32_t v)
 {
@@ -60,10 +60,13 @@ static void io_config(HgArchive *a, HgDev *d)
         { "number of copy engines", d->cfg.ces },
         { "micro-TLB size", d->cfg.utlb_entries },
         { "number of micro-TLB misses", d->cfg.utlb_misses },
+        { "SMs of a miss table", d->cfg.sms_per_utlb },
         { "L2 TLB size", d->cfg.l2tlb_entries },
         { "walk cache size", d->cfg.walk_entries },
+        { "data cache size", d->cfg.data_pages },
         { "prefetch faults", d->cfg.prefetch_faults },
         { "64 KiB pages", d->cfg.big_pages },
+        { "faults of copy engines", d->cfg.ce_faults },
         { "VRAM size", d->cfg.vram_size },
         { "BAR 2 size", d->cfg.bar2_size },
         { "coherence", d->cfg.coherent },
@@ -88,6 +91,7 @@ static void io_inval(HgArchive *a, HgInval *iv)
     IO(iv->last);
     IO(iv->asid);
     IO(iv->type);
+    IOB(iv->membar);
     CHECK(iv->asid < HG_NUM_ASIDS && iv->type >= HG_INVAL_ALL && iv->type <= HG_INVAL_RANGE,
           "invalidation");
 }
@@ -171,6 +175,60 @@ static void io_walks(HgArchive *a, HgWalkCache *w)
     }
 }
 
+/* Two of one address: the second is not found, as long as the first is there. */
+static void io_data(HgArchive *a, HgDev *d)
+{
+    HgDataCache *c = &d->data;
+
+    IO(c->next);
+    CHECK(c->next < c->n || !c->next, "data cache victim");
+    for (unsigned i = 0; i < c->n && !a->bad; i++) {
+        HgFrame *f = &c->frame[i];
+        uint64_t dirty = atomic_load_explicit(&f->dirty, memory_order_relaxed);
+
+        IOB(f->valid);
+        if (!f->valid) {
+            continue;
+        }
+        IO(f->addr);
+        IO(dirty);
+        CHECK(!(f->addr & HG_PAGE_MASK) && f->addr <= d->cfg.vram_size - HG_PAGE_SIZE,
+              "data cache");
+        hg_ar_io(a, f->data, HG_PAGE_SIZE);
+        atomic_store_explicit(&f->dirty, a->bad ? 0 : dirty, memory_order_relaxed);
+    }
+}
+
+static void io_posted(HgArchive *a, HgDev *d, HgPosted *q)
+{
+    uint8_t ctx = q->ctx ? q->ctx->id : 0xff;
+    uint32_t bytes = 0;
+
+    IO(ctx);
+    IO(q->due);
+    IO(q->n);
+    CHECK((ctx == 0xff ? !q->n : ctx < HG_NUM_CTXS) && q->n <= HG_POSTED_RUNS, "posted writes");
+    for (uint32_t i = 0; i < q->n && !a->bad; i++) {
+        uint64_t addr = q->run[i].addr;
+        uint32_t len = q->run[i].len;
+
+        IO(addr);
+        IO(len);
+        CHECK(len && len <= HG_PAGE_SIZE - (addr & HG_PAGE_MASK) && len <= HG_POSTED_BYTES - bytes,
+              "posted writes");
+        q->run[i].addr = addr;
+        q->run[i].len = len;
+        bytes += len;
+    }
+    if (a->bad) {
+        q->n = q->bytes = 0;
+        return;
+    }
+    q->ctx = ctx < HG_NUM_CTXS ? &d->ctx[ctx] : NULL;
+    q->bytes = bytes;
+    hg_ar_io(a, q->data, bytes);
+}
+
 static void io_icache(HgArchive *a, HgEngine *e)
 {
     for (unsigned i = 0; i < HG_IC_PAGES && !a->bad; i++) {
@@ -229,7 +287,7 @@ static void io_engine(HgArchive *a, HgDev *d, HgEngine *e)
         return;
     }
     io_tlb(a, d, &e->utlb, true);
-    for (unsigned i = 0; i < d->cfg.utlb_misses && !a->bad; i++) {
+    for (unsigned i = 0; e->pend && i < d->cfg.utlb_misses && !a->bad; i++) {
         HgPend *p = &e->pend[i];
         bool used = p->refs != 0;
         IOB(used);
@@ -250,6 +308,9 @@ static void io_engine(HgArchive *a, HgDev *d, HgEngine *e)
     if (e->kind == HG_ENG_SM) {
         io_icache(a, e);
     }
+    if (e->posted) {
+        io_posted(a, d, e->posted);
+    }
 }
 
 /* A stalled access takes its reference again. */
@@ -266,13 +327,13 @@ static void io_fault(HgArchive *a, HgDev *d, HgEngine *e, unsigned asid, HgFault
           f->level < HG_PT_LEVELS && f->lane < HG_LANES && f->va >> HG_VA_BITS == 0,
           "stalled access");
     if (a->load && !a->bad && f->pend != HG_NO_PEND) {
-        HgPend *p = f->pend < d->cfg.utlb_misses ? &e->pend[f->pend] : NULL;
+        HgPend *p = f->pend < d->cfg.utlb_misses ? &e->misses->pend[f->pend] : NULL;
         if (!p || p->vpn != f->va >> HG_PAGE_SHIFT || p->asid != asid || p->refs == UINT16_MAX) {
             hg_ar_fail(a, "device state: stalled access without its miss");
             f->pend = HG_NO_PEND;
             return;
         }
-        e->npend += p->refs == 0;
+        e->misses->npend += p->refs == 0;
         p->refs++;
     }
 }
@@ -457,10 +518,12 @@ static void io_copy(HgArchive *a, HgDev *d, HgCtx *c)
     IO(k->nfault);
     IO(k->owed);
     IOB(k->replayed);
+    IOB(k->waits);
     CHECK(k->nseg && k->nseg <= HG_COPY_LIST_MAX && k->idx <= k->nseg && k->nfault <= 2 &&
           k->eng < d->nce &&
           (k->state == HG_CP_RUN || (k->state == HG_CP_STALL && c->rs == HG_RS_COPY)) &&
-          (k->state == HG_CP_STALL || !k->nfault), "copy");
+          (k->state == HG_CP_STALL || (!k->nfault && !k->waits)) &&
+          (!k->waits || (c->stall && k->nfault && !k->owed)), "copy");
     if (a->load && !a->bad && !hg_seg_alloc(c)) {
         hg_ar_fail(a, "out of memory");
     }
@@ -491,6 +554,7 @@ static void io_ctx(HgArchive *a, HgDev *d, HgCtx *c)
     IO(c->timeslice);
     IOB(c->enabled);
     IOB(c->priv);
+    IOB(c->stall);
     IOB(c->halted);
     IO(c->get);
     IO(c->put);
@@ -500,7 +564,8 @@ static void io_ctx(HgArchive *a, HgDev *d, HgCtx *c)
     CHECK(c->asid < HG_NUM_ASIDS && c->rs < HG_RS_COUNT &&
           (!c->ring_size || (pow2(c->ring_size) && c->ring_size >= 2 && c->ring_size <= 4096)) &&
           (!c->enabled || (c->ring_size && c->get < c->ring_size && c->put < c->ring_size)) &&
-          (c->enabled || c->rs == HG_RS_FETCH) && hg_sync_ok(c->sync), "context");
+          (c->enabled || c->rs == HG_RS_FETCH) && (!c->stall || d->cfg.ce_faults) &&
+          hg_sync_ok(c->sync), "context");
     if (a->load && !a->bad && c->enabled && !hg_ctx_alloc(d, c)) {
         hg_ar_fail(a, "out of memory");
     }
@@ -656,6 +721,9 @@ static void io_device(HgArchive *a, HgDev *d)
     io_tlb(a, d, &d->l2, false);
     io_walks(a, &d->walks);
     hg_section_end(a);
+    hg_section(a, "DATA");
+    io_data(a, d);
+    hg_section_end(a);
     hg_section(a, "ENGN");
     for (unsigned i = 0; i < d->neng && !a->bad; i++) {
         io_engine(a, d, &d->eng[i]);
@@ -721,9 +789,10 @@ size_t hg_save_max(HgDev *d)
     const HgConfig *c = &d->cfg;
     size_t engines = d->nsm + d->nce;
     size_t tlbs = (c->l2tlb_entries + engines * c->utlb_entries) * (sizeof(HgTlbEnt) + 1) +
-                  c->walk_entries * (sizeof(HgWalkEnt) + 1);
+                  c->walk_entries * (sizeof(HgWalkEnt) + 1) +
+                  c->data_pages * (sizeof(HgBlock) + HG_PAGE_SIZE);
     size_t engine = sizeof(HgEngine) + c->utlb_misses * sizeof(HgPend) +
-                    HG_IC_PAGES * sizeof(HgIcPage);
+                    HG_IC_PAGES * sizeof(HgIcPage) + sizeof(HgPosted);
     size_t sm = sizeof(HgCtxSm) + HG_SHARED_MAX + c->warps * (sizeof(HgWarp) + sizeof(HgBlock));
     size_t context = sizeof(HgCtx) + HG_COPY_LIST_MAX * sizeof(HgSeg) + d->nsm * sm;
 

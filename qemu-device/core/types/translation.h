@@ -6,6 +6,7 @@
 #define HG_TRANSLATION_H
 
 #include "types/common.h"
+#include "types/cache.h"
 
 /* One directly reachable piece of guest RAM.  Changed only with all engines parked. */
 typedef struct HgRam {
@@ -29,6 +30,8 @@ typedef struct HgTlbEnt {
     bool valid;
     uint8_t order;              /* log2 of the leaf's pages: 0, HG_BIG_ORDER, HG_HUGE_ORDER */
     bool host_ro;
+    bool posted;                /* stores are; not saved */
+    HgFrame *frame;             /* micro-TLB: of the data cache, with a reference; not saved */
     uint8_t stale;              /* an observer's count of faults of this entry; not saved */
 } HgTlbEnt;
 
@@ -74,6 +77,7 @@ typedef struct HgInval {
     uint64_t first, last;       /* pages, inclusive; first > last: nothing */
     uint16_t asid;
     uint8_t type;               /* HG_INVAL_* */
+    bool membar;                /* complete when posted writes are there, too */
 } HgInval;
 
 /* The tables of a walk, by level; those from `low` to `from` were read. */

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from hmmbench.base import paths
+from hmmbench.base.errors import UsageError
 from hmmbench.campaign.pieces import always
 from hmmbench.device import injection
 from hmmbench.example.recipe import Environment
@@ -92,6 +93,7 @@ def test_how_often_jobs_may_end() -> None:
 
 def test_a_driver_that_does_not_look_again() -> None:
     assert set(injection.chosen("")) == set(injection.RULES)
+    assert injection.chosen(None) == ()
     assert not injection.watch_ms(injection.chosen("", watched=False))
     assert injection.chosen("ring.doorbell:lost", watched=False) == ()
     assert injection.watch_ms(injection.chosen("ring.doorbell:lost"))
@@ -99,7 +101,7 @@ def test_a_driver_that_does_not_look_again() -> None:
         "bus.read", "irq.message",
     }  # fmt: skip
     for wrong in ("irq", "irq.message:error"):
-        with pytest.raises(KeyError, match=wrong):
+        with pytest.raises(UsageError, match=wrong):
             injection.chosen(wrong)
 
 

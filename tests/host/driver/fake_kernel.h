@@ -87,6 +87,7 @@ typedef struct { unsigned int v; } refcount_t, kuid_t;
 #define smp_mb__before_atomic()	barrier()
 #define usleep_range(a, b)	barrier()
 #define udelay(a)		barrier()
+#define U64_MAX			(~(u64)0)
 #define HZ			100
 #define msecs_to_jiffies(m)	((m) / 10)
 #define time_after(a, b)	((long)((b) - (a)) < 0)

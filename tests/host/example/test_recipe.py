@@ -27,6 +27,7 @@ from hmmbench.guest.program import Acc, Op, Program
 from hmmbench.model.drawing import FILE_PAGES
 from hmmbench.model.ops.processes import Nop
 from hmmbench.report.words import sentence
+from hmmbench.vm.spec import DEVICES
 
 
 def recipe(seed: int = 1) -> Recipe:
@@ -163,11 +164,11 @@ def test_short_vram_is_part_of_it(tmp_path: Path) -> None:
 
 
 def test_the_device_is_part_of_it(tmp_path: Path) -> None:
-    for coherent in (False, True):
+    for device in DEVICES:
         r = recipe()
-        r.coherent = coherent
+        r.device = device
         r.write(tmp_path / "r.json")
-        assert Recipe.read(tmp_path / "r.json").coherent is coherent
+        assert Recipe.read(tmp_path / "r.json").device == device
 
 
 @pytest.mark.parametrize("links", [0, 1, 3])

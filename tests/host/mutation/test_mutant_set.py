@@ -107,10 +107,11 @@ def test_head(tmp_path: Path) -> None:
     assert m.proof == "one\ntwo"
     assert m.file == "guest-driver/x.c"
     assert not m.debug
-    assert not m.coherent
+    assert not m.device
     m = _parse(tmp_path, HEAD + "Kernel: latest debug\nDevice: coherent\n" + DIFF)
     assert m.debug
-    assert m.coherent
+    assert m.device == "coherent"
+    assert _parse(tmp_path, HEAD + "Device: caches\n" + DIFF).device == "caches"
     assert m.request().kernel_debug
 
 
@@ -125,7 +126,7 @@ def test_head(tmp_path: Path) -> None:
         (HEAD + "Class: again\n" + DIFF, "Class is given twice"),
         (HEAD + "Kind: unknown\n" + DIFF, "not understood.*Kind"),
         (HEAD + "Kernel: fast\n" + DIFF, "Kernel is lts or latest"),
-        (HEAD + "Device: large\n" + DIFF, "Device can only be coherent"),
+        (HEAD + "Device: large\n" + DIFF, "Device is one of coherent, caches"),
         (HEAD.replace("What it breaks.", "") + DIFF, "sentence of prose"),
     ],
 )
