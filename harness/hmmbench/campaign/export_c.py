@@ -152,6 +152,8 @@ def _setup(recipe: Recipe) -> str:
     if env.vram is not None:
         path = "/sys/kernel/debug/dri/0/vram_limit"
         text += f" *\n * VRAM is short, by, before:\n *	echo {env.vram} >{path}\n"
+    if env.again:
+        text += f" *\n * It ran {env.again} times more, with a look at what the kernel has.\n"
     if env.rebind:
         text += " *\n * Afterwards the driver was unbound and bound again.\n"
     return text

@@ -22,7 +22,8 @@ the version give the program; seed and version give the bytes (`blocks`).
    of other sizes; files also on a disk (ext4) or at a server (FUSE), and their write-back;
    buffers of io_uring; userfaultfd, soft-dirty, guards, mseal, move_pages, mbind, NUMA balancing,
    process_madvise, memcg, memory that goes, breaks or is about to; the device is taken away beside
-   all that races: unbound, reset, removed, with its module
+   all that races: unbound, reset, removed, with its module; the kernel's accounts of a process are
+   compared
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from hmmbench.guest.program import MapKind, Op, Program
 from hmmbench.model import ops, scenes, upheaval
 from hmmbench.model.admit import Admission, end_nowait
 from hmmbench.model.drawing import FILE_PAGES, SEEN, Draw
+from hmmbench.model.ops.accounts import account
 from hmmbench.model.ops.promises import READ_PAGES
 from hmmbench.model.ops.stores import Store, where
 from hmmbench.model.space import Process, Space
@@ -48,6 +50,10 @@ from hmmbench.model.space import Process, Space
 #: Share of programs whose memory is read again at their end.  Not of all: what is read comes home,
 #: and processes also have to die with pages in VRAM.
 READ_BACK, READ_BACK_SINCE = 0.75, 4
+
+#: Share of programs at whose end the kernel's accounts of each area are looked at, before what is
+#: in VRAM comes home to be read.
+ACCOUNTS, ACCOUNTS_SINCE = 0.25, 4
 
 #: Steps of an example: a step makes one operation, a race several.
 MIN_STEPS, MAX_STEPS = 40, 100
@@ -236,6 +242,9 @@ class Generator(Draw):
                     self.ranged("query", proc, v.start, min(v.end, v.start + SEEN))
                     for v in proc.vmas if v.kind == MapKind.ANON_PRIVATE
                 ])  # fmt: skip
+        if self.grammar >= ACCOUNTS_SINCE and self.rng.random() < ACCOUNTS:
+            for proc in self.space.alive():
+                self.first([account(self, proc, v, i == 0) for i, v in enumerate(proc.vmas)])
         if self.grammar >= READ_BACK_SINCE and self.rng.random() < READ_BACK:
             self._read_back()
         return end_nowait(self.ops)

@@ -379,6 +379,10 @@ class Campaign:
         self.tally.stores_there += outcome.stores_there
         self.tally.pages_to_read += outcome.pages_to_read
         self.tally.pages_read += outcome.pages_read
+        self.tally.censuses += outcome.censuses
+        self.tally.censuses_taken += outcome.censuses_taken
+        self.tally.accounts += outcome.accounts
+        self.tally.accounts_taken += outcome.accounts_taken
         self._record(example.env)
         if outcome.violations and not self.tally.found_examples:
             self.tally.found_s = self._elapsed()

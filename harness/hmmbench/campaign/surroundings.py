@@ -11,11 +11,17 @@ from hmmbench.device import injection
 from hmmbench.example import delays, schedules
 from hmmbench.example.recipe import Environment
 from hmmbench.guest.program import POLICY_MIGRATE, Program
+from hmmbench.model.ops import of as operation
 from hmmbench.model.ops.moving import Policy
 
 #: After one example of so many, a quarter of a second: the driver is unbound and bound again.
 #: Soon for the first time, so that a short run has one.
 REBIND_EACH, REBIND_FIRST = 150, 7
+
+#: One example of so many, if it can (`once` of model/ops/base.py), runs AGAIN times more, for what
+#: it leaves in the kernel each time (oracle/growth.py), which with its looks takes as long as some
+#: other examples.  Soon for the first time, and not with the one after which the driver is unbound.
+CENSUS_EACH, CENSUS_FIRST, AGAIN = 80, 3, 4
 
 #: Share of the examples on exact machines in which the driver's delay points, where it has any,
 #: are used beside the schedule.
@@ -70,7 +76,9 @@ class Surroundings:
         short = rng.random() < (VRAM_SHORT_AT_FAULTS if at_faults else VRAM_SHORT)
         vram = rng.choice(VRAM_PAGES_AT_FAULTS if at_faults else VRAM_PAGES) if short else None
         rebind = index % REBIND_EACH == REBIND_FIRST
-        return Environment(lines, inject, self.audit, rebind, vram, schedule)
+        due = index % CENSUS_EACH == CENSUS_FIRST and not any(operation(o).once for o in p.ops)
+        again = AGAIN if due else 0
+        return Environment(lines, inject, self.audit, rebind, vram, schedule, again)
 
     def drawn(self, index: int) -> tuple[str, bool]:
         """An example's schedule on an exact machine, and whether delay points are used, too."""

@@ -107,6 +107,9 @@ def _show(group: sums.Group) -> None:
         lines["all"] = group.total()
     for line, counts in lines.items():
         typer.echo(f"{line:40} {counts['parts']:6,}" + "".join(f" {counts[k]:14,}" for k in keys))
+    if evidence := sums.EVIDENCE.get(group.kind):
+        total = group.total()
+        typer.echo("  of them: " + ", ".join(f"{total[key]:,} {_head(key)}" for key in evidence))
     for words in group.again():
         typer.echo(f"more than once, the same examples: {words}")
     for part in group.parts:

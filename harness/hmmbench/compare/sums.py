@@ -47,6 +47,15 @@ COUNTED = {
     "exact": ("executions", "equal", "parted"),
 }  # fmt: skip
 
+#: What a pass rests on: counted too, where a file has it.
+EVIDENCE = {
+    "run": (
+        "gpu_faults", "pages_to_device", "promises", "promises_tried", "pages_to_read",
+        "pages_read", "censuses", "censuses_taken", "accounts", "accounts_taken", "unready",
+        "shortfalls",
+    ),
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Part:
@@ -231,7 +240,8 @@ class Group:
 
 
 def _counts(part: Part) -> dict[str, int]:
-    return {"parts": 1, **{key: part.count(key) for key in COUNTED[part.kind]}}
+    keys = (*COUNTED[part.kind], *EVIDENCE.get(part.kind, ()))
+    return {"parts": 1, **{key: part.count(key) for key in keys}}
 
 
 def _rows(part: Part, key: str) -> list[Row]:

@@ -16,10 +16,9 @@ from typing import TypeVar
 from hmmbench.example.delays import parse as parse_points
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
-from hmmbench.example.vm_target import ALL_VRAM, STILL_S, VmTarget
+from hmmbench.example.vm_target import ALL_VRAM, STILL_S, VmTarget, asked, unfit
 from hmmbench.guest import example, splat
 from hmmbench.guest.program import BUSY_TIMES, Program
-from hmmbench.oracle import leaks, progress
 from hmmbench.oracle.violation import Violation
 from hmmbench.symbols.named import Names
 from hmmbench.vm import decisions
@@ -146,7 +145,7 @@ class ExactTarget(VmTarget):
 
     def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm
-        program = _limited(program)
+        program = _limited(asked(program, environment))
         done = Execution(program, inject=environment.inject)
         self._busy = True
         # Not that of the example before, if no answer comes.
@@ -160,7 +159,7 @@ class ExactTarget(VmTarget):
             self._driver = answer.counters
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = answer.counters
-            done.tainted = bool(progress.check(program, result) or leaks.check(result))
+            done.tainted = unfit(program, result)
             done.violations += self._checked(vm, done)
             if environment.delays:
                 done.points = parse_points(answer.points)
@@ -238,7 +237,7 @@ class ExactTarget(VmTarget):
                 step, before = still, now
 
     def _post(self, vm: Machine, program: Program, environment: Environment) -> None:
-        program = _limited(program)
+        program = _limited(asked(program, environment))
         delays = "\n".join(["clear", *environment.delays]) + "\n" if self._delayed else None
         vram = ALL_VRAM if environment.vram is None else environment.vram
         vm.post(

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hmmbench.device import injection
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution, Target
 from hmmbench.guest.program import PAGE, RES_SKIPPED, Acc, Program, Result
 from hmmbench.model.cells import Coverage
+from hmmbench.model.ops.accounts import Account
+from hmmbench.model.ops.accounts import looked as accounted
 from hmmbench.model.ops.jobs import GpuAccess
 from hmmbench.model.ops.processes import Nop, Sleep
 from hmmbench.model.ops.promises import Promise, ReadBack, tried
 from hmmbench.model.ops.stores import Store
-from hmmbench.oracle import contents, leaks, progress
+from hmmbench.oracle import contents, excess, growth, leaks, progress
 from hmmbench.oracle.values import Checker
 from hmmbench.oracle.violation import Violation
 
@@ -35,6 +38,12 @@ class Verdict:
     stores_there: int = 0
     pages_to_read: int = 0
     pages_read: int = 0
+    #: it was to run again for a census of what it leaves, and that was taken
+    censuses: int = 0
+    censuses_taken: int = 0
+    #: looks at the kernel's accounts of a process, and those for which nothing moved
+    accounts: int = 0
+    accounts_taken: int = 0
     #: the machine may not be used for another example
     tainted: bool = False
 
@@ -87,10 +96,13 @@ def _judge_result(
     stray = contents.strays(result)
     if stray is not None:
         outcome.violations.append(stray)
-    leak = leaks.check(result)
-    if leak is not None and stuck is None:
-        outcome.violations.append(leak)
-        outcome.tainted = True
+    storm = excess.check(program, result) if injection.keeps_promises(rules) else None
+    if storm is not None and stuck is None:
+        outcome.violations.append(storm)
+    for leak in (leaks.check(result), growth.check(result)):
+        if leak is not None and stuck is None:
+            outcome.violations.append(leak)
+            outcome.tainted = True
     outcome.gpu_accesses = sum(
         1
         for o, r in zip(program.ops, result.ops, strict=True)
@@ -103,6 +115,8 @@ def _judge_result(
 
 
 def _count_evidence(outcome: Verdict, program: Program, result: Result) -> None:
+    outcome.censuses = int(program.again > 0)
+    outcome.censuses_taken = int(growth.looked(result) > 1)
     for o, r in zip(program.ops, result.ops, strict=True):
         if r.status == RES_SKIPPED:
             continue
@@ -112,6 +126,9 @@ def _count_evidence(outcome: Verdict, program: Program, result: Result) -> None:
         elif o.op == Store.number:
             outcome.stores += 1
             outcome.stores_there += r.status == 0
+        elif o.op == Account.number:
+            outcome.accounts += 1
+            outcome.accounts_taken += accounted(o, r)
         elif o.op == ReadBack.number:
             outcome.pages_to_read += o.len // PAGE
             outcome.pages_read += r.aux0

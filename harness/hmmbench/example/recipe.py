@@ -73,7 +73,8 @@ class Environment:
     [SEED [TIMES]]]"); `inject`: rules of the device (docs/device.md); `audit`: the device's mirror
     audit (docs/audit.md); `rebind`: after the program the driver is unbound and bound again;
     `vram`: pages of VRAM that the driver may use (None: all); `schedule`: of an exact machine
-    (schedules.py), "": as it comes.
+    (schedules.py), "": as it comes; `again`: the program runs so many times more, for a look each
+    time at what it leaves in the kernel (oracle/growth.py).
     """
 
     delays: tuple[str, ...] = ()
@@ -82,6 +83,7 @@ class Environment:
     rebind: bool = False
     vram: int | None = None
     schedule: str = ""
+    again: int = 0
 
     @property
     def counted(self) -> bool:
@@ -251,6 +253,7 @@ def _link_to_json(link: Link) -> dict[str, Any]:
         **({"rebind": True} if env.rebind else {}),
         **({} if env.vram is None else {"vram": env.vram}),
         **({"schedule": env.schedule} if env.schedule else {}),
+        **({"again": env.again} if env.again else {}),
         "file_pages": list(link.program.file_pages),
         "ops": [op_to_json(o) for o in link.program.ops],
     }
@@ -273,6 +276,7 @@ def _link_from_json(data: Mapping[str, Any]) -> Link:
             _flag(data, "rebind"),
             None if "vram" not in data else _number(data["vram"], "vram"),
             schedule,
+            _number(data.get("again", 0), "again"),
         ),
     )  # fmt: skip
 

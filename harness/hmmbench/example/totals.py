@@ -19,7 +19,9 @@ class Totals:
     to_system: int = 0
     machines: int = 0
     lost: int = 0
-    #: what machines have died of in which nothing ran
+    #: machines that were scanned at their end for memory that nobody knows (kmemleak)
+    scans: int = 0
+    #: what machines have died of in which nothing ran, or was left in one
     ends: list[Violation] = field(default_factory=list)
     #: every counter of driver and device ("dev_...")
     counts: Counter[str] = field(default_factory=Counter)

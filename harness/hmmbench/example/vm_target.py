@@ -22,9 +22,18 @@ from hmmbench.example.target import Execution
 from hmmbench.example.totals import Totals
 from hmmbench.example.tracer import Tracer, page_events
 from hmmbench.guest import splat
-from hmmbench.guest.program import BUSY_TIMES, Program, Result
+from hmmbench.guest.program import BUSY_TIMES, PF_COUNTERS, Program, Result
 from hmmbench.model.ops.device import reloaded, takes_gpu
-from hmmbench.oracle import device, leaks, mirror, misuse, progress, unload
+from hmmbench.oracle import (
+    device,
+    growth,
+    leaks,
+    mirror,
+    misuse,
+    progress,
+    unload,
+    unreferenced,
+)
 from hmmbench.oracle.violation import Violation
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
@@ -54,6 +63,16 @@ def _moving(vm: Machine, end: float) -> bool:
     before = vm.gpu.counters()
     time.sleep(STILL_S)
     return time.monotonic() < end and vm.gpu.counters() != before
+
+
+def asked(program: Program, environment: Environment) -> Program:
+    """What the guest is sent: with all that oracles want to know of its run."""
+    return replace(program, again=environment.again, flags=program.flags | PF_COUNTERS)
+
+
+def unfit(program: Program, result: Result) -> bool:
+    """Whether what is left in the machine would be taken for another example's doing."""
+    return any((progress.check(program, result), leaks.check(result), growth.check(result)))
 
 
 class VmTarget:
@@ -101,6 +120,7 @@ class VmTarget:
                 with contextlib.suppress(Exception):
                     try:
                         self._count(vm)
+                        self._scan(vm)
                     except VmDied as error:
                         self._died_idle(vm, error)
                 with contextlib.suppress(VmError):
@@ -156,6 +176,15 @@ class VmTarget:
         else:
             self.totals.lost += 1
         self._lost(vm, error.summary)
+
+    def _scan(self, vm: Machine) -> None:
+        """What a debug kernel finds that nobody knows any more, once a machine: whichever of its
+        examples left it there."""
+        if vm.hello.get("kmemleak") and not self._last_tainted:
+            found = unreferenced.check(vm)
+            self.totals.scans += 1
+            if found is not None:
+                self.totals.ends.append(replace(found, details=self._explain(found.details)))
 
     def _go_on(self) -> None:
         if self._over.is_set():
@@ -239,6 +268,7 @@ class VmTarget:
 
     def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm
+        program = asked(program, environment)
         done = Execution(program, inject=environment.inject)
         self._busy = True
         try:
@@ -251,7 +281,7 @@ class VmTarget:
                 self._find(vm)
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = self._driver_counters(vm)
-            done.tainted = bool(progress.check(program, result) or leaks.check(result))
+            done.tainted = unfit(program, result)
             done.violations += self._checked(vm, done)
             if environment.delays:
                 done.points = self._points(vm)

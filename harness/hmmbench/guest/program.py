@@ -149,7 +149,10 @@ class Op:
 @dataclass(slots=True)
 class Program:
     """One example: what one PROGRAM message carries; and `kill_ms`, for the bench: how long the
-    agent may need, beyond its limits, to kill what does not end (it waits a second for it)."""
+    agent may need, beyond its limits, to kill what does not end (it waits a second for it).
+    `again`: it runs so many times more, with a look each time at what that leaves in the kernel
+    (oracle/growth.py).
+    """
 
     ops: list[Op]
     file_pages: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -158,6 +161,7 @@ class Program:
     flags: int = 0
     seed: int = 0
     kill_ms: int = 1500
+    again: int = 0
 
     def encode(self) -> bytes:
         """The payload of HB_MSG_PROGRAM.
@@ -181,7 +185,7 @@ class Program:
         parts += [pack(*x) for x in accesses]
         head = _HEADER.pack(
             PROTOCOL_VERSION, len(self.ops), len(accesses), self.flags, self.timeout_ms,
-            self.settle_ms, *self.file_pages, self.seed, 0, 0,
+            self.settle_ms, *self.file_pages, self.seed, self.again, 0,
         )  # fmt: skip
         return head + b"".join(parts)
 
@@ -209,8 +213,9 @@ class Program:
                    accesses[first : first + count])
             )  # fmt: skip
         return Program(
-            ops, (head[6], head[7], head[8], head[9]), head[4], head[5], head[3], head[10]
-        )
+            ops, (head[6], head[7], head[8], head[9]), head[4], head[5], head[3], head[10],
+            again=head[11],
+        )  # fmt: skip
 
 
 @dataclass(slots=True)

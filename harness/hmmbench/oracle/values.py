@@ -124,6 +124,8 @@ class Checker:
             elif kind == ReadBack.number and (bad := contents.check(self.space, o, r)):
                 raise Contradiction(i, bad, ReadBack.oracle)
             bad = ops.of(o).explain(self.space, o, r)
+            if bad and (own := ops.of(o).oracle) in WORDS and own != "values":
+                raise Contradiction(i, bad, own)
             if bad:
                 raise Contradiction(i, f"{describe(o)} {bad}")
             if not (o.op == Promise.number and r.status):

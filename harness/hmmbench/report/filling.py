@@ -17,8 +17,9 @@ UNDECIDED, UNDECIDED_PART = 20, 0.02
 AUDITED = {"sampled": 1000, "fill": 1, "access": 1}
 
 #: So often something is done before it is evidence that nothing came of it: accesses of the GPU
-#: without a fault, requests to migrate without a page that moved, promises of which none was tried.
-ACCESSES, MIGRATIONS, PROMISES = 1000, 20, 10
+#: without a fault, requests to migrate without a page that moved, promises of which none was tried,
+#: examples of which no census was taken.
+ACCESSES, MIGRATIONS, PROMISES, CENSUSES = 1000, 20, 10, 3
 
 
 def fill(report: Report, tally: Tally, totals: Totals) -> None:
@@ -36,6 +37,8 @@ def fill(report: Report, tally: Tally, totals: Totals) -> None:
     report.promises, report.promises_tried = tally.promises, tally.promises_tried
     report.stores, report.stores_there = tally.stores, tally.stores_there
     report.pages_to_read, report.pages_read = tally.pages_to_read, tally.pages_read
+    report.censuses, report.censuses_taken = tally.censuses, tally.censuses_taken
+    report.accounts, report.accounts_taken = tally.accounts, tally.accounts_taken
     report.migrations = tally.coverage.rows["migrate to VRAM"]
     report.missing, report.unready = dict(sorted(totals.missing.items())), totals.unready
     report.coverage = tally.coverage.to_json()
@@ -101,6 +104,13 @@ def _lacking(report: Report) -> list[str]:
         )
     if report.promises >= PROMISES and not report.promises_tried:
         out.append(f"no promises: of {report.promises} none could be tried")
+    if report.censuses >= CENSUSES and not report.censuses_taken:
+        out.append(
+            f"leaks not looked for: of {report.censuses} programs that were to run again none was"
+            " followed by a census of the kernel's memory"
+        )
+    if report.accounts >= PROMISES and not report.accounts_taken:
+        out.append(f"accounts not compared: of {report.accounts} looks none could be taken")
     if report.pages_to_read and not report.pages_read:
         out.append(f"contents not read: none of {report.pages_to_read} pages")
     return out

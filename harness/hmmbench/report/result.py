@@ -53,6 +53,12 @@ class Report:
     #: that were to be read at programs' ends, and were
     pages_to_read: int = 0
     pages_read: int = 0
+    #: examples that were to run again for a census of what they leave, and of which it was taken
+    censuses: int = 0
+    censuses_taken: int = 0
+    #: looks at the kernel's accounts of a process, and those for which nothing moved
+    accounts: int = 0
+    accounts_taken: int = 0
     #: counter that a pass rests on -> times that it was not there
     missing: dict[str, int] = field(default_factory=dict)
     #: executions in which the mirror audit was on and not ready
@@ -161,6 +167,7 @@ class Report:
             "mirror": self.audit_checks > self.audit_undecided,
             "contents": self.pages_read > 0,
             "promise": self.promises_tried > 0,
+            "account": self.accounts_taken > 0,
         }
         return {name for name, some in looked.items() if not some}
 
@@ -187,6 +194,9 @@ class Report:
         if self.stores:
             table.add_row("files", f"{self.stores_there} of {self.stores} on a disk or at a server "
                                    "as asked for, the others in memory")  # fmt: skip
+        table.add_row("kernel", f"{self.censuses_taken} of {self.censuses} censuses of what is"
+                                f" left, {self.accounts_taken} of {self.accounts} accounts"
+                                " compared")  # fmt: skip
         table.add_row("undecided", f"{self.undecided} words that several had to do with at once")
         for name, times in self.unlooked.items():
             table.add_row("not looked", f"[yellow]{name}[/] came to its bound {times} times")

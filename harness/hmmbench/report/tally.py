@@ -59,6 +59,10 @@ class Tally:
     stores_there: int = 0
     pages_to_read: int = 0
     pages_read: int = 0
+    censuses: int = 0
+    censuses_taken: int = 0
+    accounts: int = 0
+    accounts_taken: int = 0
     run_s: float = 0.0
     #: CPU seconds of bench and machines, in all of it
     cpu_s: float = 0.0

@@ -294,6 +294,8 @@ def rows(n: int) -> Coverage:
         (Tally(gpu_accesses=1000), Totals(audit_checks=9), "no faults"),
         (Tally(coverage=rows(20)), Totals(), "no migrations"),
         (Tally(promises=10), Totals(), "no promises"),
+        (Tally(censuses=3), Totals(), "leaks not looked for"),
+        (Tally(accounts=10), Totals(), "accounts not compared"),
         (Tally(pages_to_read=10), Totals(), "contents not read"),
     ],
 )

@@ -93,6 +93,20 @@ def test_parts_add_up_over_commits_and_kernels(
     assert "more than once" not in out
 
 
+def test_what_a_pass_rests_on_adds_up_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, data = added(
+        run(tmp_path / "a.json", promises_tried=5, pages_read=70),
+        run(tmp_path / "b.json", seed=2, promises_tried=2, censuses_taken=3, shortfalls=["x: y"]),
+    )
+    total = data["groups"][0]["total"]
+    assert (total["promises_tried"], total["pages_read"], total["shortfalls"]) == (7, 70, 1)
+    out = capsys.readouterr().out
+    assert "7 promises tried" in out
+    assert "3 censuses taken" in out
+
+
 def test_a_violation_in_one_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = {"oracle": "values", "message": "read 1, not 2", "recipe": "r"}
     code, data = added(

@@ -77,6 +77,13 @@ def test_written_and_read_back(tmp_path: Path) -> None:
         )  # fmt: skip
 
 
+def test_how_often_it_runs_again_is_kept(tmp_path: Path) -> None:
+    r = replace(recipe(3), environment=Environment(again=4))
+    r.write(tmp_path / "r.json")
+    assert Recipe.read(tmp_path / "r.json").environment.again == 4
+    assert "again" not in recipe(3).to_json()
+
+
 def test_injections_of_before_are_those_of_now(tmp_path: Path) -> None:
     """In an example and in those before it."""
     r = exact_recipe()

@@ -62,13 +62,13 @@ def test_enumerations_are_those_of_the_header(prefix: str, enum: type[P.MapKind]
 def test_fields_of_a_program() -> None:
     first = P.Op(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, [(1, 2, 3, 4, 5, 6)])
     second = P.Op(21, acc=[(7, 8, 9, 10, 11, 12), (0, 0, 0, 0, 0, 0)])
-    sent = P.Program([first, second], (1, 2, 3, 4), 5, 6, 7, 8)
+    sent = P.Program([first, second], (1, 2, 3, 4), 5, 6, 7, 8, again=9)
     data = sent.encode()
     head, op, access = Layout("hb_program"), Layout("hb_op"), Layout("hb_access")
     assert head.unpack(data) == {
         "version": HEADER["HB_PROTOCOL_VERSION"], "nops": 2, "naccesses": 3, "flags": 7,
         "timeout_ms": 5, "settle_ms": 6, "file_pages0": 1, "file_pages1": 2, "file_pages2": 3,
-        "file_pages3": 4, "seed": 8, "pad0": 0, "pad1": 0,
+        "file_pages3": 4, "seed": 8, "again": 9, "pad": 0,
     }  # fmt: skip
     at = head.form.size
     for o, accesses in ((first, 0), (second, 1)):

@@ -12,7 +12,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,6 +25,7 @@ from hmmbench.example.target import Execution
 from hmmbench.example.totals import Totals
 from hmmbench.guest import program as P
 from hmmbench.guest.program import Acc, MapKind, Op, OpResult, Program, Result
+from hmmbench.model.ops.accounts import Account
 from hmmbench.model.ops.advice import Advice, Madvise, Mlock, Zap
 from hmmbench.model.ops.dirty import Dirty
 from hmmbench.model.ops.files import FileRead, FileWrite, Msync, Punch, Truncate
@@ -182,7 +183,10 @@ class Fake:
                 j += 1
             self._interleave([self._actor(ops, results, idx) for idx in actors.values()])
             i = j
-        return Result(results, live_nonzero=self.bug == "leak").encode()
+        looks = f"looks {program.again}\n" if program.again else ""
+        return Result(
+            results, live_nonzero=self.bug == "leak", counters_after=looks
+        ).encode()
 
     def _interleave(self, threads: list[Iterator[None]]) -> None:
         while threads:
@@ -469,6 +473,10 @@ class Fake:
         elif o.op == Promise.number:
             # There is no VRAM here.
             r.aux0 = 1
+        elif o.op == Account.number:
+            r.aux0 = end - start
+            entries = [self._account(p, gp) for gp in range(start, end)]
+            r.data = struct.pack("<6Q", 8, 4, 0, 12, 8, 0) + b"".join(entries)
         elif o.op == ReadBack.number:
             r.aux0 = end - start
             r.data = b"".join(self._read_back(p, start, end))
@@ -522,6 +530,15 @@ class Fake:
         for pages in (p.protected, p.told, p.clean):
             pages.discard(gp)
         self._invalidate(p, gp, why)
+
+    def _account(self, p: Proc, gp: int) -> bytes:
+        """Nothing is in VRAM, or swapped; what the CPU has not looked at is not there."""
+        if gp not in p.cpu:
+            return struct.pack("<QQ", 0, 0)
+        frame = p.cpu[gp][0]
+        m = p.vma[gp]
+        shared = m.obj is not None and m.obj.get(m.index) is frame
+        return struct.pack("<QQ", 1 << 63 | shared << 61, 1 << 3 | shared << 2)
 
     def _read_back(self, p: Proc, start: int, end: int) -> Iterator[bytes]:
         for gp in range(start, end):
@@ -761,7 +778,8 @@ class FakeTarget:
         payload = program.encode()
         self.programs.append(payload)
         self.environments.append(environment)
-        return Execution(program, Result.decode(self.machine.run(payload), program))
+        program = replace(program, again=environment.again)
+        return Execution(program, Result.decode(self.machine.run(program.encode()), program))
 
     def renew(self) -> None:
         pass

@@ -15,6 +15,8 @@
 uint64_t now_ns(void);
 /* 0 or -errno. */
 int write_text(const char *path, const char *text);
+/* No page waits in a CPU's batch for its LRU list, or to be given up. */
+void drain_lru(void);
 
 /* A driver may have no such parameter: docs/driver.md. */
 #define DRIVER_WATCH	"/sys/module/hmm_gpu/parameters/watch_ms"

@@ -2,7 +2,6 @@
 /* Advice to the kernel about memory, locking, and the page merger that some advice is for. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -46,32 +45,6 @@ static int op_ksm(const struct op_call *call)
 		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 	write_text("/sys/kernel/mm/ksm/run", "0");
 	return ret;
-}
-
-/*
- * Pages that a CPU puts on the LRU lists, or gives up, wait in a batch of that CPU
- * until there are enough.  MADV_FREE and reclaim pass over what waits on another
- * CPU, and the scheduler moves us between operations: so on each CPU the batch is
- * emptied, which is the first thing MADV_COLD does.  Of a page that nobody uses it
- * does no more.
- */
-static void drain_lru(void)
-{
-	static char unused[4096] __attribute__((aligned(4096)));
-	cpu_set_t all, one;
-
-	if (sched_getaffinity(0, sizeof(all), &all))
-		return;
-	for (int cpu = 0, left = CPU_COUNT(&all); left; cpu++) {
-		if (!CPU_ISSET(cpu, &all))
-			continue;
-		left--;
-		CPU_ZERO(&one);
-		CPU_SET(cpu, &one);
-		if (!sched_setaffinity(0, sizeof(one), &one))
-			madvise(unused, sizeof(unused), MADV_COLD);
-	}
-	sched_setaffinity(0, sizeof(all), &all);
 }
 
 static int op_madvise(const struct op_call *call)

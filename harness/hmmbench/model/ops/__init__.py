@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from hmmbench.guest.program import Op
 from hmmbench.model.ops import (
+    accounts,
     advice,
     device,
     dirty,
@@ -36,8 +37,8 @@ from hmmbench.model.space import Space
 
 #: The bench's own.
 FAMILIES = (
-    mapping, advice, moving, jobs, processes, lives, folios, files, stores, pins, promises, uffd,
-    dirty, guard, nodes, reclaim, poison, device,
+    mapping, advice, moving, jobs, processes, lives, folios, files, stores, pins, promises,
+    accounts, uffd, dirty, guard, nodes, reclaim, poison, device,
 )  # fmt: skip
 
 _OWN = tuple(operation for family in FAMILIES for operation in family.OPERATIONS)

@@ -92,6 +92,8 @@ class Operation:
     optional  -- not each kernel has it: one that lacks it says NOT_THERE, and does nothing
     takes_gpu -- it takes the device away, from whoever has it open; one in a phase
     stale_ok  -- it may use the GPU's file that its process has of a device that was taken away
+    once      -- the machine is another one after it, or it takes long: a program with it does not
+                 run again, to see what it leaves (`again` of an environment)
     """
 
     number: int
@@ -114,6 +116,7 @@ class Operation:
     optional = False
     takes_gpu = False
     stale_ok = False
+    once = False
     lays = True
     rows: tuple[str, ...] = ()
     holes = False

@@ -50,6 +50,7 @@ class TakeGpu(Operation):
     races = True
     takes_gpu = True
     shapes = True
+    once = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         # What is pinned stays in VRAM, and who was given a file cannot be told to open it anew;

@@ -150,6 +150,7 @@ class Offline(Operation):
     races = True
     wanted = False
     optional = True
+    once = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         return o.arg < 64

@@ -198,6 +198,7 @@ def _finding(number: int, f: Finding, options: Sequence[str]) -> dict[str, Any]:
         "inject": recipe.environment.inject,
         "rebind": recipe.environment.rebind,
         "vram": recipe.environment.vram,
+        "again": recipe.environment.again,
         "pages": _pages(portrait),
         "pages_when": portrait.when if portrait else "",
         "details": _cut(details),
