@@ -22,7 +22,7 @@
 #include "hmm_gpu_hw.h"
 
 /* Of this interface: it grows when anything in this file changes its form or meaning. */
-#define HG_CORE_VERSION 9
+#define HG_CORE_VERSION 10
 
 /* What VRAM and BAR 2 may be; hg_memory_sizes_ok() is the rule. */
 #define HG_VRAM_STEP (2ull << 20)
@@ -100,6 +100,15 @@ typedef struct HgHostOps {
      * time are counted in.  May be NULL: a host that holds up none, now() then.
      */
     uint64_t (*fair_now)(void *host);
+    /*
+     * For the audit, which compares frames of memory, where a bus address is none.  Both or
+     * neither; without them bus addresses are physical.  frame: where an access of the bus at
+     * this address leads to, 0; -1: nowhere; 1: nobody can say now.  look: 8 aligned bytes of
+     * RAM by their physical address, 0 or -1.  A full audit calls them with the device's lock
+     * held, so whatever a host does for them must not come back to the device.
+     */
+    int (*frame)(void *host, uint64_t addr, uint64_t *phys);
+    int (*look)(void *host, uint64_t phys, uint64_t *v);
 } HgHostOps;
 
 typedef struct HgConfig {
@@ -235,6 +244,7 @@ bool hg_step(HgDev *d, uint32_t budget);
 /*
  * Directly reachable guest RAM.  remove returns only when no engine uses the
  * pointer any more.  Ranges do not overlap.  `opaque` comes back in ram_written.
+ * With frame(): the bus address is the physical one there.
  * Address and pointer are equal modulo 4096, so that what is aligned on the bus is aligned
  * in memory; a range that is not is left to read, write and atomic.
  */

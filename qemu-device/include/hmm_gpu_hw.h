@@ -68,6 +68,7 @@
 #define HG_FEATURE_DATA_CACHE		0x10	/* HG_PTE_CACHED, HG_OP_FLUSH, HG_INVAL_MEMBAR and HG_FENCE_MEMBAR have a meaning, and writes to system memory are posted */
 #define HG_FEATURE_CE_FAULTS		0x20	/* HG_CTX_STALL and HG_CTX_FAULTED have a meaning */
 #define HG_FEATURE_SHARED_MISSES	0x40	/* groups of SMs have one miss table: a page that two of them miss is reported once */
+#define HG_FEATURE_AUDIT_BUS		0x80	/* the mirror audit knows where bus addresses lead to */
 #define HG_REG_TIME			0x0028	/* RO (64) virtual nanoseconds */
 #define HG_REG_CTRL			0x0030
 #define HG_CTRL_ENABLE			0x1	/* engines may run; clearing it parks them at an instruction boundary */
@@ -253,8 +254,8 @@
  * -- mirror audit: what the device has to know of the CPU's page tables --
  * For checking alone: nothing the device does depends on these registers.
  * HG_REG_AUDIT_ASID + asid * 8 (64): physical address of the process's root
- * table, its levels, and ENABLE.  Only where bus addresses of RAM are physical
- * addresses.  Take it out and invalidate the address space before the table
+ * table, its levels, and ENABLE.  Without HG_FEATURE_AUDIT_BUS only where bus
+ * addresses of RAM are physical addresses.  Take it out and invalidate the address space before the table
  * can go away.  GPU addresses that mirror no CPU address have an ASID that is
  * not enabled here, or bit HG_AUDIT_USER_BITS set: those lead to VRAM that is
  * the GPU's alone, and a system frame there is a violation.

@@ -202,8 +202,11 @@ static uint64_t hmm_gpu_mmio_read(void *opaque, hwaddr addr, unsigned size)
     HmmGpuState *s = opaque;
     uint64_t val;
 
-    /* A CPU may still hold the old memory map just after an unplug. */
-    if (!s->gpu) {
+    /*
+     * A CPU may still hold the old memory map just after an unplug.  In an audit
+     * it is an IOMMU's message: hmm-gpu-iommu.c.
+     */
+    if (!s->gpu || s->in_audit) {
         return UINT64_MAX;
     }
     val = hg_mmio_read(s->gpu, addr, size);
@@ -229,7 +232,7 @@ static void hmm_gpu_mmio_write(void *opaque, hwaddr addr, uint64_t val,
 {
     HmmGpuState *s = opaque;
 
-    if (s->gpu) {
+    if (s->gpu && !s->in_audit) {
         HmmGpuMmio w = { .addr = addr, .val = val, .size = size };
 
         /*
@@ -241,7 +244,9 @@ static void hmm_gpu_mmio_write(void *opaque, hwaddr addr, uint64_t val,
             if (s->in_blocking) {
                 return;         /* an IOMMU's message: hmm-gpu-iommu.c */
             }
+            s->in_audit = (addr & ~7) == HG_REG_AUDIT_CMD;
             hmm_gpu_blocking(s, hmm_gpu_do_mmio_write, &w);
+            s->in_audit = false;
         } else {
             hmm_gpu_do_mmio_write(s, &w);
         }

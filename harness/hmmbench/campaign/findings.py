@@ -57,6 +57,7 @@ class Findings:
     note     -- told what is going on
     shrink_s -- time for making one failure small
     delays   -- names of the driver's delay points
+    machine  -- of the targets, if it is another than the usual one (vm/kinds.py)
     exact    -- the targets are exact machines: where their schedules may hold CPUs
     The others are of Campaign.
     """
@@ -72,6 +73,7 @@ class Findings:
     exact: schedules.Points | None
     cpus: int
     built: Mapping[str, str]
+    machine: str = ""
 
     def write(self, example: Assignment, violations: Sequence[Violation], number: int) -> Finding:
         """Its folder, with all that is known before it is made small."""
@@ -144,7 +146,7 @@ class Findings:
         recipe = Recipe(
             example.program, example.env, oracle, message, self.kernel, self.seed, example.index,
             repeat=200 if self.exact is None else 1, device=self.device, cpus=self.cpus,
-            chain=example.chain, built=self.built,
+            chain=example.chain, built=self.built, machine=self.machine,
         )  # fmt: skip
         return recipe if self.exact is None else holds.kept(recipe, self.exact.table)
 

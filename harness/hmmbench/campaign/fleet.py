@@ -18,6 +18,7 @@ from hmmbench.example.schedules import Points
 from hmmbench.example.totals import Totals
 from hmmbench.example.vm_target import VmTarget
 from hmmbench.symbols.named import Names
+from hmmbench.vm import kinds
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
@@ -92,13 +93,14 @@ def fleet(
 def exact_fleet(
     artifacts: Artifacts, spec: MachineSpec, number: int, out: Path, say: Callable[[str], None],
     leaving: Callable[[Machine], None] = lambda vm: None, snapshots: Snapshots | None = None,
-    explain: Callable[[str], str] = lambda text: text, aimed: bool = False,
+    explain: Callable[[str], str] = lambda text: text, aimed: bool = False, machine: str = "",
 ) -> Iterator[tuple[list[ExactTarget], Points]]:  # fmt: skip
     """As fleet(), with exact machines; and the points where their schedules may hold CPUs.
 
-    aimed -- with what aimed schedules aim at (aim.py)
+    aimed   -- with what aimed schedules aim at (aim.py)
+    machine -- another than the usual one (vm/kinds.py)
     """
-    spec = exact_spec(spec, EXACT_CPUS)
+    spec = exact_machine(spec, machine)
     points = exact_points(artifacts, spec, snapshots)
     names = names_of(artifacts, spec, snapshots)
     if aimed and points.table is not None:
@@ -118,6 +120,11 @@ def exact_fleet(
             for _ in range(number)
         ]  # fmt: skip
         yield targets, points
+
+
+def exact_machine(spec: MachineSpec, machine: str = "") -> MachineSpec:
+    """The exact machine of a campaign, the usual one or another (vm/kinds.py)."""
+    return kinds.made(exact_spec(spec, EXACT_CPUS), machine)
 
 
 def names_of(

@@ -90,6 +90,7 @@ class Campaign:
     tally       -- that of a campaign before, which this one goes on with
     given       -- programs that are run in turn instead of new ones, each in its surroundings; on
                    exact machines under another schedule each time
+    machine     -- of the targets, if it is another than the usual one (vm/kinds.py), for recipes
     grammar     -- of which version what the seed makes is (generate.py; None: the newest)
     built       -- what recipes of exact machines depend on (recipe.BUILT)
     """
@@ -119,6 +120,7 @@ class Campaign:
         built: Mapping[str, str] | None = None,
         spare: Sequence[Target] = (),
         grammar: int | None = None,
+        machine: str = "",
     ) -> None:
         self.targets = tuple(targets) if isinstance(targets, Sequence) else (targets,)
         self.out = out
@@ -143,7 +145,7 @@ class Campaign:
         self.findings = Findings(
             (*self.targets, *self.spare), out, seed, kernel, tuple(delays),
             lambda text: self.note(self.tally, text), shrink_s, device, exact,
-            cpus, dict(built or {}),
+            cpus, dict(built or {}), machine,
         )  # fmt: skip
         self._started = 0
         self._begun = time.monotonic()

@@ -5,6 +5,7 @@ that is bound anew.  All of it follows from the campaign's seed and the example'
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hmmbench.device import injection
@@ -13,6 +14,7 @@ from hmmbench.example.recipe import Environment
 from hmmbench.guest.program import POLICY_MIGRATE, Program
 from hmmbench.model.ops import of as operation
 from hmmbench.model.ops.moving import Policy
+from hmmbench.vm.spec import MachineSpec
 
 #: After one example of so many, a quarter of a second: the driver is unbound and bound again.
 #: Soon for the first time, so that a short run has one.
@@ -39,6 +41,16 @@ INJECTED = 0.35
 #: then drive one another out, best if there is one.
 VRAM_SHORT, VRAM_SHORT_AT_FAULTS = 0.08, 0.4
 VRAM_PAGES, VRAM_PAGES_AT_FAULTS = (0, 1, 1, 2, 3, 16, 200), (1, 1, 1, 2, 3, 16)
+
+
+def injections(
+    spec: MachineSpec, rules: Sequence[str] = injection.RULES
+) -> tuple[str, ...]:
+    """The rules, as they are of use on this machine."""
+    # An IOMMU's addresses are handed out from 2^32 downwards: half of them, by another bit.
+    bits = 0x20004000 if spec.iommu else 1 << (spec.memory_mib << 20).bit_length() - 2
+    fails = f"ce.copy match={bits:x}/{0xffffff << 40 | bits:x} count=1 error"
+    return tuple(fails if rule == injection.COPY_FAILS else rule for rule in rules)
 
 
 @dataclass(frozen=True)

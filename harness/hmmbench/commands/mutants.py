@@ -55,6 +55,18 @@ def main(
     accel: Annotated[
         options.Accel, typer.Option(help="In exact machines (docs/exact.md), or with threads.")
     ] = options.Accel.exact,
+    machine: options.Machine = "",
+    draw: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="N",
+            help="So many other machines share the last third of each mutant's time.",
+        ),
+    ] = 0,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="With --draw: also those that take the full configuration."),
+    ] = False,
     delays: Annotated[
         bool, typer.Option(help="Widen races at the driver's delay points now and then.")
     ] = True,
@@ -120,7 +132,7 @@ def main(
     try:
         how = How(
             seed, limit, shrink, delays, accel == options.Accel.exact,
-            machines or max(1, host.cpus() // jobs),
+            machines or max(1, host.cpus() // jobs), machine, draw, full,
         )  # fmt: skip
         _run(result, chosen, ui, out, jobs, how, control, hmm_tests)
     finally:
@@ -156,13 +168,14 @@ def _run(
             chosen, ui, out, jobs, took, how, ["--hmm-tests"] if hmm_tests else []
         )
     if control:
-        machines = {m.name: (m.kernel, m.debug, m.device) for m in chosen}
-        for kernel, debug, device in sorted(set(machines.values())):
-            wanted = (kernel, debug, device)
+        machines = {m.name: (m.kernel, m.full, m.variant, m.device, m.machine) for m in chosen}
+        for wanted in sorted(set(machines.values())):
+            kernel, on_full, variant, device, machine = wanted
             rows = [r for r in result.having(KILLED) if machines[r.name] == wanted]
             row = run_sound(
                 ui, out, how, examples=max((r.examples for r in rows), default=0),
-                kernel=kernel, debug=debug, device=device,
+                kernel=kernel, full=on_full, variant=variant, device=device,
+                machine=machine or how.machine,
             )  # fmt: skip
             result.controls.append(row)
             _show(row)

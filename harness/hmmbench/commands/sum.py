@@ -110,6 +110,8 @@ def _show(group: sums.Group) -> None:
     if evidence := sums.EVIDENCE.get(group.kind):
         total = group.total()
         typer.echo("  of them: " + ", ".join(f"{total[key]:,} {_head(key)}" for key in evidence))
+    for machine, examples in sorted(group.machines().items()):
+        typer.echo(f"{examples:12,} examples on {machine}")
     for words in group.again():
         typer.echo(f"more than once, the same examples: {words}")
     for part in group.parts:

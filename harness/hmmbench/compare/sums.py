@@ -170,6 +170,14 @@ class Group:
             total.update(_counts(part))
         return total
 
+    def machines(self) -> Counter[str]:
+        """Examples of runs by machine (Report.portions); of older ones that is not known."""
+        found: Counter[str] = Counter()
+        for part in self.parts:
+            for one in part.data.get("portions", ()):
+                found[f"{one['machine']} ({one['kind']})"] += int(one["examples"])
+        return found
+
     def again(self) -> list[str]:
         """Seeds that several runs share: the same examples, though no execution of threads is
         the other's."""
@@ -236,7 +244,9 @@ class Group:
                 "false_alarms": self.false_alarms(),
                 "sound_examples": sum(row.examples for row in self.controls()),
             }
-        return data | {"lines": self.lines(), "total": self.total()}
+        return data | {
+            "lines": self.lines(), "total": self.total(), "machines": self.machines()
+        }
 
 
 def _counts(part: Part) -> dict[str, int]:
@@ -330,7 +340,7 @@ def kernel_here(name: str) -> str | None:
     A folder's kernel, or a patched one, may be another one by now: that is not looked into.
     """
     which, *variant = name.split()
-    if which not in ("lts", "latest") or not set(variant) <= kernel.VARIANTS:
+    if which not in ("lts", "latest") or not set(variant) <= set(kernel.VARIANTS):
         return None
     try:
         # By itself: the driver beside it may be one that was not built yet.

@@ -46,6 +46,7 @@ typedef struct ThHost {
     uint64_t bus_reads, bus_writes;
     uint64_t kicks;
     uint64_t bad_lo, bad_hi;
+    uint64_t alias;
     ThEvent *log;
     uint64_t logged;
     HgDev *dev;
@@ -100,7 +101,7 @@ size_t hg_violations_json(HgDev *d, char *buf, size_t len);
 """
 
 #: HG_CORE_VERSION of the interface that is declared above.
-CORE_VERSION = 9
+CORE_VERSION = 10
 
 #: A change of the core's source, for tests that break it: file, text that is there once, new text.
 Edit = tuple[str, str, str]

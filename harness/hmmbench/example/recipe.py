@@ -5,6 +5,8 @@
      "seed": ..., "example": ..., "repeat": ..., "delays": [...], "inject": [...],
      "file_pages": [...], "ops": [{"op": "mmap", "kind": "anon_private", ...}, ...]}
 
+"machine" is there if it is another than the usual one (vm/kinds.py): "iommu", "cpus-1+small".
+
 A recipe of an exact machine has "cpus" and "schedule", and in "chain" the examples that ran before
 it in the same machine, if it takes them; such a recipe fails each time.  "decisions" are part of
 the schedule, by names that mean the same in another build:
@@ -48,6 +50,7 @@ from hmmbench.guest.program import (
 from hmmbench.model import ops
 from hmmbench.model.ops.jobs import GpuAccess
 from hmmbench.oracle.mirror import MODES
+from hmmbench.vm import kinds
 from hmmbench.vm.spec import DEVICES
 
 VERSION = 1
@@ -127,10 +130,11 @@ class Link:
 class Recipe:
     """One example and where it comes from.
 
-    `repeat`: executions one replay is made of; `device`: on which one, of DEVICES; `cpus`: of an
-    exact machine (0: it is one with threads); `chain`: what runs in it before; `hash`: of its
-    decisions then (hmm-exact-log.c; 0: not known); `decisions`: the list of its schedule;
-    `built`: by name of BUILT, a hash of what it ran with.
+    `repeat`: executions one replay is made of; `device`: on which one, of DEVICES; `machine`:
+    another than the usual one (vm/kinds.py); `cpus`: of an exact machine (0: it is one with
+    threads); `chain`: what runs in it before; `hash`: of its decisions then (hmm-exact-log.c; 0:
+    not known); `decisions`: the list of its schedule; `built`: by name of BUILT, a hash of what it
+    ran with.
     """
 
     program: Program
@@ -147,6 +151,7 @@ class Recipe:
     hash: int = 0
     decisions: tuple[Anchor, ...] = ()
     built: Mapping[str, str] = field(default_factory=dict)
+    machine: str = ""
 
     @property
     def exact(self) -> bool:
@@ -163,6 +168,7 @@ class Recipe:
             "example": self.example,
             "repeat": self.repeat,
             **({self.device: True} if self.device else {}),
+            **({"machine": self.machine} if self.machine else {}),
             **({"cpus": self.cpus, "hash": f"{self.hash:#x}"} if self.exact else {}),
             **({"built": dict(self.built)} if self.built else {}),
             **_link_to_json(Link(self.program, self.environment)),
@@ -223,6 +229,13 @@ class Recipe:
         built = data.get("built", {})
         if not isinstance(built, dict) or not all(isinstance(v, str) for v in built.values()):
             raise TypeError("built must be an object of strings")
+        machine = data.get("machine", "")
+        if not isinstance(machine, str):
+            raise TypeError("machine must be a string")
+        try:
+            kinds.kinds(machine)
+        except UsageError as error:
+            raise ValueError(error.message) from error
         return Recipe(
             link.program,
             link.environment,
@@ -238,6 +251,7 @@ class Recipe:
             _number(data.get("hash", 0), "hash"),
             anchors,
             built,
+            machine,
         )  # fmt: skip
 
     def with_program(self, program: Program) -> Recipe:

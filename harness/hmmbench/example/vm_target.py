@@ -205,6 +205,14 @@ class VmTarget:
         """Continue in a fresh copy."""
         self.close()
 
+    def has_driver(self) -> bool:
+        """Whether the guest has a GPU that somebody drives."""
+        return self._driven(self.vm)
+
+    @staticmethod
+    def _driven(vm: Machine) -> bool:
+        return bool(vm.hello.get("driver", True))
+
     def delay_points(self) -> list[str]:
         """Names of the driver's delay points."""
         return [point.name for point in self._points(self.vm)]
@@ -392,7 +400,7 @@ class VmTarget:
         return vm.agent.read_file(folder + "/counters").decode()
 
     def _driver_text(self, vm: Machine) -> str:
-        return self._driver_counters(vm)
+        return self._driver_counters(vm) if self._driven(vm) else ""
 
     def _counters(self, vm: Machine) -> dict[str, int]:
         device = vm.gpu.counters()

@@ -42,6 +42,8 @@ def run_many(
             "--shrink", str(how.shrink_s), "--out", str(out),
             "--machines", str(how.machines), "--accel", EXACT if how.exact else THREADS,
             *([] if how.delays else ["--no-delays"]), *more,
+            *(["--machine", how.machine] if how.machine else []),
+            "--draw", str(how.draw), *(["--full"] if how.full else []),
         ]  # fmt: skip
         try:
             futures = [pool.submit(_one, children, m, Path(folder), common) for m in chosen]

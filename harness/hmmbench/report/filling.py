@@ -73,6 +73,8 @@ def conclude(report: Report) -> None:
             f"undecided: {report.audit_undecided} of {report.audit_checks} comparisons of the"
             " mirror audit could not be made"
         )
+    if report.portions and not report.examples:
+        report.shortfalls.append("no examples: the driver refused the device wherever it might")
     report.shortfalls += _lacking(report)
     if report.violations:
         report.verdict = "fail"

@@ -16,6 +16,7 @@ from rich.table import Table
 from hmmbench.base.errors import UsageError
 from hmmbench.model.cells import ORACLES
 from hmmbench.report.words import seen_with
+from hmmbench.vm.kinds import USUAL
 
 #: The test of a KTAP file that is none of an oracle.
 EVIDENCE = "evidence"
@@ -65,6 +66,9 @@ class Report:
     unready: int = 0
     audit: str = "off"
     schedule: str = "random"
+    #: which examples were on which machine: machine (vm/kinds.py, and the sanitised kernel), kind,
+    #: kernel, number of the first and how many, seconds, and why it was none if that is so
+    portions: list[dict[str, Any]] = field(default_factory=list)
     #: machines at the same time, and how many were started in all
     jobs: int = 1
     machines: int = 0
@@ -147,6 +151,8 @@ class Report:
         if not done:
             lines += ["# " + _one_line(self.error or "no verdict"), "not ok 1 run"]
             tests = []
+        if said := self.machines_drawn():
+            lines.append(_one_line(f"# examples by machine: {said}"))
         for number, oracle in enumerate(tests, 1):
             mine = [v for v in self.violations if v["oracle"] == oracle]
             for v in mine:
@@ -160,6 +166,15 @@ class Report:
             skipped = "" if bad or oracle not in self.blind() else " # SKIP it did not look"
             lines.append(f"{'not ok' if bad else 'ok'} {number} {name}{skipped}")
         _write(path, "\n".join(lines) + "\n")
+
+    def machines_drawn(self) -> str:
+        """Examples by machine; "" if all were on the usual one."""
+        if {p["machine"] for p in self.portions} <= {USUAL}:
+            return ""
+        return ", ".join(
+            f"{p['machine']} ({p['kind']}) " + ("refused" if p["refused"] else str(p["examples"]))
+            for p in self.portions
+        )
 
     def blind(self) -> set[str]:
         """Oracles that have looked at nothing."""
@@ -177,6 +192,8 @@ class Report:
         colour = {"pass": "green", "fail": "red"}.get(self.verdict, "yellow")
         table.add_row("verdict", f"[bold {colour}]{self.verdict}[/]")
         table.add_row("machine", f"Linux {self.kernel}, QEMU {self.qemu}, {self.accel}")
+        if said := self.machines_drawn():
+            table.add_row("drawn", said)
         table.add_row("seed", f"{self.seed} ({self.profile})")
         table.add_row(
             "examples",

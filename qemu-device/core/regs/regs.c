@@ -126,7 +126,8 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
                          (k->big_pages ? HG_FEATURE_BIG_PAGES : 0) |
                          (k->data_pages ? HG_FEATURE_DATA_CACHE : 0) |
                          (k->sms_per_utlb > 1 ? HG_FEATURE_SHARED_MISSES : 0) |
-                         (k->ce_faults ? HG_FEATURE_CE_FAULTS : 0)) << 32;
+                         (k->ce_faults ? HG_FEATURE_CE_FAULTS : 0) |
+                         (d->ops.frame ? HG_FEATURE_AUDIT_BUS : 0)) << 32;
         break;
     case HG_REG_TIME: *v = hg_now(d); break;
     case HG_REG_CTRL: *v = (d->ctrl & HG_CTRL_ENABLE) | status(d) << 32; break;

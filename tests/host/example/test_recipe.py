@@ -132,6 +132,8 @@ def test_accesses_as_text() -> None:
         ({"delays": [1]}, "delays"),
         ({"rebind": 1}, "rebind must be"),
         ({"coherent": "on"}, "coherent must be"),
+        ({"machine": 3}, "machine must be"),
+        ({"machine": "iommu+large"}, "no machine 'iommu.large': large"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, change: dict[str, Any], says: str) -> None:
@@ -176,6 +178,15 @@ def test_the_device_is_part_of_it(tmp_path: Path) -> None:
         r.device = device
         r.write(tmp_path / "r.json")
         assert Recipe.read(tmp_path / "r.json").device == device
+
+
+@pytest.mark.parametrize("machine", ["", "iommu", "cpus-1+small"])
+def test_the_machine_is_in_the_recipe(machine: str, tmp_path: Path) -> None:
+    """And what has none was of the usual one, as before there were others."""
+    r = replace(exact_recipe(), machine=machine)
+    r.write(tmp_path / "r.json")
+    assert ("machine" in json.loads((tmp_path / "r.json").read_text())) == bool(machine)
+    assert Recipe.read(tmp_path / "r.json").machine == machine
 
 
 @pytest.mark.parametrize("links", [0, 1, 3])

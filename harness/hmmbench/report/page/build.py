@@ -25,6 +25,7 @@ from hmmbench.report.page.heat import heat, short
 from hmmbench.report.page.timeline import duration, timeline
 from hmmbench.report.result import Report
 from hmmbench.report.tally import Finding, Tally
+from hmmbench.vm import kinds
 
 #: Characters of one text from outside (a console excerpt, a message) that go into the page.
 TEXT_MAX = 12000
@@ -199,6 +200,7 @@ def _finding(number: int, f: Finding, options: Sequence[str]) -> dict[str, Any]:
         "rebind": recipe.environment.rebind,
         "vram": recipe.environment.vram,
         "again": recipe.environment.again,
+        "machine": kinds.words(recipe.machine) if recipe.machine else "",
         "pages": _pages(portrait),
         "pages_when": portrait.when if portrait else "",
         "details": _cut(details),
