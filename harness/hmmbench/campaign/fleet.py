@@ -15,6 +15,7 @@ from hmmbench.base import host
 from hmmbench.campaign import aim
 from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.schedules import Points
+from hmmbench.example.seen import Counted, Looker
 from hmmbench.example.totals import Totals
 from hmmbench.example.vm_target import VmTarget
 from hmmbench.symbols.named import Names
@@ -94,11 +95,13 @@ def exact_fleet(
     artifacts: Artifacts, spec: MachineSpec, number: int, out: Path, say: Callable[[str], None],
     leaving: Callable[[Machine], None] = lambda vm: None, snapshots: Snapshots | None = None,
     explain: Callable[[str], str] = lambda text: text, aimed: bool = False, machine: str = "",
+    look: bool = False,
 ) -> Iterator[tuple[list[ExactTarget], Points]]:  # fmt: skip
     """As fleet(), with exact machines; and the points where their schedules may hold CPUs.
 
     aimed   -- with what aimed schedules aim at (aim.py)
     machine -- another than the usual one (vm/kinds.py)
+    look    -- executions tell what they have Seen, for feedback (explore.py)
     """
     spec = exact_machine(spec, machine)
     points = exact_points(artifacts, spec, snapshots)
@@ -109,12 +112,13 @@ def exact_fleet(
         )
         points = replace(points, aims=aim.aims(profile, points.table))
     lost = _keeper(out, say)
+    counted = Counted(points.table) if look and points.table is not None else None
     with ExitStack() as stack:
         targets = [
             stack.enter_context(
                 ExactTarget(
                     stack.enter_context(Opener(spec, snapshots, say)), lost, leaving, explain,
-                    points=points.all, names=names,
+                    points=points.all, names=names, looker=Looker(counted) if look else None,
                 )
             )
             for _ in range(number)

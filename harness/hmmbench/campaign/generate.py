@@ -28,6 +28,7 @@ the version give the program; seed and version give the bytes (`blocks`).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -58,6 +59,13 @@ ACCOUNTS, ACCOUNTS_SINCE = 0.25, 4
 #: Steps of an example: a step makes one operation, a race several.
 MIN_STEPS, MAX_STEPS = 40, 100
 BYTES_A_STEP = 4
+
+
+#: Of a program: the kind of each step (0 to 255) and the seed that fixes the rest of it.
+Steps = tuple[tuple[int, int], ...]
+
+#: Bits of such a seed: 24, and the step's place in the bytes, so that no two are the same.
+SEED_BITS = 40
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,12 @@ def table(grammar: int) -> tuple[Step, ...]:
     return tuple(s for s in steps if s.since <= grammar for _ in range(s.weight))
 
 
+def meaning(grammar: int) -> str:
+    """A digest of what kinds of steps stand for in a version, operations from outside included."""
+    names = " ".join(step.name for step in table(grammar))
+    return hashlib.sha256(names.encode()).hexdigest()[:16]
+
+
 def version(asked: int | None) -> int:
     """The version that is meant (None: the newest).
 
@@ -164,10 +178,23 @@ def program(data: bytes, seed: int = 0, grammar: int | None = None) -> Program:
 
     The same bytes give the same program.
     """
+    return grown(steps_of(data), seed, grammar)
+
+
+def steps_of(data: bytes) -> Steps:
+    """The steps that the bytes stand for."""
+    return tuple(
+        (data[k], int.from_bytes(data[k + 1 : k + 4], "little") | (k + 1) << 24)
+        for k in range(0, len(data) - BYTES_A_STEP + 1, BYTES_A_STEP)
+    )
+
+
+def grown(steps: Steps, seed: int = 0, grammar: int | None = None) -> Program:
+    """The program of these steps; one that is moved draws what it drew where it was."""
     g = Generator(version(grammar))
-    g.begin(data)
-    for k in range(0, len(data) - BYTES_A_STEP + 1, BYTES_A_STEP):
-        g.step(data[k], int.from_bytes(data[k + 1 : k + 4], "little") | (k + 1) << 24)
+    g.begin(steps)
+    for kind, own in steps:
+        g.step(kind, own)
     return Program(g.finish(), FILE_PAGES, seed=seed)
 
 
@@ -183,10 +210,13 @@ class Generator(Draw):
         # operations before the first step
         self.begun = 0
 
-    def begin(self, data: bytes) -> None:
-        """Before its first step."""
+    def begin(self, steps: Steps) -> None:
+        """Before its first step, and by its bytes."""
         if self.grammar >= Store.since:
-            self.rng.seed(data[:BYTES_A_STEP])
+            self.rng.seed(b"".join(
+                bytes([kind]) + (own & 0xFFFFFF).to_bytes(BYTES_A_STEP - 1, "little")
+                for kind, own in steps[:1]
+            ))  # fmt: skip
             self.first(where(self, self.space.procs[0]))
             self.begun = len(self.ops)
 

@@ -13,9 +13,10 @@ from typing import Any
 from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, depends, ensure
 from hmmbench.campaign import fleet
+from hmmbench.campaign.explore import Explorer, Feedback
 from hmmbench.campaign.portions import Portion
 from hmmbench.campaign.progress import Progress
-from hmmbench.campaign.runner import Campaign
+from hmmbench.campaign.runner import CHAIN, Campaign
 from hmmbench.campaign.surroundings import injections
 from hmmbench.device import injection
 from hmmbench.example import schedules
@@ -37,7 +38,8 @@ from hmmbench.vm.standard import standard_spec
 @dataclass(frozen=True)
 class Asked:
     """Of a whole run: `jobs` machines at the same time, `examples` in all its portions; `inject`:
-    as injection.chosen() has it, None: the device behaves; `device`: one of DEVICES."""
+    as injection.chosen() has it, None: the device behaves; `device`: one of DEVICES;
+    `feedback`: of the machine that was asked for (None: there is none)."""
 
     out: Path
     seed: int
@@ -47,6 +49,7 @@ class Asked:
     inject: str | None
     delays: bool
     device: str
+    feedback: Feedback | None
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ def run(
     """Run a portion; why there was nothing to run, if the driver may and did refuse it."""
     explain = explainer(on.artifacts, report.options)
     spec = kinds.made(on.spec, portion.machine)
+    # Other machines reach other things: a corpus is of the one that was asked for.
+    feedback = asked.feedback if portion.exact and portion.first == 0 else None
     with ExitStack() as stack:
         targets: list[VmTarget] = []
 
@@ -102,7 +107,7 @@ def run(
                     fleet.exact_fleet(
                         on.artifacts, on.spec, asked.jobs, asked.out, ui.say, leaving,
                         explain=explain, aimed=report.schedule in schedules.AIMED,
-                        machine=portion.machine,
+                        machine=portion.machine, look=feedback is not None,
                     )
                 )
                 targets += found
@@ -121,6 +126,11 @@ def run(
                 # That may be a finding.
                 over()
                 raise
+        explorer = None
+        if feedback is not None:
+            explorer = Explorer(
+                asked.seed, asked.grammar, feedback.kept, machines=len(targets), size=CHAIN
+            )
         with ui.stage("examples") as stage:
             campaign = Campaign(
                 targets, asked.out, seed=asked.seed, grammar=asked.grammar,
@@ -133,11 +143,13 @@ def run(
                 kind=report.schedule, exact=points,
                 cpus=spec.cpus if portion.exact else 0, first=portion.first,
                 tally=tally, built=on.built if portion.exact else None, machine=portion.machine,
-                device=asked.device,
+                device=asked.device, explorer=explorer,
             )  # fmt: skip
             try:
                 campaign.run()
             finally:
+                if explorer is not None and feedback is not None:
+                    report.exploration = explorer.end(feedback.folder, ui.say)
                 over()
                 report.interleavings = (
                     campaign.schedule.coverage() or campaign.meetings.coverage()

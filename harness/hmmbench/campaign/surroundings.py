@@ -16,6 +16,9 @@ from hmmbench.model.ops import of as operation
 from hmmbench.model.ops.moving import Policy
 from hmmbench.vm.spec import MachineSpec
 
+#: A campaign's seed and an example's number, from which something is drawn.
+Origin = tuple[int, int]
+
 #: After one example of so many, a quarter of a second: the driver is unbound and bound again.
 #: Soon for the first time, so that a short run has one.
 REBIND_EACH, REBIND_FIRST = 150, 7
@@ -71,11 +74,17 @@ class Surroundings:
     exact: schedules.Points | None = None
     kind: str = "mixed"
 
-    def of(self, index: int, p: Program) -> Environment:
-        """Most examples run undisturbed; some with a widened race or a misbehaving device."""
-        rng = random.Random(self.seed << 32 | index)
+    def of(
+        self, index: int, p: Program, around: Origin | None = None, when: Origin | None = None
+    ) -> Environment:
+        """Most examples run undisturbed; some with a widened race or a misbehaving device.
+
+        around, when -- whose surroundings and schedule it has, if not its own
+        """
+        seed, number = around or (self.seed, index)
+        rng = random.Random(seed << 32 | number)
         lines = self.delays.delays(rng, p)
-        schedule, delayed = self.drawn(index)
+        schedule, delayed = self.drawn(index, when)
         if not delayed:
             lines = ()
         inject: tuple[str, ...] = ()
@@ -92,10 +101,11 @@ class Surroundings:
         again = AGAIN if due else 0
         return Environment(lines, inject, self.audit, rebind, vram, schedule, again)
 
-    def drawn(self, index: int) -> tuple[str, bool]:
+    def drawn(self, index: int, when: Origin | None = None) -> tuple[str, bool]:
         """An example's schedule on an exact machine, and whether delay points are used, too."""
         if self.exact is None:
             return "", True
         # A stream of its own: what else surrounds an example is the same on any machine.
-        own = random.Random(f"{self.seed} {index} schedule")
+        seed, number = when or (self.seed, index)
+        own = random.Random(f"{seed} {number} schedule")
         return schedules.draw(self.kind, own, self.exact), own.random() < DELAYED_TOO

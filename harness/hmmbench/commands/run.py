@@ -26,6 +26,7 @@ from hmmbench.base.errors import (
 from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, depends, ensure, kernel, kernel_config
 from hmmbench.campaign import fleet, line_coverage, machines, second_look
+from hmmbench.campaign.explore import Feedback
 from hmmbench.campaign.generate import version
 from hmmbench.campaign.portions import (
     DRAWS,
@@ -182,6 +183,21 @@ def main(
             "driver's other moments after the examples."
         ),
     ] = False,
+    feedback: Annotated[
+        bool | None,
+        typer.Option(
+            "--feedback/--no-feedback", show_default="no, but with --corpus",
+            help="Draw examples out of those that reached something new (docs/exploration.md).",
+        ),
+    ] = None,
+    corpora: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--corpus", metavar="DIR",
+            help="With feedback: begin with the inputs that are kept there, and keep the new ones, "
+            "made small. May be repeated: others are only read, and so merged into the first.",
+        ),
+    ] = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -242,9 +258,11 @@ def main(
         schedule=_schedule(schedule, accel or options.Accel.exact), minutes=minutes or 0.0,
     )  # fmt: skip
     count = UNBOUNDED if minutes else examples or PROFILES[profile.value]
+    exact = accel in (None, options.Accel.exact)
     wanted = _Wanted(
         out, number, report.grammar, count, jobs or fleet.size(count),
-        inject_only if inject else None, delays, device or "", request,
+        inject_only if inject else None, delays, device or "",
+        Feedback.asked(feedback, corpora or (), report.grammar, exact), request,
         None if minutes is None else 60 * minutes, accel, schedule, machine,
         _draw(profile, minutes, machine, request, accel),
     )  # fmt: skip
@@ -354,6 +372,8 @@ def _run(
     if wanted.device:
         report.depends["gpu"] = wanted.device
     accel = _accel(wanted.accel, artifacts, ui)
+    if wanted.feedback is not None and accel != options.Accel.exact:
+        ui.say("NO FEEDBACK: it is of exact machines.")
     report.schedule = _schedule(wanted.schedule, accel)
     spec = describe(artifacts, report, accel).with_device(wanted.device)
     if lost := kinds.lacking(wanted.machine or "", kernel_config(artifacts)):

@@ -139,6 +139,9 @@ def _show_mutants(group: sums.Group) -> None:
         typer.echo(f"{m.name:34} {m.kernel:14} {m.word:14} {found:>7} {seconds:>9}  {each}")
     words = sorted({m.word for m in mutants})
     typer.echo(", ".join(f"{sum(m.word == word for m in mutants)} {word}" for word in words))
+    compared = group.feedback()
+    for line in compared.lines() if compared.pairs else ():
+        typer.echo(line)
     controls = group.controls()
     if controls:
         typer.echo(f"the sound driver: {sum(row.examples for row in controls):,} examples")

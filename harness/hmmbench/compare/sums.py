@@ -24,6 +24,7 @@ from hmmbench.base.ui import Ui
 from hmmbench.build import cache as files
 from hmmbench.build import depends, kernel
 from hmmbench.build.context import Context
+from hmmbench.compare.feedback import Comparison
 from hmmbench.mutation import kernel_bugs, mutants
 from hmmbench.mutation.trial import ALIVE, ERROR, KILLED, Row
 
@@ -201,6 +202,10 @@ class Group:
                 found.setdefault(row.name, Mutant(row.name)).rows.append(row)
         return [found[name] for name in sorted(found)]
 
+    def feedback(self) -> Comparison:
+        """Of what was run without and with it."""
+        return Comparison.of(row for m in self.mutants() for row in m.rows)
+
     def controls(self) -> list[Row]:
         return [row for part in self.parts for row in _rows(part, "sound")]
 
@@ -239,10 +244,12 @@ class Group:
             "again": self.again(),
         }
         if self.kind == "mutants":
+            feedback = self.feedback()
             return data | {
                 "mutants": [m.to_json() for m in self.mutants()],
                 "false_alarms": self.false_alarms(),
                 "sound_examples": sum(row.examples for row in self.controls()),
+                **({"feedback": feedback.to_json()} if feedback.pairs else {}),
             }
         return data | {
             "lines": self.lines(), "total": self.total(), "machines": self.machines()
@@ -320,12 +327,13 @@ def _check(part: Part) -> None:
 
 def _stale_patches(part: Part) -> list[str]:
     """Mutants whose patch is another now, or gone."""
+    # The folders beside the set (--folder) have patches of the same names, perhaps.
     now = {
-        path.stem: files.file_digest(path)
+        (path.stem, files.file_digest(path))
         for folder in (mutants.folder(), kernel_bugs.folder())
-        for path in folder.glob("*.patch")
+        for path in folder.rglob("*.patch")
     }
-    return [row.name for row in _rows(part, "mutants") if now.get(row.name) != row.patch]
+    return [row.name for row in _rows(part, "mutants") if (row.name, row.patch) not in now]
 
 
 @cache

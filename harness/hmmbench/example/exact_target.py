@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from hmmbench.example.delays import parse as parse_points
 from hmmbench.example.recipe import Environment
+from hmmbench.example.seen import Looker
 from hmmbench.example.target import Execution
 from hmmbench.example.vm_target import ALL_VRAM, STILL_S, VmTarget, asked, unfit
 from hmmbench.guest import example, splat
@@ -68,6 +69,7 @@ class ExactTarget(VmTarget):
     points -- addresses at which schedules may hold a CPU
     take   -- take a Print of each execution, with hashes of all pages if memory is set
     names  -- of places in this guest, for people
+    looker -- tells of each execution what it has Seen (None: nobody does)
     """
 
     def __init__(
@@ -80,10 +82,12 @@ class ExactTarget(VmTarget):
         take: bool = False,
         memory: bool = False,
         names: Names | None = None,
+        looker: Looker | None = None,
     ) -> None:
         super().__init__(opener, lost, leaving, explain)
         self.points = points
         self.names = names
+        self._looker = looker
         self._take = take
         self._memory = memory
         self._delayed = False
@@ -153,10 +157,16 @@ class ExactTarget(VmTarget):
         splats, text = [], ""
         try:
             self._surround_device(vm, environment)
+            if self._looker is not None:
+                self._looker.begin(vm, self._driver)
             self._post(vm, program, environment)
             answer = self.answer(vm, program, environment)
             result = done.result = answer.result
             self._driver = answer.counters
+            if self._looker is not None:
+                record = self.record()
+                log = None if record is None else record.log
+                done.seen = self._looker.end(vm, self._driver, log)
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = answer.counters
             done.tainted = unfit(program, result)

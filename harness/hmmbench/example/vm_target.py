@@ -18,6 +18,7 @@ from hmmbench.example.delays import Point
 from hmmbench.example.delays import parse as parse_points
 from hmmbench.example.event import TimedEvent
 from hmmbench.example.recipe import Environment
+from hmmbench.example.seen import numbers
 from hmmbench.example.target import Execution
 from hmmbench.example.totals import Totals
 from hmmbench.example.tracer import Tracer, page_events
@@ -406,11 +407,7 @@ class VmTarget:
         device = vm.gpu.counters()
         text = self._driver_text(vm)
         out = {f"dev_{n}": v for n, v in device.items()}
-        for line in text.splitlines():
-            name, _, value = line.partition(" ")
-            if value.strip().lstrip("-").isdigit():
-                out.setdefault(name, int(value))
-        return out
+        return numbers(text) | out
 
     def _count(self, vm: Machine) -> None:
         now = self._counters(vm)

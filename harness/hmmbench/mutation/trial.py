@@ -29,10 +29,12 @@ from hmmbench.build import (
 )
 from hmmbench.build.context import Context
 from hmmbench.campaign import fleet
+from hmmbench.campaign.explore import Explorer
 from hmmbench.campaign.fresh import Fresh
+from hmmbench.campaign.generate import newest
 from hmmbench.campaign.portions import Draw, Portion, drawn
 from hmmbench.campaign.replay import replay
-from hmmbench.campaign.runner import UNBOUNDED, Campaign
+from hmmbench.campaign.runner import CHAIN, UNBOUNDED, Campaign
 from hmmbench.campaign.surroundings import injections
 from hmmbench.example import holds
 from hmmbench.example.recipe import Recipe
@@ -87,6 +89,7 @@ class Row:
     patch     -- hash of its patch, and `kernel` what it ran in (depends.py): a row is as old as
                  these
     false_alarm -- the sound driver failed its recipe, too: that is no kill
+    seed, feedback -- of How
     """
 
     name: str
@@ -107,6 +110,13 @@ class Row:
     patch: str = ""
     kernel: dict[str, str] = field(default_factory=dict)
     false_alarm: bool = False
+    seed: int = 0
+    feedback: bool = False
+
+    @property
+    def lived(self) -> bool:
+        """It was looked at to the end, and nothing was found."""
+        return self.status in (ALIVE, EQUIVALENT)
 
     @property
     def wrong(self) -> bool:
@@ -138,6 +148,8 @@ class How:
     full     -- of these may be what takes the full configuration
     machines -- that make a failure of an exact machine small; the first of them finds it, so that
                 what is found, and when, does not depend on how many there are
+    feedback -- examples are drawn out of those that reached something new; exact machines alone
+    examples -- at most, for a mutant (None: the time alone counts)
     """
 
     seed: int
@@ -149,6 +161,8 @@ class How:
     machine: str = ""
     draw: int = 0
     full: bool = False
+    feedback: bool = False
+    examples: int | None = None
 
 
 @dataclass
@@ -215,16 +229,17 @@ def run_one(mutant: Mutant, ui: Ui, out: Path, how: How) -> Row:
     """Build, run and judge one mutant.  An environment that fails becomes the row's error."""
     row = Row(
         mutant.name, mutant.bug_class, declared=bool(mutant.proof),
-        patch=cache.file_digest(mutant.path),
+        patch=cache.file_digest(mutant.path), seed=how.seed,
     )  # fmt: skip
     how = replace(how, machine=mutant.machine or how.machine)
+    most = how.examples or UNBOUNDED
     seconds = min(how.limit_s, EQUIVALENT_S) if mutant.proof else how.limit_s
     silent = EQUIVALENT if mutant.proof else ALIVE
     if mutant.debug:
         how = replace(how, shrink_s=DEBUG_SHRINK * how.shrink_s)
     try:
         with own(out / row.name):
-            _fill(row, mutant.request(), mutant.device, ui, out, how, UNBOUNDED, seconds, silent)
+            _fill(row, mutant.request(), mutant.device, ui, out, how, most, seconds, silent)
             if row.status == KILLED and row.recipe:
                 _confirm(row, mutant, ui, out, how)
     except UsageError as error:
@@ -325,6 +340,7 @@ def _fill(
     # The sanitised kernel runs with threads, as in `run`.
     how = replace(how, exact=how.exact and not request.kernel_variants)
     row.machines = EXACT if how.exact else THREADS
+    row.feedback = how.feedback and how.exact
     tally = Tally()
     ends: list[Violation] = []
     try:
@@ -397,6 +413,8 @@ def _campaign(
             if text or tally.examples % 10 == 0:
                 stage.progress(tally.examples, shown, text or f"{tally.examples} examples")
 
+        # As in `run`, of the machine that was asked for.
+        explored = how.feedback and how.exact and portion.first == 0
         Campaign(
             target, folder, seed=how.seed, examples=examples, limit_s=portion.limit_s,
             kernel=artifacts.kernel_release,
@@ -404,6 +422,7 @@ def _campaign(
             shrink_s=how.shrink_s, note=note, audit="access", device=device, exact=points,
             cpus=made.cpus if how.exact else 0, spare=spare, machine=how.machine,
             injections=injections(made), first=portion.first, tally=tally,
+            explorer=Explorer(how.seed, newest(), size=CHAIN) if explored else None,
         ).run()  # fmt: skip
         for one in (target, *spare):
             one.close()
@@ -426,7 +445,7 @@ def _machine(
 ) -> Iterator[tuple[Sequence[VmTarget], Points | None]]:
     if how.exact:
         with fleet.exact_fleet(
-            artifacts, spec, how.machines, out, ui.say, machine=how.machine
+            artifacts, spec, how.machines, out, ui.say, machine=how.machine, look=how.feedback
         ) as (targets, points):
             yield targets, points
     else:

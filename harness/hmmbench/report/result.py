@@ -78,6 +78,9 @@ class Report:
     machines_failed: list[str] = field(default_factory=list)
     #: ordered pairs of delay points: how many there are, were tried, were met (schedule pairs)
     interleavings: dict[str, int] = field(default_factory=dict)
+    #: with feedback: inputs and features, of these new ones, how examples were drawn, features by
+    #: kind, inputs that are kept (campaign/explore.py)
+    exploration: dict[str, Any] = field(default_factory=dict)
     audit_checks: int = 0
     audit_undecided: int = 0
     #: check of the device's -> times that it came to a bound and did not look (docs/checks.md)
@@ -227,6 +230,11 @@ class Report:
             table.add_row(
                 "interleavings", "{pairs_met} of {pairs} ordered pairs of points met, "
                 "{pairs_tried} tried".format(**self.interleavings),
+            )  # fmt: skip
+        if self.exploration:
+            table.add_row(
+                "exploration", "{features} states ({new_features} new) by {inputs} inputs "
+                "({new_inputs} new)".format(**self.exploration),
             )  # fmt: skip
         if self.line_coverage_total:
             table.add_row("lines", ", ".join(

@@ -79,6 +79,8 @@ class Tally:
     delayed: Counter[str] = field(default_factory=Counter)
     #: (seconds since the start, operations, examples), at most some hundreds
     pace: list[tuple[float, int, int]] = field(default_factory=list)
+    #: of feedback: inputs that reached something new, and all that was reached
+    reached: dict[str, int] = field(default_factory=dict)
     #: what machines failed with; where something was found, that goes first
     failed: list[str] = field(default_factory=list)
 

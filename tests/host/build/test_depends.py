@@ -17,10 +17,10 @@ from hmmbench.build import BuildRequest, depends
 #: What the oracles' modules import that decides no verdict: how a machine is run and looked at.
 #: (splat, mirror, misuse and unload, which read what it says, are oracles.)
 NO_VERDICT = {
-    "base/errors.py", "example/delays.py", "example/event.py", "example/totals.py",
-    "example/tracer.py", "guest/example.py", "symbols/named.py", "vm/agent.py", "vm/channel.py",
-    "vm/decisions.py", "vm/errors.py", "vm/kinds.py", "vm/machine.py", "vm/mailbox.py",
-    "vm/spec.py", "vm/standing.py",
+    "base/errors.py", "example/delays.py", "example/event.py", "example/seen.py",
+    "example/totals.py", "example/tracer.py", "guest/example.py", "symbols/named.py",
+    "vm/agent.py", "vm/channel.py", "vm/decisions.py", "vm/errors.py", "vm/kinds.py",
+    "vm/machine.py", "vm/mailbox.py", "vm/spec.py", "vm/standing.py",
 }  # fmt: skip
 
 
