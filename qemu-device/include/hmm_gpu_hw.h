@@ -65,10 +65,16 @@
 #define HG_FEATURE_RESET_LOSES_VRAM	0x2	/* a reset of the function (FLR, bus) leaves nothing of VRAM; CTRL.RESET does not touch it */
 #define HG_FEATURE_WALK_CACHE		0x4	/* upper levels are cached too: a table that is taken away needs an invalidation of all it covers */
 #define HG_FEATURE_BIG_PAGES		0x8	/* HG_PTE_BIG has a meaning */
-#define HG_FEATURE_DATA_CACHE		0x10	/* HG_PTE_CACHED, HG_OP_FLUSH, HG_INVAL_MEMBAR and HG_FENCE_MEMBAR have a meaning, and writes to system memory are posted */
+/*
+ * HG_PTE_CACHED, HG_OP_FLUSH, HG_INVAL_MEMBAR and HG_FENCE_MEMBAR have a meaning, and writes to
+ * system memory are posted
+ */
+#define HG_FEATURE_DATA_CACHE		0x10
 #define HG_FEATURE_CE_FAULTS		0x20	/* HG_CTX_STALL and HG_CTX_FAULTED have a meaning */
-#define HG_FEATURE_SHARED_MISSES	0x40	/* groups of SMs have one miss table: a page that two of them miss is reported once */
-#define HG_FEATURE_AUDIT_BUS		0x80	/* the mirror audit knows where bus addresses lead to */
+/* groups of SMs have one miss table: a page that two of them miss is reported once */
+#define HG_FEATURE_SHARED_MISSES	0x40
+/* the mirror audit knows where bus addresses lead to */
+#define HG_FEATURE_AUDIT_BUS		0x80
 #define HG_REG_TIME			0x0028	/* RO (64) virtual nanoseconds */
 #define HG_REG_CTRL			0x0030
 #define HG_CTRL_ENABLE			0x1	/* engines may run; clearing it parks them at an instruction boundary */
@@ -107,7 +113,11 @@
 #define HG_INVAL_ALL			1
 #define HG_INVAL_ASID			2
 #define HG_INVAL_RANGE			3
-#define HG_INVAL_MEMBAR			0x10	/* | one of them, with HG_FEATURE_DATA_CACHE: DONE also means that posted writes of before are visible */
+/*
+ * | one of them, with HG_FEATURE_DATA_CACHE: DONE also means that posted writes of before are
+ * visible
+ */
+#define HG_INVAL_MEMBAR			0x10
 #define HG_REG_INVAL_SEQ		0x2020	/* RO (64) */
 #define HG_REG_INVAL_DONE		0x2028	/* RO (64) */
 
@@ -183,14 +193,19 @@
 #define HG_CTX_CTRL			0x10
 #define HG_CTX_ENABLE			0x1
 #define HG_CTX_PRIV			0x2	/* may use physical addresses in COPY and runs on copy engine 0 alone */
-#define HG_CTX_STALL			0x4	/* with HG_FEATURE_CE_FAULTS: a COPY that misses a page reports that to the non-replayable ring and waits for FAULTED */
+/*
+ * with HG_FEATURE_CE_FAULTS: a COPY that misses a page reports that to the non-replayable ring and
+ * waits for FAULTED
+ */
+#define HG_CTX_STALL			0x4
 #define HG_CTX_STATUS			0x14	/* RO */
 #define HG_CTX_ACTIVE			0x1
 #define HG_CTX_HALTED			0x2	/* stopped by a bad descriptor or bus error: see ERROR; ENABLE 0 then 1 restarts at GET = PUT = 0 */
 #define HG_CTX_GET			0x18	/* RO: next descriptor to execute */
 #define HG_CTX_PUT			0x1c	/* RO: last doorbell */
 #define HG_CTX_ERROR			0x20	/* RO: HG_ERR_* of the last failed job or of the halt */
-#define HG_CTX_FAULTED			0x24	/* R: 1 while a COPY waits; W: HG_FAULTED_*, ignored if none does */
+/* R: 1 while a COPY waits; W: HG_FAULTED_*, ignored if none does */
+#define HG_CTX_FAULTED			0x24
 #define HG_FAULTED_GO_ON		1	/* try again */
 #define HG_FAULTED_GIVE_UP		2	/* the job ends with HG_ERR_FAULT */
 #define HG_CTX_ERROR_ADDR		0x28	/* RO (64) */
@@ -255,10 +270,11 @@
  * For checking alone: nothing the device does depends on these registers.
  * HG_REG_AUDIT_ASID + asid * 8 (64): physical address of the process's root
  * table, its levels, and ENABLE.  Without HG_FEATURE_AUDIT_BUS only where bus
- * addresses of RAM are physical addresses.  Take it out and invalidate the address space before the table
- * can go away.  GPU addresses that mirror no CPU address have an ASID that is
- * not enabled here, or bit HG_AUDIT_USER_BITS set: those lead to VRAM that is
- * the GPU's alone, and a system frame there is a violation.
+ * addresses of RAM are physical addresses.  Take it out and invalidate the
+ * address space before the table can go away.  GPU addresses that mirror no CPU
+ * address have an ASID that is not enabled here, or bit HG_AUDIT_USER_BITS set:
+ * those lead to VRAM that is the GPU's alone, and a system frame there is a
+ * violation.
  * HG_REG_AUDIT_ENC + HG_ENC_* * 8 (64): the kernel's encodings, written while
  * CTRL is 0; CTRL 1 makes them valid.
  */
@@ -308,7 +324,8 @@
 #define HG_PTE_ATOMIC			0x4
 #define HG_PTE_HUGE			0x8
 #define HG_PTE_BIG			0x40	/* level 0, with HG_FEATURE_BIG_PAGES: one of 16 aligned entries that are a leaf of 64 KiB */
-#define HG_PTE_CACHED			0x80	/* leaf in VRAM, with HG_FEATURE_DATA_CACHE: through the data cache */
+/* leaf in VRAM, with HG_FEATURE_DATA_CACHE: through the data cache */
+#define HG_PTE_CACHED			0x80
 #define HG_PTE_APER_MASK		0x30
 #define HG_PTE_APER_VRAM		0x00	/* frame is an offset in VRAM */
 #define HG_PTE_APER_SYS			0x10	/* frame is a bus address */
@@ -327,7 +344,8 @@
 #define HG_FE_FLAGS			7
 #define HG_FE_VALID			0x80000000
 #define HG_FE_REPLAYABLE		0x1
-#define HG_FE_WAITS			0x2	/* not replayable; the context waits for HG_CTX_FAULTED */
+/* not replayable; the context waits for HG_CTX_FAULTED */
+#define HG_FE_WAITS			0x2
 
 #define HG_ENGINE_SM			0
 #define HG_ENGINE_CE			1
@@ -373,7 +391,10 @@
 #define HG_OP_FENCE			4
 /* WAIT: w1 bus address, w2 value: waits until the 64-bit value there is >= w2 (unsigned). */
 #define HG_OP_WAIT			5
-/* INVALIDATE: w1 HG_INVAL_*[1:0] HG_INVAL_MEMBAR asid[31:16], w2 start, w3 bytes: done when complete. */
+/*
+ * INVALIDATE: w1 HG_INVAL_*[1:0] HG_INVAL_MEMBAR asid[31:16], w2 start, w3 bytes: done when
+ * complete.
+ */
 #define HG_OP_INVALIDATE		6
 /*
  * FLUSH, with HG_FEATURE_DATA_CACHE and in a PRIV context: w1 offset in VRAM, w2 bytes: what
@@ -389,7 +410,8 @@
 #define HG_COPY_DST_SHIFT		10
 #define HG_COPY_FILL			0x1000
 #define HG_FENCE_IRQ			0x100
-#define HG_FENCE_MEMBAR			0x200	/* with HG_FEATURE_DATA_CACHE: without it, posted writes of before may become visible later */
+/* with HG_FEATURE_DATA_CACHE: without it, posted writes of before may become visible later */
+#define HG_FENCE_MEMBAR			0x200
 #define HG_COPY_LIST_MAX		4096
 #define HG_COPY_MAX_BYTES		0x40000000
 

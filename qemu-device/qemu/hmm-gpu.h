@@ -106,7 +106,10 @@ struct HmmGpuState {
     QEMUBH *dma_bh;
 };
 
-/* One access to the bus by address, or a look where one leads to; lives on the stack of who wants it. */
+/*
+ * One access to the bus by address, or a look where one leads to; lives on the stack of who wants
+ * it.
+ */
 struct HmmGpuDma {
     enum { HMM_GPU_DMA_READ, HMM_GPU_DMA_WRITE, HMM_GPU_DMA_ATOMIC,
            HMM_GPU_DMA_FRAME } kind;

@@ -126,7 +126,8 @@ static void context(HgDev *d, unsigned n, unsigned how)
     hg_mmio_write(d, c + HG_CTX_CTRL, 0, 4);
     hg_mmio_write(d, c + HG_CTX_RING_BASE, RING(n), 8);
     hg_mmio_write(d, c + HG_CTX_RING_SIZE, size[how >> 1 & 3], 4);
-    hg_mmio_write(d, c + HG_CTX_CTRL, HG_CTX_ENABLE | (how & 1 ? HG_CTX_PRIV : 0) | (how & 8 ? HG_CTX_STALL : 0), 4);
+    hg_mmio_write(d, c + HG_CTX_CTRL,
+                  HG_CTX_ENABLE | (how & 1 ? HG_CTX_PRIV : 0) | (how & 8 ? HG_CTX_STALL : 0), 4);
 }
 
 /* how: bits 0-2 of context 0, 3-5 of context 1; 6, 7: the fault ring, and the other, is large */

@@ -5,8 +5,9 @@
  * and with it a CPU page fault, can always wait for it.
  *
  * A list of copies is built in a slot.  To run it, COPY_LIST and FENCE go into
- * the ring (and FLUSH before them, if the device has a data cache); the fence word then passes the list's number.  The wait first looks
- * at the word (most lists are short), then asks for an interrupt.
+ * the ring (and FLUSH before them, if the device has a data cache); the fence
+ * word then passes the list's number.  The wait first looks at the word (most
+ * lists are short), then asks for an interrupt.
  *
  * Locking: struct hg_ce.  hw_sem is held for reading over submission and wait,
  * so a reset or removal finds no list under way.

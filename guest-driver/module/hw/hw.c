@@ -174,8 +174,8 @@ static void hg_tlb_wait(struct hg_device *hdev, u64 seq, bool may_sleep)
  * @may_sleep: false in a non-blockable notifier
  *
  * On return no access of the device uses a translation of the range that was
- * read before the call, none is in flight, and what was stored by one is there.  The caller holds hw_sem for
- * reading and has written the page-table entries.
+ * read before the call, none is in flight, and what was stored by one is there.
+ * The caller holds hw_sem for reading and has written the page-table entries.
  */
 void hg_tlb_invalidate(struct hg_device *hdev, u32 asid, unsigned long start,
 		       unsigned long last, bool may_sleep)

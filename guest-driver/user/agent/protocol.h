@@ -72,7 +72,8 @@ struct hb_example {		/* 32 bytes; then delays, then the program */
 #define HB_EF_VRAM		2	/* write vram_limit into the driver's file `vram_limit` */
 #define HB_EF_POINTS		4	/* answer what the driver's file `delays` has afterwards */
 #define HB_EF_STAND		8	/* stand when the operations have ended */
-#define HB_EF_WATCH		16	/* set watch_ms of the driver: how often it looks again for what was lost */
+/* set watch_ms of the driver: how often it looks again for what was lost */
+#define HB_EF_WATCH		16
 
 struct hb_example_result {	/* 16 bytes; then PROGRAM's answer, counters, points */
 	uint32_t program_len;

@@ -269,7 +269,9 @@ static bool pend_add(HgEngine *e, unsigned asid, HgFault *f)
         f->pend = HG_NO_PEND;
         return false;
     }
-    e->misses->pend[free_slot] = (HgPend) { .vpn = vpn, .asid = asid, .refs = 1, .access = f->access };
+    e->misses->pend[free_slot] = (HgPend) {
+        .vpn = vpn, .asid = asid, .refs = 1, .access = f->access,
+    };
     e->misses->npend++;
     f->pend = free_slot;
     return true;

@@ -34,7 +34,8 @@
 #define MINOR		31
 #define MAX_WRITE	0x20000u
 #define FIRST_NODE	(FUSE_ROOT_ID + 1)	/* that of file 0 */
-#define FOR_EVER	(1u << 30)		/* seconds: nobody but the kernel changes anything */
+/* seconds: nobody but the kernel changes anything */
+#define FOR_EVER	(1u << 30)
 
 #ifndef PR_SET_IO_FLUSHER
 #define PR_SET_IO_FLUSHER	57

@@ -18,7 +18,8 @@ static struct {
 	pthread_mutex_t lock;
 	struct hmmgpu *dev[2];	/* the second only if split */
 	struct hmmgpu_ctx *ctx[2];
-	uint32_t made[2][2];	/* of file and context: sh->taken when it was opened; NOT_KNOWN: that changed meanwhile */
+	/* of file and context: sh->taken when it was opened; NOT_KNOWN: that changed meanwhile */
+	uint32_t made[2][2];
 	bool split;
 	unsigned npending;	/* jobs of NOWAIT operations, oldest first */
 	struct {

@@ -21,8 +21,8 @@ int gpu_split(bool split);
 /*
  * After the device was taken away: asks what was opened before that whether it says
  * so, a file (@gone: the device is another one) or a context (@reset); closes all, or
- * the contexts alone, and opens it anew.  The first wrong answer, 0 if there is none, -EBADE for a success that
- * is wrong; *@where: of 0 opening, 1 the file, 2 the context, 3 closing.
+ * the contexts alone, and opens it anew.  The first wrong answer, 0 if there is none,
+ * -EBADE for a success that is wrong; *@where: of 0 opening, 1 the file, 2 the context, 3 closing.
  */
 int gpu_reopen(bool gone, bool reset, uint64_t *where);
 /* In a child of fork(): forgets the parent's. */

@@ -50,9 +50,14 @@ struct hb_program {		/* 64 bytes; then ops, then accesses */
 	uint32_t flags;		/* HB_PF_* */
 	uint32_t timeout_ms;	/* of the whole program, HB_BUSY_TIMES that while it does work; then every process is killed and `timeout` set */
 	uint32_t settle_ms;	/* how long live counters may take to return to zero; likewise */
-	uint32_t file_pages[HB_MAX_FILES];	/* files, created zeroed before process 0: in tmpfs, unless an operation says where */
+	/* files, created zeroed before process 0: in tmpfs, unless an operation says where */
+	uint32_t file_pages[HB_MAX_FILES];
 	uint64_t seed;
-	uint64_t again;		/* run so many times more, at most 16, and see what each leaves: "looks" and "left" lines (census.h) behind the counters after */
+	/*
+	 * run so many times more, at most 16, and see what each leaves: "looks" and "left" lines
+	 * (census.h) behind the counters after
+	 */
+	uint64_t again;
 	uint64_t pad;
 };
 #define HB_PF_COUNTERS		1	/* append the driver's counters (text) before and after */

@@ -164,7 +164,10 @@ static void vmstat_line(char *text)
 			*count_of("vmstat", name) = n;
 }
 
-/* CONFIG_MEM_ALLOC_PROFILING: what each line of a module has allocated, "SIZE CALLS FILE:LINE [MODULE] func:NAME". */
+/*
+ * CONFIG_MEM_ALLOC_PROFILING: what each line of a module has allocated, "SIZE CALLS FILE:LINE
+ * [MODULE] func:NAME".
+ */
 static void alloc_line(char *text)
 {
 	long long size, calls;

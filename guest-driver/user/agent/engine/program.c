@@ -351,7 +351,10 @@ static void settle(struct hb_result *r, char *text)
 	}
 }
 
-/* What has been prepared, until everybody has gone and all has settled; false: nobody could be made. */
+/*
+ * What has been prepared, until everybody has gone and all has settled; false: nobody could be
+ * made.
+ */
 static bool run_once(bool hold, struct hb_result *r, char *after, char *err)
 {
 	uint64_t kicks, start;
@@ -466,7 +469,8 @@ static void run_again(const uint8_t *text, size_t len, struct program_answer *a,
 	census_tell(after, COUNTERS_SIZE);
 }
 
-static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_answer *a, char *err)
+static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_answer *a,
+		     char *err)
 {
 	static char before[COUNTERS_SIZE], after[COUNTERS_SIZE];
 	struct hb_result *r = &a->result;

@@ -26,7 +26,8 @@
 struct sums {
 	uint64_t rss_anon, rss_file, rss_shmem;	/* as counted */
 	uint64_t rss, anonymous;		/* as found */
-	uint64_t corrupted;			/* of the machine: memory that is said to be broken */
+	/* of the machine: memory that is said to be broken */
+	uint64_t corrupted;
 };
 
 /* Of a page. */
@@ -93,7 +94,8 @@ struct room {
 };
 
 /* What a scan says of pages of which each has its own region, or many have one. */
-static void scan(int fd, const void *addr, struct scan_region *region, struct page *page, uint32_t n)
+static void scan(int fd, const void *addr, struct scan_region *region, struct page *page,
+		 uint32_t n)
 {
 	uint64_t first = (uintptr_t)addr;
 	struct scan_arg arg = {
@@ -163,7 +165,10 @@ static int op_account(const struct op_call *call)
 }
 
 static const struct op_kind accounts[] = {
-	/* region off len; arg = 1: sums too -> data: struct sums, struct page each, if two looks were equal; aux0 = pages */
+	/*
+	 * region off len; arg = 1: sums too -> data: struct sums, struct page each, if two looks
+	 * were equal; aux0 = pages
+	 */
 	{ 72, "account", op_account, 0, NULL },
 };
 OP_FAMILY(accounts);

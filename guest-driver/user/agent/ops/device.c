@@ -158,9 +158,16 @@ static int op_reopen_gpu(const struct op_call *call)
 }
 
 static const struct op_kind device[] = {
-	/* arg = 0: the driver is unbound and bound, 1: the function is reset, 2: removed from the bus and scanned for, 3: the module is removed and loaded, aux0 = it was */
+	/*
+	 * arg = 0: the driver is unbound and bound, 1: the function is reset, 2: removed from the
+	 * bus and scanned for, 3: the module is removed and loaded, aux0 = it was
+	 */
 	{ 92, "take_gpu", op_take_gpu, 0, NULL },
-	/* arg as before: what was opened before that is asked for its answer and closed (after a reset the contexts alone), and the GPU opened anew; aux0 = what went wrong: 0 opening, 1 the file, 2 the context, 3 closing */
+	/*
+	 * arg as before: what was opened before that is asked for its answer and closed (after a
+	 * reset the contexts alone), and the GPU opened anew; aux0 = what went wrong: 0 opening, 1
+	 * the file, 2 the context, 3 closing
+	 */
 	{ 93, "reopen_gpu", op_reopen_gpu, OP_GPU, NULL },
 };
 OP_FAMILY(device);

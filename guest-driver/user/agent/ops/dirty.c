@@ -78,7 +78,10 @@ static int op_dirty(const struct op_call *call)
 }
 
 static const struct op_kind dirty[] = {
-	/* region off len; arg = 0: nothing of the process is written, 1: what is? -> data: a byte a page */
+	/*
+	 * region off len; arg = 0: nothing of the process is written, 1: what is? -> data: a byte a
+	 * page
+	 */
 	{ 81, "dirty", op_dirty, 0, NULL },
 };
 OP_FAMILY(dirty);

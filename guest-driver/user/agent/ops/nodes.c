@@ -183,7 +183,10 @@ static int op_offline(const struct op_call *call)
 }
 
 static const struct op_kind node[] = {
-	/* region off len; arg = node (of those there are); a = 1: pages of others, too -> data: int32 a page; aux0 = nodes, aux1 = pages that did not move */
+	/*
+	 * region off len; arg = node (of those there are); a = 1: pages of others, too -> data:
+	 * int32 a page; aux0 = nodes, aux1 = pages that did not move
+	 */
 	{ 84, "move_pages", op_move_pages, 0, NULL },
 	/* region off len; arg = node */
 	{ 85, "bind", op_bind, 0, NULL },

@@ -314,7 +314,10 @@ static int op_unpin(const struct op_call *call)
 }
 
 static const struct op_kind pins[] = {
-	/* region off len; arg = HOW_*; a = 64-bit pattern; b = 1 + whose memory, 0 = own. aux0 = bytes, aux1 = 1: by another way, what this one needs is not there; what is read -> data */
+	/*
+	 * region off len; arg = HOW_*; a = 64-bit pattern; b = 1 + whose memory, 0 = own. aux0 =
+	 * bytes, aux1 = 1: by another way, what this one needs is not there; what is read -> data
+	 */
 	{ 50, "pin_io", op_pin_io, 0, NULL },
 	/* region off len; arg = BY_* */
 	{ 51, "pin", op_pin, 0, NULL },

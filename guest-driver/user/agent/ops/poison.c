@@ -92,7 +92,10 @@ static void mend(void)
 }
 
 static const struct op_kind poisons[] = {
-	/* region off len; arg = 0: broken, 1: about to be -> data: a byte a page, 1: it gives SIGBUS; aux0, aux1 = frames */
+	/*
+	 * region off len; arg = 0: broken, 1: about to be -> data: a byte a page, 1: it gives
+	 * SIGBUS; aux0, aux1 = frames
+	 */
 	{ 90, "poison", op_poison, 0, mend },
 };
 OP_FAMILY(poisons);

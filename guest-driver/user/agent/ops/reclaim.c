@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Memory is taken from a process by others: what it is told to give, and what its group may not have. */
+/*
+ * Memory is taken from a process by others: what it is told to give, and what its group may not
+ * have.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -94,7 +97,10 @@ static int op_memcg(const struct op_call *call)
 static const struct op_kind reclaims[] = {
 	/* region off len of process b; a = MADV_* of Linux.  aux0 = bytes */
 	{ 87, "process_madvise", op_process_madvise, 0, NULL },
-	/* arg = HOW_*; a = KiB: to take, or to leave.  What is charged is what comes after the process has joined */
+	/*
+	 * arg = HOW_*; a = KiB: to take, or to leave.  What is charged is what comes after the
+	 * process has joined
+	 */
 	{ 88, "memcg", op_memcg, 0, disband },
 };
 OP_FAMILY(reclaims);

@@ -303,7 +303,10 @@ static int op_uffd(const struct op_call *call)
 }
 
 static const struct op_kind uffds[] = {
-	/* region off len; arg = HOW_*; a = pattern of what is missing, or leave: 1 to keep what is there -> data: a byte a page */
+	/*
+	 * region off len; arg = HOW_*; a = pattern of what is missing, or leave: 1 to keep what is
+	 * there -> data: a byte a page
+	 */
 	{ 80, "uffd", op_uffd, 0, NULL },
 };
 OP_FAMILY(uffds);
