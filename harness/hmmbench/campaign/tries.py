@@ -31,7 +31,7 @@ from hmmbench.example.recipe import Environment, Link
 from hmmbench.example.schedules import Points
 from hmmbench.guest.program import TIMEOUT_MS, Op, Program
 from hmmbench.model.admit import normalise
-from hmmbench.model.ops import of as operation
+from hmmbench.model.ops import takes_ms
 from hmmbench.oracle.violation import NO_END, Violation
 from hmmbench.vm.decisions import Record
 
@@ -248,7 +248,7 @@ class Tries(Shrinker):
             if self.violation.key == NO_END or self.violation.oracle == "kernel":
                 # Without an answer it is seen as well: that nobody answers, and the console.
                 kill = limit
-            limit += sum(operation(o).takes_ms(o) for o in program.ops)
+            limit += takes_ms(program)
         return replace(program, timeout_ms=limit, settle_ms=settle, kill_ms=kill)
 
     def _candidates(

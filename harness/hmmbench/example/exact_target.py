@@ -19,7 +19,7 @@ from hmmbench.example.target import Execution
 from hmmbench.example.vm_target import ALL_VRAM, STILL_S, VmTarget
 from hmmbench.guest import example, splat
 from hmmbench.guest.program import BUSY_TIMES, Program
-from hmmbench.model.ops import of as operation
+from hmmbench.model.ops import takes_ms
 from hmmbench.oracle import leaks, progress
 from hmmbench.oracle.violation import Violation
 from hmmbench.symbols.named import Names
@@ -242,7 +242,7 @@ class ExactTarget(VmTarget):
                 step, before = still, now
 
     def _post(self, vm: Machine, program: Program, environment: Environment) -> None:
-        program = limited(program, environment)
+        """Ask for it; the machine stands before it.  `program`: limited()."""
         delays = "\n".join(["clear", *environment.delays]) + "\n" if self._delayed else None
         vram = ALL_VRAM if environment.vram is None else environment.vram
         vm.post(
@@ -269,7 +269,7 @@ class ExactTarget(VmTarget):
         # It is ended without being asked anything.
         self._busy = True
         self._surround_device(vm, environment)
-        self._post(vm, program, environment)
+        self._post(vm, limited(program, environment), environment)
         for instruction in instructions:
             while not vm.go_to(instruction, HOST_S):
                 if vm.mailbox.why != layout().HM_STAND_ENDED:
@@ -292,8 +292,8 @@ class ExactTarget(VmTarget):
         vm = self.vm
         self._busy = True
         self._surround_device(vm, environment)
-        self._post(vm, program, environment)
         program = limited(program, environment)
+        self._post(vm, program, environment)
         tell(vm)
         while True:
             try:
@@ -363,8 +363,7 @@ def limited(program: Program, environment: Environment) -> Program:
         else INJECTED_TIMEOUT_MS if environment.inject
         else TIMEOUT_MS
     )  # fmt: skip
-    limit += sum(operation(o).takes_ms(o) for o in program.ops)
-    return replace(program, timeout_ms=min(program.timeout_ms, limit))
+    return replace(program, timeout_ms=min(program.timeout_ms, limit + takes_ms(program)))
 
 
 def _limit_s(program: Program) -> float:

@@ -9,7 +9,7 @@ it and an entry of its OPERATIONS.
 
 from __future__ import annotations
 
-from hmmbench.guest.program import Op
+from hmmbench.guest.program import Op, Program
 from hmmbench.model.ops import advice, jobs, mapping, moving, outside, processes
 from hmmbench.model.ops.base import Operation
 from hmmbench.model.space import Space
@@ -31,6 +31,11 @@ NAMED: dict[str, Operation] = {operation.name: operation for operation in OPERAT
 def of(o: Op) -> Operation:
     """Raises KeyError if there is none of that number."""
     return OPERATIONS[o.op]
+
+
+def takes_ms(program: Program) -> int:
+    """What its operations wait by themselves, one after another."""
+    return sum(of(o).takes_ms(o) for o in program.ops)
 
 
 def apply(space: Space, o: Op) -> None:
