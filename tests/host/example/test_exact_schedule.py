@@ -104,6 +104,13 @@ def test_each_schedule_is_made_of_them() -> None:
     assert words == {*SHAPES, "at", "count"}, "a word is never drawn"
 
 
+def test_no_word_is_said_twice() -> None:
+    """Who aims holds only while two operations are under way, whatever is drawn for all."""
+    for kind, schedule in drawn():
+        names = [word.partition("=")[0] for word in schedule.split()]
+        assert len(names) == len(set(names)), (kind, schedule)
+
+
 @pytest.mark.parametrize(
     "word",
     ["x=1", "seed", "seed=", "seed=-1", "slice=5", "slice=9:5", "slice=5:41", "hold=65536:1:2",
