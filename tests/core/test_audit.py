@@ -214,6 +214,52 @@ def test_a_stale_tlb_entry_is_seen_and_an_invalidated_one_is_not() -> None:
         assert dev.counter("violations") == 0
 
 
+#: Where an IOMMU knows RAM by other addresses.
+ALIAS = 1 << 40
+
+
+@pytest.mark.parametrize("mode", [b"fill", b"access"])
+def test_behind_an_iommu_bus_addresses_are_looked_up(mode: bytes) -> None:
+    """Of the GPU's entries, and of its tables; the CPU's are where they are in memory."""
+
+    def bus(addr: int) -> int:
+        return addr - RAM_BASE + ALIAS
+
+    with Device(direct=False, alias=ALIAS, misused=True) as dev:
+        assert dev.rd(HW.HG_REG_FEATURES) & HW.HG_FEATURE_AUDIT_BUS
+        gpu, cpu = Tables(dev, ASID), CpuTable(dev)
+        dev.wr(HW.HG_REG_ASID + ASID * HW.HG_ASID_STRIDE, bus(gpu.root) | HW.HG_ROOT_ENABLE, 8)
+        frame, other = dev.alloc(), dev.alloc()
+        gpu.map(VA, bus(frame), HW.HG_PTE_VALID | HW.HG_PTE_WRITE | SYS)
+        cpu.put(VA, 0, frame | PRESENT | RW)
+        program(dev, cpu.root)
+        assert dev.lib.hg_audit_set(dev.dev, mode) == 0
+        ctx = Ctx(dev, 0, ASID, priv=True)
+        read_va(dev, ctx, VA)
+        assert records(dev)["checks"] == 1
+        assert dev.lib.hg_audit_full(dev.dev) == 1
+        assert names(dev) == []
+        # The entry of another page, and one that leads nowhere.
+        cpu.put(VA, 0, other | PRESENT | RW)
+        assert dev.lib.hg_audit_full(dev.dev) == 1
+        dev.invalidate(HW.HG_INVAL_RANGE, ASID, VA, PAGE)
+        read_va(dev, ctx, VA)
+        assert names(dev) == ["mirror-system-other-frame"] * 2
+        dev.lib.hg_violations_clear(dev.dev)
+        dev.host.bad_lo, dev.host.bad_hi = bus(frame), bus(frame) + PAGE
+        assert dev.lib.hg_audit_full(dev.dev) == 1
+        assert names(dev) == ["mirror-system-nowhere"]
+        # Nobody can look while the device may not be on the bus.
+        dev.lib.hg_set_bus_master(dev.dev, False)
+        assert dev.lib.hg_audit_full(dev.dev) == 0
+        assert names(dev) == ["mirror-system-nowhere"]
+
+
+def test_without_an_iommu_nothing_is_looked_up() -> None:
+    with Device() as dev:
+        assert not dev.rd(HW.HG_REG_FEATURES) & HW.HG_FEATURE_AUDIT_BUS
+
+
 @pytest.mark.parametrize("levels", [4, 5])
 def test_the_upper_half_mirrors_nothing(levels: int) -> None:
     """VRAM there is the driver's own, whatever the CPU's table has; a system frame is a mistake."""

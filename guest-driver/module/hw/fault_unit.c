@@ -262,6 +262,27 @@ void hg_fault_cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 cmd)
 	trace_hmm_gpu_cancel(asid, addr, cmd);
 }
 
+static u32 faulted_reg(unsigned int ctx)
+{
+	return HG_REG_CTX + ctx * HG_CTX_STRIDE + HG_CTX_FAULTED;
+}
+
+/*
+ * The same for copies, each of which waits for an answer of its own.  Also those whose
+ * faults are others' to serve: they report again, as after a replay.  One that waits no
+ * more is not concerned.  The lock is held.
+ */
+static void resume_copies(struct hg_device *hdev)
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+	unsigned int i;
+
+	for (i = 1; fu->waiting && READ_ONCE(hdev->hw_live) && i < hdev->num_ctxs; i++)
+		if (fu->waiting & BIT_ULL(i))
+			hg_write(hdev, faulted_reg(i), HG_FAULTED_GO_ON);
+	fu->waiting = 0;
+}
+
 /**
  * hg_fault_replay() - whoever waits tries again; what is in the ring by now is old
  * @hdev: device
@@ -282,22 +303,50 @@ void hg_fault_replay(struct hg_device *hdev, u64 last)
 		hg_write(hdev, HG_REG_REPLAY, HG_REPLAY_START);
 		hg_inc(hdev, replays);
 	}
+	resume_copies(hdev);
 	spin_unlock_irq(&fu->lock);
 	up_read(&hdev->hw_sem);
 }
 
-/**
- * hg_fault_drain_nonreplay() - take note of faults that ended a job
- * @hdev: device
- *
- * From the error work alone; hw_sem is held for reading.
+/*
+ * A copy waits for this page: @take gets it as it gets what is in the other ring, with a
+ * number of that ring, which is used for nothing else (what is in there and not taken yet
+ * counts for one newer, at the price of a replay).  Unless its job has ended meanwhile:
+ * then the context waits no more.
  */
-void hg_fault_drain_nonreplay(struct hg_device *hdev)
+static void take_waiting(struct hg_device *hdev, __le32 *e,
+			 void (*take)(struct hg_device *hdev, const struct hg_fault *f))
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+	struct hg_fault f;
+
+	read_entry(&f, e, 0);
+	if (!hg_read(hdev, faulted_reg(f.ctx)))
+		return;
+	spin_lock_irq(&fu->lock);
+	f.num = fu->taken++;
+	fu->waiting |= BIT_ULL(f.ctx);
+	take(hdev, &f);
+	spin_unlock_irq(&fu->lock);
+}
+
+/**
+ * hg_fault_drain_nonreplay() - take faults out of the non-replayable ring
+ * @hdev: device
+ * @take: gets those of copies that wait, as from hg_fault_drain()
+ *
+ * The others have ended their jobs, and are noted.  From the error work alone; hw_sem is
+ * held for reading.
+ */
+void hg_fault_drain_nonreplay(struct hg_device *hdev,
+			      void (*take)(struct hg_device *hdev, const struct hg_fault *f))
 {
 	struct hg_fault_unit *fu = &hdev->fault;
 	u32 put = hg_read(hdev, HG_REG_NRFAULT + HG_FAULT_PUT);
 	u32 end = put & HG_FAULT_INDEX_MASK;
 	unsigned long until = jiffies + msecs_to_jiffies(HG_VALID_MS);
+	bool lost = put & HG_FAULT_OVERFLOW;
+	unsigned int i;
 
 	if (end >= HG_NRFAULT_RING || (end == fu->nrget && !(put & HG_FAULT_OVERFLOW)))
 		return;
@@ -306,7 +355,9 @@ void hg_fault_drain_nonreplay(struct hg_device *hdev)
 
 		while (!entry_valid(e) && time_before(jiffies, until))
 			usleep_range(10, 20);
-		if (entry_valid(e)) {
+		if (entry_valid(e) && le32_to_cpu(e[HG_FE_FLAGS]) & HG_FE_WAITS) {
+			take_waiting(hdev, e, take);
+		} else if (entry_valid(e)) {
 			hg_inc(hdev, nonreplay_faults);
 			trace_hmm_gpu_fault(le32_to_cpu(e[HG_FE_ASID]) & 0xffff,
 					    le32_to_cpu(e[HG_FE_ADDR_LO]) |
@@ -314,11 +365,16 @@ void hg_fault_drain_nonreplay(struct hg_device *hdev)
 					    le32_to_cpu(e[HG_FE_INFO]) & 0xf,
 					    le32_to_cpu(e[HG_FE_SOURCE]),
 					    le32_to_cpu(e[HG_FE_INFO]));
+		} else {
+			lost = true;
 		}
 		WRITE_ONCE(e[HG_FE_FLAGS], 0);
 		fu->nrget = (fu->nrget + 1) % HG_NRFAULT_RING;
 	}
 	hg_write(hdev, HG_REG_NRFAULT + HG_FAULT_GET, fu->nrget | (put & HG_FAULT_OVERFLOW));
+	/* who waits without an entry that can be read, nobody knows: each reports again */
+	for (i = 1; lost && hdev->ce_faults && i < hdev->num_ctxs; i++)
+		hg_write(hdev, faulted_reg(i), HG_FAULTED_GO_ON);
 }
 
 /**

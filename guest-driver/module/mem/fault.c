@@ -49,15 +49,18 @@
  * device a walk, and others a service each.
  *
  * A work takes the mmap lock for reading and nothing that migrate_to_ram() or an MMU
- * notifier waits for.
+ * notifier waits for; while it waits for a process that serves its faults itself, nothing
+ * (served_by_process()).
  */
 #include <linux/delay.h>
+#include <linux/fs.h>
 #include <linux/hash.h>
 #include <linux/hmm.h>
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
+#include <linux/userfaultfd_k.h>
 
 #include <drm/drm_drv.h>
 
@@ -268,7 +271,7 @@ static bool starved(struct hg_svm *svm)
  * an address and hits whoever waits there.  A job that the first of two cancels has
  * ended may be followed by one that waits where the second is due, if the address was
  * given to it meanwhile.  That takes the lock for writing: so with it, what is
- * cancelled is refused at that moment, whoever asked.
+ * cancelled is refused at that moment, whoever asked.  But for files: see hold_size().
  */
 static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 {
@@ -316,6 +319,34 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 	return res.unreadable ? -EIO : 0;
 }
 
+/*
+ * A file grows without the mmap lock, and tells nobody.  What was behind its end when
+ * the CPU's page table was asked may be there, and be waited for by another job (or by a
+ * job whose access came after the file had grown), before the cancel is written.  Who makes
+ * a file longer has the inode's lock for writing (do_truncate(), and each file system's
+ * write); so it is held for reading until then, and who finds the page there finds the
+ * cancel written.  It is only tried for, since it comes before the mmap lock: whoever has
+ * it may want that.  Then it is not refused now, and the replay asks again.
+ * The area keeps its file while the mmap lock is held.
+ *
+ * Return: the inode, locked; NULL: there is no file; ERR_PTR(-EBUSY).
+ */
+static struct inode *hold_size(struct hg_svm *svm, u64 addr)
+{
+	struct vm_area_struct *vma = vma_lookup(svm->vm.mm, addr);
+	struct inode *inode = vma && vma->vm_file ? file_inode(vma->vm_file) : NULL;
+
+	if (inode && !inode_trylock_shared(inode))
+		return ERR_PTR(-EBUSY);
+	return inode;
+}
+
+static void release_size(struct inode *inode)
+{
+	if (!IS_ERR_OR_NULL(inode))
+		inode_unlock_shared(inode);
+}
+
 /* The mmap lock is held: see ask_cpu(). */
 static void refuse(struct hg_svm *svm, struct hg_fault *f, u32 scope, int error)
 {
@@ -325,26 +356,52 @@ static void refuse(struct hg_svm *svm, struct hg_fault *f, u32 scope, int error)
 }
 
 /*
- * Ends the jobs that wait for the page and may not have it; readers of a page that
- * must not be written go on.  False: it is not refused any more, the replay comes.
+ * Whether the page is refused only because the mmap lock is kept.  Where a process serves
+ * faults itself (userfaultfd) the kernel waits for it without that lock, which
+ * hmm_range_fault() never lets go: it says -EFAULT then.  So the page is asked for once
+ * more, and waited for.  Who serves it may take as long as it likes, as a file system
+ * may; when its process dies the kernel does without it.  True: it was waited for, and
+ * the replay finds what there is now.
+ */
+static bool served_by_process(struct hg_svm *svm, u64 addr, bool write)
+{
+	struct vm_area_struct *vma;
+	bool waited = false;
+	int ret = -EFAULT;
+
+	mmap_read_lock(svm->vm.mm);
+	vma = vma_lookup(svm->vm.mm, addr);
+	if (vma && userfaultfd_armed(vma))
+		ret = fixup_user_fault(svm->vm.mm, addr,
+				       FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0),
+				       &waited);
+	mmap_read_unlock(svm->vm.mm);
+	return !ret && waited;
+}
+
+/*
+ * Ends the jobs that wait for the page and may not have it.  Of a write it is only known
+ * that it is refused: a page that may not be written, or has no room on its disk, can be
+ * read.  Its readers are asked for by themselves, also those who came after this batch.
+ * False: it is not refused any more, the replay comes.
  */
 static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, int error)
 {
-	u32 scope = HG_CANCEL_SCOPE_ALL;
+	struct inode *inode;
 	bool still;
 
+	if (error == -EFAULT && served_by_process(svm, f->addr, write))
+		return false;
 	hg_delay(fault_before_cancel);
 	mmap_read_lock(svm->vm.mm);
+	inode = hold_size(svm, f->addr);
 	/* no memory is not the page's fault */
 	if (error != -ENOMEM)
-		error = ask_cpu(svm, f->addr, write);
+		error = IS_ERR(inode) ? -EBUSY : ask_cpu(svm, f->addr, write);
 	still = error && error != -EBUSY;
-	if (still) {
-		/* -EIO: it can be read where it is, or its readers are refused by themselves */
-		if (write && (f->reader || error == -EPERM || error == -EIO))
-			scope = HG_CANCEL_SCOPE_WRITE;
-		refuse(svm, f, scope, error);
-	}
+	if (still)
+		refuse(svm, f, write ? HG_CANCEL_SCOPE_WRITE : HG_CANCEL_SCOPE_ALL, error);
+	release_size(inode);
 	mmap_read_unlock(svm->vm.mm);
 	return still;
 }
@@ -361,12 +418,19 @@ static bool is_moot(int error)
  */
 static void refuse_atomics(struct hg_svm *svm, struct hg_fault *f, int error)
 {
+	struct inode *inode;
+
+	/* since it was mapped, protected against writes by the process itself */
+	if (error == -EFAULT && served_by_process(svm, f->addr, true))
+		return;
 	hg_delay(fault_before_cancel);
 	mmap_read_lock(svm->vm.mm);
+	inode = hold_size(svm, f->addr);
 	if (error != -ENOMEM)
-		error = hg_svm_ask_exclusive(svm, f->addr);
+		error = IS_ERR(inode) ? 0 : hg_svm_ask_exclusive(svm, f->addr);
 	if (error)
 		refuse(svm, f, HG_CANCEL_SCOPE_ATOMIC, error);
+	release_size(inode);
 	mmap_read_unlock(svm->vm.mm);
 }
 
@@ -576,6 +640,18 @@ void hg_fault_irq(struct hg_device *hdev)
 		mod_delayed_work(hg_fault_wq, &hdev->service.late, msecs_to_jiffies(ms));
 }
 
+/**
+ * hg_fault_error() - there may be something in the non-replayable ring
+ * @hdev: device
+ *
+ * From the error work; hw_sem is held for reading.  Faults of copies go the way of all
+ * others, and their answer comes with the replay.
+ */
+void hg_fault_error(struct hg_device *hdev)
+{
+	hg_fault_drain_nonreplay(hdev, enqueue);
+}
+
 /* Waits for nothing but the device, and for that no longer than HG_VALID_MS a time. */
 static void hg_fault_late(struct work_struct *work)
 {
@@ -635,6 +711,23 @@ int hg_fault_init(struct hg_device *hdev)
 		fs->queue[i].hdev = hdev;
 	}
 	return 0;
+}
+
+/**
+ * hg_fault_look_again() - an interrupt of the ring, or a replay, may have been lost
+ * @hdev: device; hw_sem is held for reading, and it answers
+ *
+ * What is in the ring is taken out, and a replay sent after that.  One too many is
+ * harmless: who still waits faults once more.
+ */
+void hg_fault_look_again(struct hg_device *hdev)
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+
+	spin_lock_irq(&fu->lock);
+	fu->owed = true;
+	spin_unlock_irq(&fu->lock);
+	mod_delayed_work(hg_fault_wq, &hdev->service.late, 0);
 }
 
 /**

@@ -424,6 +424,15 @@ static bool make_room_for_huge(struct hg_vm *vm, struct hg_pt *pt, unsigned long
 }
 
 /*
+ * What VRAM's leaves have: through the data cache, for no CPU reaches these pages, and the
+ * kernel's copies flush.  System memory never is: CPU and GPU use a page at the same time.
+ */
+static u64 vram_bits(struct hg_device *hdev)
+{
+	return HG_PTE_APER_VRAM | (hdev->data_cache ? HG_PTE_CACHED : 0);
+}
+
+/*
  * The entry's value for @page; DMA-maps a system page.  0 on failure.
  * @atomic: permit atomics even if the address space needs exclusive access for them.
  */
@@ -441,7 +450,7 @@ static u64 make_pte(struct hg_vm *vm, struct page *page, bool huge, bool write,
 		pte |= HG_PTE_HUGE;
 	if (hg_is_vram(hdev, page)) {
 		vm->gpu_vram += size >> PAGE_SHIFT;
-		return pte | HG_PTE_APER_VRAM | hg_page_vram(hdev, page);
+		return pte | vram_bits(hdev) | hg_page_vram(hdev, page);
 	}
 	if (vm->exclusive && !atomic)
 		pte &= ~HG_PTE_ATOMIC;
@@ -597,7 +606,7 @@ int hg_mmu_map_buffer(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long
 		      u64 vram, bool huge)
 {
 	unsigned int level = huge ? 1 : 0;
-	u64 pte = HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC | HG_PTE_APER_VRAM | vram;
+	u64 pte = HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC | vram_bits(vm->hdev) | vram;
 	struct hg_pt *pt;
 
 	lockdep_assert_held(&vm->pt_lock);

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from hmmbench.base.processes import Children
 from hmmbench.campaign.generate import MAX_STEPS, MIN_STEPS, program, size_of
-from hmmbench.campaign.surroundings import INJECTED, INJECTIONS, VRAM_PAGES, VRAM_SHORT
+from hmmbench.campaign.surroundings import INJECTED, VRAM_PAGES, VRAM_SHORT
 from hmmbench.device import injection
 from hmmbench.example import schedules
 from hmmbench.example.exact_target import ExactTarget, Print
@@ -50,7 +50,7 @@ def surroundings(
 ) -> Environment:
     """What a campaign on exact machines would put around it, but for unbinding the driver."""
     rng = random.Random(f"{seed} {index} surroundings")
-    inject = (rng.choice(INJECTIONS),) if rng.random() < INJECTED else ()
+    inject = (rng.choice(injection.RULES),) if rng.random() < INJECTED else ()
     vram = rng.choice(VRAM_PAGES) if rng.random() < VRAM_SHORT else None
     return Environment(
         (), inject, "access", False, vram, schedules.draw(kind, rng, points)

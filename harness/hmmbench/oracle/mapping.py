@@ -78,6 +78,8 @@ def check(space: Space, o: Op, r: OpResult) -> str:
         if q & Q_GPU_VALID:
             if vma is None:
                 problem = "the GPU maps a page that is not mapped any more"
+            elif vma.beyond(gp):
+                problem = "the GPU maps a page behind the end of its file"
             elif not prot:
                 problem = "the GPU maps a PROT_NONE page"
             elif q & Q_GPU_WRITE and not prot & 2:
@@ -86,10 +88,12 @@ def check(space: Space, o: Op, r: OpResult) -> str:
                 problem = "the GPU may write a page that the CPU may only read"
             elif elsewhere := _elsewhere(q):
                 problem = elsewhere
-            elif _shared_atomics(proc, vma, q):
+            elif not space.folios and _shared_atomics(proc, vma, q):
                 problem = "the GPU may do atomics on a page that is not exclusively its own"
         if not problem and q & Q_CPU_DEVICE and vma is not None and vma.kind in SHARED:
             problem = "a shared page lives in VRAM"
+        if not problem and q & Q_CPU_DEVICE and gp in proc.pinned:
+            problem = "a page that is pinned lives in VRAM"
         if problem:
             return f"{problem}: {place(gp)} of process {o.proc} (query {q:#x})"
     return ""

@@ -16,6 +16,17 @@ bool hg_timer_add(HgDev *d, uint64_t due, uint8_t kind, uint32_t a, uint64_t b, 
     return true;
 }
 
+void hg_timers_drop_all(HgDev *d, uint8_t kind)
+{
+    for (unsigned i = 0; i < d->ntimer; ) {
+        if (d->timer[i].kind == kind) {
+            d->timer[i] = d->timer[--d->ntimer];
+        } else {
+            i++;
+        }
+    }
+}
+
 unsigned hg_timers_drop(HgDev *d, uint8_t kind, uint32_t a)
 {
     unsigned dropped = 0;

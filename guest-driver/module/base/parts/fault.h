@@ -42,6 +42,7 @@ struct hg_fault {
  *	written.  Until the next replay
  * @patient: entries before this number, and not valid yet, are given up at @until
  * @until: jiffies
+ * @waiting: contexts whose copies have reported a fault since the last answer, a bit each
  * @ended: of each context the number of the first entry that is not of an ended job
  * @lock: hard-irq safe: all but the memory and @nrget
  */
@@ -57,6 +58,7 @@ struct hg_fault_unit {
 	bool owed;
 	u64 patient;
 	unsigned long until;
+	u64 waiting;
 	u64 ended[HG_NUM_CTXS];
 	spinlock_t lock;
 };

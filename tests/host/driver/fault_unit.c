@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * mem/fault.c: pages that a process brings itself are waited for, and no others; where a
+ * file's size cannot be held nothing is refused.
+ */
+#define FAULT_FLAG_REMOTE	0x80
+
+struct inode { int readers; };
+struct vm_area_struct { unsigned long vm_start, vm_end, vm_flags; struct inode *vm_file; };
+
+static bool armed, brings, grows;
+static unsigned int asked, waited_for, flags_seen, locks, cancels;
+static struct vm_area_struct area = { 0, TASK_SIZE, 3 };
+
+#define userfaultfd_armed(vma)	armed
+#define file_inode(file)	(file)
+#define inode_trylock_shared(inode)	(!grows && ++(inode)->readers)
+#define inode_unlock_shared(inode)	((inode)->readers--)
+#define vma_lookup(mm, addr)	(&area)
+#define mmap_read_lock(mm)	lock_for_reading()
+#define mmap_read_unlock(mm)	unlock()
+#define HMM_PFN_WRITE		4UL
+#define VM_WRITE		2
+#define WQ_UNBOUND		0
+#define WQ_HIGHPRI		0
+#define WQ_MAX_ACTIVE		0
+
+static void lock_for_reading(void)
+{
+	CHECK(!locks);
+	locks++;
+}
+
+static void unlock(void)
+{
+	CHECK(locks == 1);
+	locks--;
+}
+
+static int fixup_user_fault(void *mm, unsigned long addr, unsigned int flags, bool *unlocked)
+{
+	CHECK(locks == 1);
+	flags_seen = flags;
+	asked++;
+	if (!unlocked)
+		return -EFAULT;
+	if (brings) {
+		*unlocked = true;
+		waited_for++;
+	}
+	return 0;
+}
+
+#include "mem/fault.c"
+
+int hg_range_fault(struct hg_svm *svm, struct hmm_range *range, unsigned long want)
+{
+	return -EFAULT;
+}
+
+void hg_fault_cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 how)
+{
+	CHECK(locks == 1 && (!area.vm_file || area.vm_file->readers == 1));
+	cancels++;
+}
+
+int main(void)
+{
+	static struct hg_device hdev;
+	static struct hg_svm svm;
+	static struct mm_struct mm;
+	static struct inode inode;
+	struct hg_fault f = { .addr = 0x7000000000, .access = HG_ACCESS_WRITE };
+
+	svm.vm.hdev = &hdev;
+	svm.vm.mm = &mm;
+	/* An area of no process that serves its faults: refused as ever. */
+	CHECK(cancel_refused(&svm, &f, true, -EFAULT));
+	CHECK(!waited_for && cancels == 1);
+	/* It is waited for as it is wanted, and the replay finds what there is. */
+	armed = brings = true;
+	CHECK(!cancel_refused(&svm, &f, true, -EFAULT));
+	CHECK(waited_for == 1 && cancels == 1 && flags_seen == (FAULT_FLAG_REMOTE | FAULT_FLAG_WRITE));
+	CHECK(!cancel_refused(&svm, &f, false, -EFAULT));
+	CHECK(waited_for == 2 && flags_seen == FAULT_FLAG_REMOTE);
+	/* Nobody had to bring it, and the mirror may not have it all the same. */
+	brings = false;
+	CHECK(cancel_refused(&svm, &f, true, -EFAULT));
+	CHECK(cancels == 2 && !locks);
+	/* What is refused for another reason is no matter of theirs. */
+	brings = true;
+	asked = 0;
+	CHECK(cancel_refused(&svm, &f, true, -EPERM));
+	CHECK(cancels == 3 && waited_for == 2);
+	/* A file keeps its size until the cancel is written; one that grows may have the page. */
+	area.vm_file = &inode;
+	CHECK(cancel_refused(&svm, &f, true, -EPERM));
+	CHECK(cancels == 4 && !inode.readers);
+	grows = true;
+	CHECK(!cancel_refused(&svm, &f, true, -EPERM));
+	CHECK(cancels == 4 && !inode.readers && !locks);
+	return 0;
+}
