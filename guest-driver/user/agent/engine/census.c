@@ -201,8 +201,13 @@ void census_look(void)
 	if (looks == CENSUS_LOOKS)
 		return;
 	drain_lru();
-	/* What kfree_rcu() was given waits for seconds else; 4: nothing is printed. */
-	tell_kernel("/proc/sys/vm/drop_caches", "6");
+	/*
+	 * What kfree_rcu() was given waits for seconds else.  The kernel takes 1 to 4; after a 4
+	 * it prints nothing of it any more.
+	 */
+	if (all)
+		tell_kernel("/proc/sys/vm/drop_caches", "4");
+	tell_kernel("/proc/sys/vm/drop_caches", "2");
 	wait_for_others();
 	read_slabs();
 	for (unsigned i = 0; i < ncounts; i++)
