@@ -143,7 +143,12 @@ class Group(IntEnum):
 
 
 class Memcg(Operation):
-    """There is one group, of the processes that joined it."""
+    """There is one group, of the processes that joined it.
+
+    It leaves what no census can tell from a leak: 6.12 gives swap's entries back 64 at a time, and
+    until then each holds the group that it was charged to; 7.3 keeps beside each slab of which a
+    group has anything (names of files, say) a table of who pays, as long as there is the slab.
+    """
 
     number, name = 88, "memcg"
     since = 4
@@ -154,6 +159,7 @@ class Memcg(Operation):
     races = True
     wanted = False
     optional = True
+    once = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         return o.arg in list(Group) and o.a <= 1 << 20
