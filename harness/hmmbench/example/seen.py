@@ -118,7 +118,12 @@ def _may_fail() -> Iterator[None]:
 
 
 def _more(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    changed = {name: now - before.get(name, 0) for name, now in after.items()}
+    """What has come to each; all of one that is less, for it has begun anew (a reset of the device,
+    another life of the driver)."""
+    changed = {
+        name: now - was if (was := before.get(name, 0)) <= now else now
+        for name, now in after.items()
+    }
     return {name: more for name, more in changed.items() if more > 0}
 
 

@@ -80,7 +80,10 @@ static int op_memcg(const struct op_call *call)
 		ret = write_text(GROUP "/memory.reclaim", text);
 		break;
 	case HOW_HIGH:
-		/* What is above goes while this is written; afterwards nobody is made to wait. */
+		/*
+		 * What is above goes while this is written; afterwards nobody is made to wait who does
+		 * not wait already.
+		 */
 		ret = write_text(GROUP "/memory.high", text);
 		if (!ret)
 			ret = write_text(GROUP "/memory.high", "max");

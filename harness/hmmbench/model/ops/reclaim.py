@@ -168,7 +168,9 @@ class Memcg(Operation):
         return PERHAPS
 
     def takes_ms(self, o: Op) -> int:
-        return 0 if o.arg == Group.JOIN else 500
+        # Whoever has too much for a moment is made to wait, by 2 s at most, and that goes on when
+        # the moment is over (MEMCG_MAX_HIGH_DELAY_JIFFIES).
+        return {Group.JOIN: 0, Group.RECLAIM: 500, Group.HIGH: 2500}[Group(o.arg)]
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         for one in space.alive() if o.arg != Group.JOIN else ():
