@@ -8,6 +8,7 @@ import errno
 import random
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from host_agent import HostAgent
@@ -20,7 +21,7 @@ from hmmbench.model.drawing import FILE_PAGES
 from hmmbench.model.ops.files import FileRead, FileWrite, Msync, Punch, Truncate
 from hmmbench.model.ops.jobs import CpuAccess
 from hmmbench.model.ops.mapping import Mmap, Mprotect, Replace
-from hmmbench.model.ops.pins import WRITES, How, Pin, PinIo
+from hmmbench.model.ops.pins import WRITES, How, Pin, PinIo, Unpin
 from hmmbench.model.ops.processes import Fork
 from hmmbench.model.ops.stores import How as Dropping
 from hmmbench.model.ops.stores import WriteBack
@@ -156,6 +157,19 @@ def test_where_nothing_is(run: Run) -> None:
 def test_a_pin_answers_without_what_pins(run: Run) -> None:
     r = run([mmap(MapKind.ANON_PRIVATE), Op(Pin.number, len=PAGE)])
     assert r.ops[1].status in (0, -errno.EOPNOTSUPP)
+
+
+def test_a_child_of_fork_pins_by_itself(run: Run) -> None:
+    """What its parent has pinned, and let go, is nothing that it has."""
+    by_ring = Op(Pin.number, len=PAGE, arg=1)
+    r = run([
+        mmap(MapKind.ANON_PRIVATE), cpu(Acc.WRITE, 0, value=7), by_ring, Op(Fork.number, arg=1),
+        Op(Unpin.number), replace(by_ring, proc=1), cpu(Acc.WRITE, 0, value=8, proc=1),
+        Op(Unpin.number, proc=1),
+    ])  # fmt: skip
+    if r.ops[2].status == -errno.EOPNOTSUPP:
+        pytest.skip("this host's kernel has no io_uring for us")
+    assert struct.unpack_from("<Q", r.ops[7].data) == (8,)
 
 
 def test_programs_of_the_generator_without_their_gpu(host_agent: HostAgent) -> None:

@@ -13,7 +13,7 @@
 
 #define ENTRIES	2
 
-static void unmap(struct ring *r)
+void ring_forget(struct ring *r)
 {
 	if (r->rings != MAP_FAILED)
 		munmap(r->rings, r->rings_size);
@@ -60,12 +60,12 @@ int ring_open(struct ring *r, void *buffer, size_t len)
 	if (r->fd < 0)
 		return -EOPNOTSUPP;
 	if (!(p.features & IORING_FEAT_SINGLE_MMAP) || !map(r, &p)) {
-		unmap(r);
+		ring_forget(r);
 		return -EOPNOTSUPP;
 	}
 	if (syscall(SYS_io_uring_register, r->fd, IORING_REGISTER_BUFFERS, &whole, 1)) {
 		ret = -errno;
-		unmap(r);
+		ring_forget(r);
 		return ret;
 	}
 	return 0;
@@ -102,6 +102,6 @@ int ring_close(struct ring *r)
 	int ret = syscall(SYS_io_uring_register, r->fd, IORING_UNREGISTER_BUFFERS, NULL, 0) ?
 		  -errno : 0;
 
-	unmap(r);
+	ring_forget(r);
 	return ret;
 }

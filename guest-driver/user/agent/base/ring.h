@@ -26,5 +26,7 @@ int ring_open(struct ring *r, void *buffer, size_t len);
 ssize_t ring_io(struct ring *r, bool to_file, int file, void *buffer, size_t len, off_t at);
 /* The pages are let go when it returns, also if others have the ring. */
 int ring_close(struct ring *r);
+/* In a child of fork: it has the ring no more, whoever else does. */
+void ring_forget(struct ring *r);
 
 #endif

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -46,6 +47,23 @@ static void *pin_addr;
 static uint64_t pin_size;
 /* Or the ring's, if pin_fd is that. */
 static struct ring pin_ring = { .fd = -1 };
+
+/* A child of fork has pinned nothing. */
+static void forget(void)
+{
+	if (pin_fd >= 0 && pin_fd == pin_ring.fd)
+		ring_forget(&pin_ring);
+	else if (pin_fd >= 0)
+		close(pin_fd);
+	pin_fd = -1;
+}
+
+static void watch_forks(void) __attribute__((constructor));
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, forget);
+}
 
 static void fill(uint64_t *words, uint64_t len, uint64_t pattern)
 {
@@ -305,7 +323,7 @@ static int op_unpin(const struct op_call *call)
 		ret = -errno;
 	else
 		call->result->data_len = pin_size;
-	/* A child of fork may have the file, too. */
+	/* A child of fork has the file, too, until its forget(). */
 	if (ioctl(pin_fd, LONGTERM_STOP) && !ret)
 		ret = -errno;
 	close(pin_fd);
