@@ -269,6 +269,18 @@ def test_what_changed_its_protection_is_in_no_book() -> None:
                       said(0, 0, 0, 0)) == ""  # fmt: skip
 
 
+def test_what_was_left_behind_by_a_move_is_merged_still() -> None:
+    moved = at(Mremap.number, 1, b=4 * PAGE, c=1)
+    for what, blamed in ((Advice.MERGEABLE, False), (Advice.HUGEPAGE, True)):
+        listed = phases(
+            mmap(), at(Madvise.number, a=what), moved, cpu(Acc.WRITE, 1), at(Dirty.number, CLEAR),
+            cpu(Acc.WRITE, 2), at(Dirty.number, LOOK),
+        )  # fmt: skip
+        said_of = judged(listed, OpResult(), OpResult(), OpResult(), seen(), said(1, 0, 0, 0),
+                         seen(), said(0, 0, 0, 0))  # fmt: skip
+        assert ("does not know of a write" in said_of) == blamed, said_of
+
+
 # -- guards and seals --
 
 

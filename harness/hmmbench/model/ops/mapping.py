@@ -50,6 +50,7 @@ from hmmbench.model.space import (
     FIXED,
     GUARDED,
     HUGETLB,
+    MERGEABLE,
     POISONED,
     SEALED,
     SERVED,
@@ -440,7 +441,8 @@ class Mremap(Operation):
             p.drop_pages(start, end)
             if GUARDED in old.flags:
                 old.prot = old.behind
-            old.flags = frozenset()
+            # The area is what it was, but for what goes with its pages.
+            old.flags &= {MERGEABLE}
         else:
             p.unmap(start, end)
         new = Vma(to, to + count, kind, prot, obj, delta - shift, large, flags)
