@@ -30,7 +30,8 @@ from hmmbench.oracle.values import Checker
 
 #: Of the whole host, or of swap, which it may not have.
 NOT_HERE = (
-    "evict", "ksm", "madvise", "mlock", "memcg", "numa_balance", "offline", "poison", "mthp", "take_gpu",
+    "evict", "ksm", "madvise", "mlock", "memcg", "numa_balance", "offline", "poison", "mthp",
+    "take_gpu",
 )
 
 Run = Callable[[list[Op]], Result]

@@ -29,7 +29,8 @@ without a false alarm.  The rules for one phase in which several threads meet:
   copied by fork, nor moved by mremap.
 * Of sealed areas all of a range is sealed, or none; else who is refused may have done a part.
 * An operation that this kernel lacks may have happened or not: what then is admitted holds in both.
-* What the kernel writes for a call that gets hold of pages (pins.py), nobody else is at.
+* What the kernel writes for a call that gets hold of pages (pins.py), nobody else is at, and no
+  fork of the process takes along.
 * A process closes its GPU only while none of its threads uses it.
 * The device is taken away (ops/device.py) beside anything that may race, once in a phase.  Whoever
   has its file open is to open it anew before it uses the GPU again.
@@ -328,6 +329,8 @@ class Admission:
         out = [o for o in out if not self._unsure_copy(o, out, changing, zeroed)]
         if any(operation(o).changes(o) for o in out):
             out = [o for o in out if not operation(o).steady]
+        forks = {o.proc for o in out if o.op == Fork.number}
+        out = [o for o in out if o.proc not in forks or not operation(o).writes(o)]
         shaped = Reshaped(self.space, out)
         if shaped.pages:
             out = [o for o in out if not self._copy_of(o, shaped)]

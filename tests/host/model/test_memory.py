@@ -40,6 +40,7 @@ from hmmbench.model.ops.jobs import CpuAccess, GpuAccess
 from hmmbench.model.ops.mapping import Mmap, Mprotect, Mremap, Munmap, Replace
 from hmmbench.model.ops.moving import Migrate
 from hmmbench.model.ops.nodes import Bind, MovePages, NumaBalance, Offline
+from hmmbench.model.ops.pins import How as Call
 from hmmbench.model.ops.pins import Pin, PinIo
 from hmmbench.model.ops.poison import BROKEN, SOFT, Poison
 from hmmbench.model.ops.processes import Fork, Nop
@@ -232,6 +233,13 @@ def test_others_leave_served_memory_alone() -> None:
     both = [Uffd.number, GpuAccess.number]
     assert beside(protect, gpu(Acc.WRITE, 1), first=(at(Uffd.number, How.WRITES),)) == both
     assert beside(missing(1), gpu(Acc.WRITE, 1)) == [GpuAccess.number]
+
+
+def test_no_fork_takes_along_what_a_call_writes_meanwhile() -> None:
+    """Of the child nobody could say what it has."""
+    for how, with_it in ((Call.VM_WRITE, []), (Call.VM_READ, [PinIo.number])):
+        both = Op(Fork.number, arg=1), at(PinIo.number, how, a=5)
+        assert beside(*both) == [Fork.number, *with_it]
 
 
 # -- soft-dirty --
