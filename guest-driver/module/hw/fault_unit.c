@@ -47,8 +47,9 @@ void hg_fault_program(struct hg_device *hdev)
 	spin_lock_irq(&fu->lock);
 	fu->get = hg_read(hdev, HG_REG_FAULT + HG_FAULT_GET) & HG_FAULT_INDEX_MASK;
 	fu->taken += HG_FAULT_RING;
-	spin_unlock_irq(&fu->lock);
 	fu->nrget = hg_read(hdev, HG_REG_NRFAULT + HG_FAULT_GET) & HG_FAULT_INDEX_MASK;
+	fu->nrtaken += HG_NRFAULT_RING;
+	spin_unlock_irq(&fu->lock);
 }
 
 /*
@@ -77,6 +78,7 @@ static void read_entry(struct hg_fault *f, __le32 *e, u64 num)
 	f->ctx = le32_to_cpu(e[HG_FE_ASID]) >> 16 & (HG_NUM_CTXS - 1);
 	f->source = le32_to_cpu(e[HG_FE_SOURCE]);
 	f->info = le32_to_cpu(e[HG_FE_INFO]);
+	f->waits = le32_to_cpu(e[HG_FE_FLAGS]) & HG_FE_WAITS;
 	f->access = f->info & 0xf;
 	f->reader = false;
 	f->done = false;
@@ -167,19 +169,30 @@ out:
 	return late;
 }
 
+/* How many entries are in a ring, from @get on; the lock is held. */
+static u32 not_taken(struct hg_device *hdev, u32 reg, u32 size, u32 get)
+{
+	u32 put = READ_ONCE(hdev->hw_live) ? hg_read(hdev, reg + HG_FAULT_PUT) : get;
+
+	/* under the lock: nobody gets past what is read here */
+	put &= HG_FAULT_INDEX_MASK;
+	return put < size ? (put + size - get) % size : 0;
+}
+
 /* The number of the next entry that the device writes; the lock is held. */
 static u64 next_entry(struct hg_device *hdev)
 {
 	struct hg_fault_unit *fu = &hdev->fault;
-	u64 n = fu->taken;
-	u32 put;
 
-	/* under the lock: nobody gets past what is read here */
-	put = READ_ONCE(hdev->hw_live) ? hg_read(hdev, HG_REG_FAULT + HG_FAULT_PUT) : fu->get;
-	put &= HG_FAULT_INDEX_MASK;
-	if (put < HG_FAULT_RING)
-		n += (put + HG_FAULT_RING - fu->get) % HG_FAULT_RING;
-	return n;
+	return fu->taken + not_taken(hdev, HG_REG_FAULT, HG_FAULT_RING, fu->get);
+}
+
+/* The same of the non-replayable ring, whose entries have numbers of their own. */
+static u64 next_nonreplay(struct hg_device *hdev)
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+
+	return fu->nrtaken + not_taken(hdev, HG_REG_NRFAULT, HG_NRFAULT_RING, fu->nrget);
 }
 
 /**
@@ -222,6 +235,7 @@ void hg_fault_jobs_ended(struct hg_device *hdev, u32 ctx)
 
 	spin_lock_irq(&fu->lock);
 	WRITE_ONCE(fu->ended[ctx], next_entry(hdev));
+	WRITE_ONCE(fu->nrended[ctx], next_nonreplay(hdev));
 	spin_unlock_irq(&fu->lock);
 }
 
@@ -234,7 +248,9 @@ void hg_fault_jobs_ended(struct hg_device *hdev, u32 ctx)
  */
 bool hg_fault_is_over(struct hg_device *hdev, const struct hg_fault *f)
 {
-	return f->num < READ_ONCE(hdev->fault.ended[f->ctx]);
+	const u64 *ended = f->waits ? hdev->fault.nrended : hdev->fault.ended;
+
+	return f->num < READ_ONCE(ended[f->ctx]);
 }
 
 /**
@@ -309,10 +325,8 @@ void hg_fault_replay(struct hg_device *hdev, u64 last)
 }
 
 /*
- * A copy waits for this page: @take gets it as it gets what is in the other ring, with a
- * number of that ring, which is used for nothing else (what is in there and not taken yet
- * counts for one newer, at the price of a replay).  Unless its job has ended meanwhile:
- * then the context waits no more.
+ * A copy waits for this page: @take gets it as it gets what is in the other ring.  Unless
+ * its job has ended meanwhile: then the context waits no more, or for another's page.
  */
 static void take_waiting(struct hg_device *hdev, __le32 *e,
 			 void (*take)(struct hg_device *hdev, const struct hg_fault *f))
@@ -320,11 +334,10 @@ static void take_waiting(struct hg_device *hdev, __le32 *e,
 	struct hg_fault_unit *fu = &hdev->fault;
 	struct hg_fault f;
 
-	read_entry(&f, e, 0);
-	if (!hg_read(hdev, faulted_reg(f.ctx)))
+	read_entry(&f, e, fu->nrtaken);
+	if (!hg_read(hdev, faulted_reg(f.ctx)) || hg_fault_is_over(hdev, &f))
 		return;
 	spin_lock_irq(&fu->lock);
-	f.num = fu->taken++;
 	fu->waiting |= BIT_ULL(f.ctx);
 	take(hdev, &f);
 	spin_unlock_irq(&fu->lock);
@@ -369,7 +382,10 @@ void hg_fault_drain_nonreplay(struct hg_device *hdev,
 			lost = true;
 		}
 		WRITE_ONCE(e[HG_FE_FLAGS], 0);
+		spin_lock_irq(&fu->lock);
 		fu->nrget = (fu->nrget + 1) % HG_NRFAULT_RING;
+		fu->nrtaken++;
+		spin_unlock_irq(&fu->lock);
 	}
 	hg_write(hdev, HG_REG_NRFAULT + HG_FAULT_GET, fu->nrget | (put & HG_FAULT_OVERFLOW));
 	/* who waits without an entry that can be read, nobody knows: each reports again */

@@ -532,8 +532,10 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 		return;
 	}
 	WRITE_ONCE(svm->faults, svm->faults + n);
+	/* an earlier owner's; its contexts have ended before there was another */
 	for (i = 0; i < n; i++)
-		f[i].done = f[i].num < svm->first_fault;
+		f[i].done = f[i].waits ? hg_fault_is_over(hdev, &f[i]) :
+					 f[i].num < svm->first_fault;
 	/* it may die at any time; what is mapped after that window_write() finds out */
 	for (i = 0; i < n && !READ_ONCE(svm->vm.dead); i = j) {
 		for (j = i + 1; j < n; j++)
@@ -616,7 +618,9 @@ static void enqueue(struct hg_device *hdev, const struct hg_fault *f)
 			q->buf->queue[q->n++] = *f;
 		else
 			hg_inc(hdev, faults_dropped);
-		q->last = f->num + 1;
+		/* a copy's needs no replay for itself: each end of a batch answers it */
+		if (!f->waits)
+			q->last = f->num + 1;
 		/* it begins with our lock, so it does not put what it has not got yet */
 		if (queue_work(hg_fault_wq, &q->work)) {
 			drm_dev_get(&hdev->drm);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * mem/fault.c: pages that a process brings itself are waited for, and no others; where a
- * file's size cannot be held nothing is refused.
+ * file's size cannot be held nothing is refused.  A number's former owner's are left out.
  */
 #define FAULT_FLAG_REMOTE	0x80
 
@@ -21,6 +21,7 @@ static struct vm_area_struct area = { 0, TASK_SIZE, 3 };
 #define mmap_read_unlock(mm)	unlock()
 #define HMM_PFN_WRITE		4UL
 #define VM_WRITE		2
+#define mmget_not_zero(mm)	1
 #define WQ_UNBOUND		0
 #define WQ_HIGHPRI		0
 #define WQ_MAX_ACTIVE		0
@@ -64,6 +65,30 @@ void hg_fault_cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 how)
 	cancels++;
 }
 
+#define FIRST_FAULT	100	/* of the ring, of the number's owner */
+static struct hg_svm dead = { .ref = { 1 }, .first_fault = FIRST_FAULT };
+static bool over;
+
+struct hg_svm *hg_svm_get(struct hg_device *hdev, u32 asid)
+{
+	return &dead;
+}
+
+bool hg_fault_is_over(struct hg_device *hdev, const struct hg_fault *f)
+{
+	return over;
+}
+
+/* Whether the owner of the number has nothing to do with the fault. */
+static bool left_out(struct hg_device *hdev, u64 num, bool waits)
+{
+	struct hg_fault f = { .num = num, .waits = waits };
+
+	dead.vm.dead = true;
+	serve_asid(hdev, &f, 1);
+	return f.done;
+}
+
 int main(void)
 {
 	static struct hg_device hdev;
@@ -99,5 +124,10 @@ int main(void)
 	grows = true;
 	CHECK(!cancel_refused(&svm, &f, true, -EPERM));
 	CHECK(cancels == 4 && !inode.readers && !locks);
+	/* What came before the owner; of a copy, whose numbers are the other ring's, of who ended. */
+	CHECK(left_out(&hdev, FIRST_FAULT - 1, false) && !left_out(&hdev, FIRST_FAULT, false));
+	CHECK(!left_out(&hdev, 0, true));
+	over = true;
+	CHECK(left_out(&hdev, FIRST_FAULT, true));
 	return 0;
 }

@@ -142,6 +142,10 @@ def test_what_is_waited_for_and_what_is_refused(folder: Path) -> None:
     run(folder, "fault_unit")
 
 
+def test_a_fault_of_who_has_ended_stays_that(folder: Path) -> None:
+    run(folder, "fault_ring_unit")
+
+
 def test_eviction_kills_nobody(folder: Path) -> None:
     run(folder, "memory_unit")
 
