@@ -85,6 +85,9 @@ MODULE_PARM_DESC(fault_batch, "GPU faults served before a replay (1..512)");
 #define HG_STARVED_WINDOW	(10 * HZ)
 #define HG_STARVED_MS		20
 
+/* So long (us) who changes a file is left alone before it is asked again whether to refuse. */
+#define HG_RESIZED_US		1000
+
 /* The module's, for a work may outlive its device: see above. */
 static struct workqueue_struct *hg_fault_wq;
 
@@ -326,7 +329,8 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
  * a file longer has the inode's lock for writing (do_truncate(), and each file system's
  * write); so it is held for reading until then, and who finds the page there finds the
  * cancel written.  It is only tried for, since it comes before the mmap lock: whoever has
- * it may want that.  Then it is not refused now, and the replay asks again.
+ * it may want that.  Then it is not refused now, and the replay asks again, after a pause:
+ * a large write() has the lock for long.
  * The area keeps its file while the mmap lock is held.
  *
  * Return: the inode, locked; NULL: there is no file; ERR_PTR(-EBUSY).
@@ -336,8 +340,10 @@ static struct inode *hold_size(struct hg_svm *svm, u64 addr)
 	struct vm_area_struct *vma = vma_lookup(svm->vm.mm, addr);
 	struct inode *inode = vma && vma->vm_file ? file_inode(vma->vm_file) : NULL;
 
-	if (inode && !inode_trylock_shared(inode))
+	if (inode && !inode_trylock_shared(inode)) {
+		svm->resized = true;
 		return ERR_PTR(-EBUSY);
+	}
 	return inode;
 }
 
@@ -547,6 +553,10 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 		svm->starves = false;
 		svm->starved++;
 		msleep(HG_STARVED_MS);
+	}
+	if (svm->resized) {
+		svm->resized = false;
+		usleep_range(HG_RESIZED_US, 4 * HG_RESIZED_US);
 	}
 	/* the end of a large process is nothing to do here */
 	mmput_async(svm->vm.mm);

@@ -37,6 +37,7 @@
  * @starved: batches since @starved_since (jiffies) that there was not memory enough
  *	for; likewise
  * @starves: this is one; likewise
+ * @resized: in this batch a file's size was somebody else's; likewise
  * @user: whose file it counts as until the last reference goes: a close while fault
  *	service has the mirror gives no number back
  * @bo_va: which addresses above the process's are a buffer's; hg_device.bo_lock
@@ -53,6 +54,7 @@ struct hg_svm {
 	unsigned int starved;
 	unsigned long starved_since;
 	bool starves;
+	bool resized;
 	struct hg_user *user;
 	struct drm_mm bo_va;
 };

@@ -52,6 +52,10 @@ static int fixup_user_fault(void *mm, unsigned long addr, unsigned int flags, bo
 	return 0;
 }
 
+#undef usleep_range
+#define usleep_range(least, most)	(slept_us += (least))
+static unsigned long slept_us;
+
 #include "mem/fault.c"
 
 int hg_range_fault(struct hg_svm *svm, struct hmm_range *range, unsigned long want)
@@ -129,5 +133,12 @@ int main(void)
 	CHECK(!left_out(&hdev, 0, true));
 	over = true;
 	CHECK(left_out(&hdev, FIRST_FAULT, true));
+	/* One pause for all pages of a batch that could not be refused, and none else. */
+	CHECK(!slept_us);
+	cancel_refused(&dead, &f, true, -EPERM);
+	cancel_refused(&dead, &f, true, -EPERM);
+	left_out(&hdev, FIRST_FAULT, false);
+	left_out(&hdev, FIRST_FAULT, false);
+	CHECK(slept_us == HG_RESIZED_US);
 	return 0;
 }
