@@ -13,10 +13,15 @@
 #define SOFT_OFFLINE	101
 #define MAX_BROKEN	2	/* pages of one operation; their frames are aux0 and aux1 */
 #define MEND		"/sys/kernel/debug/hwpoison/unpoison-pfn"
+#define MEMINFO		"/proc/meminfo"
+#define FRAMES		"/proc/kpageflags"
+#define FRAME_BROKEN	(1ull << 19)	/* of FRAMES: KPF_HWPOISON */
+#define TRIES		100
 
 /*
  * One page.  It is written before, without changing it: so it is in system memory, it
- * is no page that others have, and its contents are nowhere else.
+ * is no page that others have, and its contents are nowhere else.  A fault of a job that
+ * has ended may take it to VRAM again; it is not the last then, but there are few.
  */
 static int break_page(void *addr, int advice, uint64_t *frame, uint8_t *gone)
 {
@@ -24,8 +29,11 @@ static int break_page(void *addr, int advice, uint64_t *frame, uint8_t *gone)
 	uint64_t entry = 0, value;
 	int ret = 0;
 
-	if (cpu_access(&touch, addr, &value) != HB_AST_DONE || pagemap_read(addr, &entry, 1) ||
-	    !(entry & PM_PRESENT))
+	for (unsigned k = 0; k < TRIES && !(entry & PM_PRESENT); k++)
+		if (cpu_access(&touch, addr, &value) != HB_AST_DONE ||
+		    pagemap_read(addr, &entry, 1))
+			return -EFAULT;
+	if (!(entry & PM_PRESENT))
 		return -EFAULT;
 	access_told = true;
 	if (madvise(addr, PAGE_SIZE, advice))
@@ -75,20 +83,56 @@ static int op_poison(const struct op_call *call)
 	return ret;
 }
 
-/* The processes are gone: what broke is as good as new. */
+static void mend_frame(uint64_t frame)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%#llx", (unsigned long long)frame);
+	write_text(MEND, text);
+}
+
+/* Whether the kernel counts broken memory. */
+static bool some_broken(void)
+{
+	FILE *f = fopen(MEMINFO, "re");
+	unsigned long kb = 0;
+	char line[128];
+
+	while (f && fgets(line, sizeof(line), f) && sscanf(line, "HardwareCorrupted: %lu", &kb) != 1)
+		;
+	if (f)
+		fclose(f);
+	return kb;
+}
+
+static void mend_all(void)
+{
+	FILE *f = fopen(FRAMES, "re");
+	uint64_t flags;
+
+	for (uint64_t frame = 0; f && fread(&flags, sizeof(flags), 1, f); frame++)
+		if (flags & FRAME_BROKEN)
+			mend_frame(frame);
+	if (f)
+		fclose(f);
+}
+
+/*
+ * The processes are gone: what broke is as good as new.  Also a frame that nobody
+ * knows: the page moved after its frame was asked for, and broke elsewhere.
+ */
 static void mend(void)
 {
 	for (unsigned i = 0; i < sh->prog.nops; i++) {
 		const struct hb_op_result *r = &sh->op_results[i];
 		const uint64_t frame[MAX_BROKEN] = { r->aux0, r->aux1 };
-		char text[32];
 
-		for (unsigned k = 0; sh->kind[i]->run == op_poison && k < MAX_BROKEN; k++) {
-			snprintf(text, sizeof(text), "%#llx", (unsigned long long)frame[k]);
+		for (unsigned k = 0; sh->kind[i]->run == op_poison && k < MAX_BROKEN; k++)
 			if (frame[k])
-				write_text(MEND, text);
-		}
+				mend_frame(frame[k]);
 	}
+	if (some_broken())
+		mend_all();
 }
 
 static const struct op_kind poisons[] = {
