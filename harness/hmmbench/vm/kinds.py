@@ -68,8 +68,10 @@ KINDS = {
         "bus", "all DMA goes to copies of pages (swiotlb)", _says("swiotlb=force"),
         ("CONFIG_SWIOTLB",), refused=True,
     ),
+    # Where there are several nodes some kernels balance from the start.
     "numa": Kind(
-        "nodes", "two NUMA nodes", _says(nodes=2), ("CONFIG_NUMA", "CONFIG_ACPI_NUMA"),
+        "nodes", "two NUMA nodes", _says("numa_balancing=disable", nodes=2),
+        ("CONFIG_NUMA", "CONFIG_ACPI_NUMA"),
     ),
     "small": Kind(
         "memory", "little memory", _says("hmmbench.zram=64M", memory_mib=SMALL_MIB),

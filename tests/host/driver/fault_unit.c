@@ -128,7 +128,7 @@ int main(void)
 	grows = true;
 	CHECK(!cancel_refused(&svm, &f, true, -EPERM));
 	CHECK(cancels == 4 && !inode.readers && !locks);
-	/* What came before the owner; of a copy, whose numbers are the other ring's, of who ended. */
+	/* What came before the owner; of copies, which have other numbers, of who ended. */
 	CHECK(left_out(&hdev, FIRST_FAULT - 1, false) && !left_out(&hdev, FIRST_FAULT, false));
 	CHECK(!left_out(&hdev, 0, true));
 	over = true;

@@ -74,6 +74,8 @@ def test_two_nodes_share_memory_and_cpus(cpus: int, nodes: list[str]) -> None:
         for n, cpus in enumerate(nodes)
     ]
     assert after(USUAL, "-numa") == []
+    # What a program turns on is off before it, and after it.
+    assert "numa_balancing=disable" in said(made)
     odd = kinds.made(replace(USUAL, memory_mib=513), "numa")
     assert [o.split("=")[-1] for o in after(odd, "-object")] == ["256M", "257M"]
 

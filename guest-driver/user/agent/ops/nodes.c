@@ -94,6 +94,7 @@ static int op_bind(const struct op_call *call)
 	return errno == ENOSYS ? -EOPNOTSUPP : -errno;
 }
 
+/* As it was: see vm/kinds.py.  How it looks at memory is nothing while it is off. */
 static void stop_balancing(void)
 {
 	write_text(BALANCING, "0");

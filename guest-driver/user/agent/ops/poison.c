@@ -98,7 +98,8 @@ static bool some_broken(void)
 	unsigned long kb = 0;
 	char line[128];
 
-	while (f && fgets(line, sizeof(line), f) && sscanf(line, "HardwareCorrupted: %lu", &kb) != 1)
+	while (f && fgets(line, sizeof(line), f) &&
+	       sscanf(line, "HardwareCorrupted: %lu", &kb) != 1)
 		;
 	if (f)
 		fclose(f);

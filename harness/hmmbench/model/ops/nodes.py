@@ -117,7 +117,10 @@ class Bind(_Moves):
 
 
 class NumaBalance(Operation):
-    """Pages go to the node whose CPU uses them; entries are taken away to learn that."""
+    """Pages go to the node whose CPU uses them; entries are taken away to learn that.
+
+    It is off where a program begins: of one node always, of two by vm/kinds.py.
+    """
 
     number, name = 86, "numa_balance"
     since = 4
