@@ -6,12 +6,26 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import hg_asm as asm
 import pytest
 from hg_asm import EXIT, FENCE, FENCE_I, Item, assemble, li
-from hg_lib import FULL, HW, PAGE, RAM_BASE, RAM_SIZE, SYS, VRAM, Ctx, Device, Tables, map_code
+from hg_lib import (
+    FULL,
+    HW,
+    PAGE,
+    RAM_BASE,
+    RAM_SIZE,
+    SYS,
+    VRAM,
+    Ctx,
+    Device,
+    Tables,
+    map_code,
+    said_by,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -507,6 +521,11 @@ def test_what_stays_behind_is_written_over_the_new_content() -> None:
         g.set_vram(at + LINE, 6)
         g.flush()
         assert (g.vram(at), g.vram(at + LINE)) == (77, 6), "the dirty line alone"
+
+
+def test_a_store_beside_a_flush_is_in_it_or_in_the_next(tmp_path: Path) -> None:
+    """Two threads, and what a processor makes of them: it needs two."""
+    said_by("flush", tmp_path, "", "600000")
 
 
 def test_lines() -> None:

@@ -17,8 +17,8 @@
  * pages than there can be references (hg_data_least()), so one is free.
  *
  * Written back is what `dirty` says, taken before the data are read; a store comes before
- * its bit.  So a store that a write-back misses has its bit set after, and is written by
- * the next one.
+ * its bit, which is set each time: so what takes the bit sees the store.  A store that a
+ * write-back misses has its bit set after, and is written by the next one.
  */
 #include "device.h"
 #include "mem/data_cache.h"

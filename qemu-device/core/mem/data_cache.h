@@ -39,9 +39,8 @@ static inline void hg_frame_written(HgFrame *f, uint32_t off, uint32_t size)
     unsigned first = off >> HG_LINE_SHIFT, last = (off + size - 1) >> HG_LINE_SHIFT;
     uint64_t lines = UINT64_MAX >> (63 - (last - first)) << first;
 
-    if (lines & ~atomic_load_explicit(&f->dirty, memory_order_relaxed)) {
-        atomic_fetch_or_explicit(&f->dirty, lines, memory_order_release);
-    }
+    /* Also where all are set: to read them says nothing of whose store is there first. */
+    atomic_fetch_or_explicit(&f->dirty, lines, memory_order_release);
 }
 
 #endif /* HG_DATA_CACHE_H */
