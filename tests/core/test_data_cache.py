@@ -424,6 +424,24 @@ def test_posted_writes_are_saved(other: bool) -> None:
         assert (dev.u64(at), dev.u64(at + 2048)) == (77, 78)
 
 
+@pytest.mark.parametrize("then", ["load", "store"])
+def test_rules_for_the_bus_come_after_what_is_on_its_way(then: str) -> None:
+    """From then on accesses look at no queue."""
+    with Gpu() as g:
+        at = g.sys()
+        g.store(DATA, 77)
+        g.dev.inject("mmu.walk nth=1000000 delay=1us")
+        assert g.dev.u64(at) == 0
+        g.dev.inject("bus.write nth=1000000 error")
+        if then == "load":
+            assert g.load(DATA) == 77
+            return
+        g.store(DATA, 78)
+        g.fence(MEMBAR)
+        g.later(2_000_000)
+        assert g.dev.u64(at) == 78
+
+
 def test_where_ram_is_behind_the_host_nothing_is_posted() -> None:
     with Gpu(direct=False) as g:
         at = g.sys()

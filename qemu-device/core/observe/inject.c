@@ -8,6 +8,7 @@
 #include "observe/inject.h"
 #include "base/pause.h"
 #include "base/trace.h"
+#include "mem/posted.h"
 #include "mmu/tlb.h"
 #include "state/archive.h"
 
@@ -353,6 +354,9 @@ int hg_inject(HgDev *d, const char *rules, char *err, size_t errlen)
         p += *p != 0;
     }
     hg_pause(d);                /* direct pointers must go if DMA rules come */
+    if (mask & (1u << HG_INJ_DMA_READ | 1u << HG_INJ_DMA_WRITE)) {
+        hg_posted_drain_idle(d, NULL);      /* who has no pointer looks at no queue either */
+    }
     pthread_mutex_lock(&d->seen->inject.lock);
     memcpy(d->seen->inject.rule, list, n * sizeof(*list));
     d->seen->inject.nrule = n;
