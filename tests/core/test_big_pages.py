@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from hg_lib import FULL, HW, PAGE, SYS, VRAM, Device
-from test_walk_cache import DATA, Space
+from test_audit import CpuTable, leaf, names, program
+from test_walk_cache import CODE, DATA, OUT, Space
 
 BIG = HW.HG_PTE_BIG
 SIZE = 16 * PAGE
@@ -70,6 +71,27 @@ def test_what_one_that_is_left_brings_back() -> None:
         assert s.read(DATA + 3 * PAGE) is None
         assert s.read(DATA + 4 * PAGE) == 104
         assert s.read(DATA + 3 * PAGE) == 103, "stale"
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_full_audit(equal: bool) -> None:
+    """It takes them for what the device does: the low bits of a frame are the page's own."""
+    dev, s = made()
+    with dev:
+        cpu = CpuTable(dev)
+        program(dev, cpu.root)
+        at = frames(dev, 100)
+        for n in range(16):
+            s.t.map(DATA + n * PAGE, at + n * PAGE * (not equal), FULL | SYS | BIG)
+            cpu.put(DATA + n * PAGE, 0, leaf("present", 0, (at >> 12) + n, True))
+        assert [s.read(DATA + n * PAGE) for n in range(16)] == [*range(100, 116)]
+        s.t.unmap(CODE)
+        s.t.unmap(OUT)
+        dev.lib.hg_audit_full(dev.dev)
+        assert names(dev) == []
+        cpu.put(DATA + 3 * PAGE, 0, leaf("present", 0, at >> 12, True))
+        dev.lib.hg_audit_full(dev.dev)
+        assert names(dev) == ["mirror-system-other-frame"]
 
 
 def test_the_end_of_vram() -> None:

@@ -625,6 +625,10 @@ static void full_gpu(Full *f, bool vram, uint64_t table, unsigned level, uint64_
         }
         uint64_t frame = pte & HG_PTE_FRAME_MASK;
         if (level == 0) {
+            if (pte & HG_PTE_BIG && d->cfg.big_pages) {
+                uint64_t within = ones(HG_PAGE_SHIFT + HG_BIG_ORDER);
+                frame = (frame & ~within) | (at & within);
+            }
             full_page(f, at, pte, frame);
         } else if (level == 1 && pte & HG_PTE_HUGE) {
             frame &= ~ones(HG_HUGE_SHIFT);
