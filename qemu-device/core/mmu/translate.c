@@ -56,9 +56,10 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
         HG_HOOK(d, walk_begin, d, &way);
         hg_cnt(e, HG_CNT_L2TLB_MISSES, 1);
         bool found = hg_walk(e, asid, va, &way, &leaf, f), shown = HG_HOOKED(d, walk_read);
-        if (found) {
+        if (found || (d->walks.ent && way.low < HG_PT_LEVELS - 1)) {
             HG_HOOK(d, walk_found, d, asid, &way);
-        } else if (!shown && !d->walks.ent) {
+        }
+        if (!found && !shown && !d->walks.ent) {
             return NULL;
         }
         pthread_mutex_lock(&d->l2_lock);
