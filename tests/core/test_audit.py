@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import struct
 
+import hg_asm as asm
 import pytest
-from hg_lib import HW, PAGE, RAM_BASE, SYS, VRAM, Ctx, Device, Tables, records
+from hg_asm import EXIT, assemble, li
+from hg_lib import FULL, HW, PAGE, RAM_BASE, SYS, VRAM, Ctx, Device, Tables, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +20,7 @@ TYPES = {"dev_read": 30, "dev_write": 29, "exclusive": 31, "mig_read": 26, "mig_
 ALL = (1 << 64) - 1
 ASID = 3
 VA = 0x7000_4060_3000  # of no large page's begin
+CODE = 0x1_0000
 
 
 def swap(kind: int, offset: int) -> int:
@@ -358,6 +361,61 @@ def test_survives_save_and_load() -> None:
         cpu.put(VA, 0, 0)
         read_va(dev, ctx, VA)
         assert names(dev) == ["mirror-system-unmapped"]
+
+
+@pytest.mark.parametrize("mode", ["fill", "access", "sampled=3", "sampled=5", "sampled=7"])
+def test_goes_on_as_it_was(mode: str) -> None:
+    """What is looked at after a load is what would have been: a look is a step more."""
+    with Device(sms=1, misused=True) as dev:
+        t, cpu = Tables(dev, ASID), CpuTable(dev)
+        program(dev, cpu.root)
+        for va in (VA, VA + PAGE, CODE):
+            at = dev.alloc()
+            t.map(va, at, FULL | SYS)
+            cpu.put(va, 0, leaf("present", 0, at >> 12, True))
+        dev.write(at, assemble([*li(5, VA), *li(6, VA + PAGE), *[asm.load("ld", 7, 5),
+                                asm.load("ld", 7, 6)] * 2, EXIT]))  # fmt: skip
+        dev.lib.hg_audit_set(dev.dev, mode.encode())
+        ctx = Ctx(dev, 3, ASID)
+
+        def steps() -> list[int]:
+            report = ctx.launch(CODE, block=1)
+            stood = []
+            while not dev.report(report).complete:
+                for e in range(dev.lib.hg_engines(dev.dev)):
+                    dev.step_engine(e, 1)
+                    stood.append(dev.lib.hg_engine_at(dev.dev, e))
+            dev.run()
+            return stood
+
+        steps()
+        state, put = dev.save(), ctx.put
+        after = steps()
+        dev.load(state)
+        ctx.put = put
+        assert steps() == after
+
+
+def test_it_waits_in_vain_no_more_after_a_load() -> None:
+    with Device(misused=True, audit_wait_ns=5000) as dev:
+        dev.set_clock(1000)
+        _, cpu, ctx, _ = small(dev)
+        cpu.put(VA, 0, 0)
+
+        def looks() -> int:
+            report, n = ctx.copy(VA, dev.alloc(), 8, HW.HG_SPACE_VIRT, HW.HG_SPACE_SYS), 0
+            while not dev.report(report).complete:
+                dev.step(4096)
+                dev.host.now += 1000
+                n += 1
+            return n
+
+        first = [looks() for _ in range(17)]
+        assert first[0] > first[16]
+        state, put = dev.save(), ctx.put
+        dev.load(state)
+        ctx.put = put
+        assert looks() == first[16]
 
 
 def test_full_audit() -> None:

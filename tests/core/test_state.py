@@ -317,8 +317,8 @@ def test_what_is_no_state_of_this_device_is_refused_by_name(change: str) -> None
     tag, at, length = sections(bytes(state))[6]
     assert tag == "CTXS"
     if change == "version":
-        state[8:16] = (16).to_bytes(8, "little")
-        said = "version is 16, this device has 17"
+        state[8:16] = (17).to_bytes(8, "little")
+        said = "version is 17, this device has 18"
     elif change == "other":
         state[at - 4 : at] = b"NEW\x01"
         said = r"section 'NEW\?' where this device has 'CTXS'"

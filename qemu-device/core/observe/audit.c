@@ -818,7 +818,7 @@ static bool audit_command(HgDev *d, uint64_t off, uint64_t v)
 static void audit_save(HgDev *d, HgArchive *a)
 {
     HgAudit *au = &d->seen->audit;
-    uint32_t ready = au->enc_ready, mode = au->mode, every = au->every;
+    uint32_t ready = au->enc_ready, mode = au->mode, every = au->every, lost = au->waits_lost;
 
     hg_section(a, "AUDT");
     for (unsigned i = 0; i < HG_NUM_ASIDS; i++) {
@@ -838,12 +838,18 @@ static void audit_save(HgDev *d, HgArchive *a)
     IO(ready);
     IO(mode);
     IO(every);
+    IO(lost);
     CHECK(ready <= 1 && mode <= HG_AUDIT_ACCESS, "audit");
     if (a->load && !a->bad) {
         au->enc_ready = ready;
         au->mode = mode;
         au->every = every;
+        au->waits_lost = lost;
         audit_apply(d);
+    }
+    /* Which access is looked at, as a look is a step more. */
+    for (unsigned i = 0; i < d->neng; i++) {
+        IO(au->eng[i].skip);
     }
     hg_section_end(a);
 }

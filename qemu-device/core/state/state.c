@@ -28,7 +28,7 @@
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
 #define HG_OBSERVED_MAX (64u << 10)
-#define STATE_VERSION 17
+#define STATE_VERSION 18
 
 static bool pow2(uint32_t v)
 {
