@@ -418,6 +418,15 @@ def test_injected_doorbell_fence_launch_irq_replay() -> None:
         put = c.reg(HW.HG_CTX_PUT)
         dev.run()
         assert (c.reg(HW.HG_CTX_PUT), c.reg(HW.HG_CTX_GET)) == (put, put)
+        # Nor does a later one come after one that is not as late.
+        dev.inject("doorbell nth=1 delay=100us; doorbell delay=10us")
+        for value in (8, 9):
+            c.push([HW.HG_OP_FENCE, page + 64, value])
+            c.ring_doorbell()
+        dev.run(lambda: dev.u64(page + 64) == 9)
+        put = c.reg(HW.HG_CTX_PUT)
+        dev.run()
+        assert (c.reg(HW.HG_CTX_PUT), c.reg(HW.HG_CTX_GET)) == (put, put)
         dev.inject("replay nth=1 lost; irq nth=1 lost")
         rep = c.launch(0x7000_0000, block=1)
         dev.run()

@@ -217,7 +217,7 @@ static bool ring_write(HgDev *d, unsigned n, unsigned off, uint32_t v)
             r->overflow = false;
         } else if (!v && r->enabled) {
             r->enabled = false;
-            r->writers -= hg_timers_drop(d, HG_T_VALID, n);     /* late VALIDs never come */
+            r->writers -= hg_timers_drop(d, HG_T_VALID, n, 0);  /* late VALIDs never come */
         }
         return true;
     case HG_FAULT_GET: {
@@ -357,7 +357,7 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
     }
     if (off >= HG_REG_DOORBELL && off < HG_REG_DOORBELL + d->cfg.ctxs * HG_DOORBELL_STRIDE) {
         HgCtx *c = &d->ctx[(off - HG_REG_DOORBELL) / HG_DOORBELL_STRIDE];
-        uint64_t arg, now;
+        uint64_t arg, due;
         if (off & (HG_DOORBELL_STRIDE - 1)) {
             return false;
         }
@@ -366,15 +366,16 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
         case HG_ACT_LOST:
             return true;
         case HG_ACT_DELAY:
-            now = hg_now(d);
-            if (c->enabled && hg_timer_add(d, hg_later(now, arg), HG_T_DOORBELL, c->id, v, 0)) {
+            due = hg_later(hg_now(d), arg);
+            hg_timers_drop(d, HG_T_DOORBELL, c->id, due);   /* later than this one: likewise */
+            if (c->enabled && hg_timer_add(d, due, HG_T_DOORBELL, c->id, v, 0)) {
                 return true;
             }
             break;
         default:
             break;
         }
-        hg_timers_drop(d, HG_T_DOORBELL, c->id);    /* late ones say what was before */
+        hg_timers_drop(d, HG_T_DOORBELL, c->id, 0); /* late ones say what was before */
         hg_doorbell(d, c, v);
         return true;
     }

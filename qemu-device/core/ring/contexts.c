@@ -60,7 +60,7 @@ void hg_ctx_disable(HgDev *d, HgCtx *c)
             atomic_store_explicit(&d->eng[i].attn, 1, memory_order_relaxed);
         }
     }
-    hg_timers_drop(d, HG_T_DOORBELL, c->id);    /* late doorbells are for the old ring */
+    hg_timers_drop(d, HG_T_DOORBELL, c->id, 0); /* late doorbells are for the old ring */
     hg_ctx_try_quiesce(d, c);
 }
 

@@ -27,12 +27,12 @@ void hg_timers_drop_all(HgDev *d, uint8_t kind)
     }
 }
 
-unsigned hg_timers_drop(HgDev *d, uint8_t kind, uint32_t a)
+unsigned hg_timers_drop(HgDev *d, uint8_t kind, uint32_t a, uint64_t from)
 {
     unsigned dropped = 0;
 
     for (unsigned i = 0; i < d->ntimer; ) {
-        if (d->timer[i].kind == kind && d->timer[i].a == a) {
+        if (d->timer[i].kind == kind && d->timer[i].a == a && d->timer[i].due >= from) {
             d->timer[i] = d->timer[--d->ntimer];
             dropped++;
         } else {
