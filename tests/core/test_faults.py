@@ -364,6 +364,29 @@ def test_what_ends_the_repeating(how: str) -> None:
             _wait_for_entries(b, 2)
 
 
+@pytest.mark.parametrize("who", ["another context", "a prefetch"])
+def test_nothing_is_repeated_of_an_inactive_context(who: str) -> None:
+    """Whoever else has its slot: its memory may be gone."""
+    prefetch = assemble([asm.i("ori", 0, 10, 1), EXIT])
+    with Bench(prefetch if who == "a prefetch" else page_per_thread(), sms=1) as b:
+        b.dev.inject("fault.entry nth=1 repeat=20us")
+        other = Ctx(b.dev, 4, 7)
+        rep = b.ctx.launch(CODE, DATA, block=1)
+        if who == "a prefetch":
+            b.dev.run(lambda: b.dev.report(rep).complete)
+        else:
+            _wait_for_entries(b, 2)
+            other.launch(CODE, DATA, block=1)
+            for _ in range(2000):
+                b.dev.step(1)
+        b.dev.wr(b.ctx.base + HW.HG_CTX_CTRL, 0)
+        b.dev.run(lambda: not b.ctx.reg(HW.HG_CTX_STATUS) & HW.HG_CTX_ACTIVE)
+        b.dev.take_faults()
+        for _ in range(2000):
+            b.dev.step(1)
+        assert [f.ctx for f in b.dev.take_faults()] == []
+
+
 def test_delayed_valid() -> None:
     with Bench(page_per_thread(), sms=1) as b:
         b.dev.inject("fault nth=1 delay_valid=100us")

@@ -70,8 +70,8 @@ static bool emit_one(HgDev *d, unsigned ring, const HgFaultEntry *m, HgFaultEntr
 #define REPEAT_MIN 10000u       /* ns; a guest must get to answer */
 
 /*
- * The entry comes again as long as its slot of the miss table is taken: until a replay,
- * or until nobody waits there any more.  A replay ends it (hg_replay_perform()), as the
+ * The entry comes again as long as its slot of the miss table is taken and its context is
+ * active: until a replay, or until nobody waits there any more.  A replay ends it (hg_replay_perform()), as the
  * access is sent again and has a new entry if it still misses.
  */
 static void repeat(HgEngine *e, HgCtx *c, unsigned client, const HgFault *f, uint64_t ns)
@@ -134,17 +134,21 @@ void hg_fault_repeat(HgEngine *e, const HgTimer *t)
     HgDev *d = e->d;
     HgEngine *of = &d->eng[t->a >> 12 & 0x1f];
     const HgPend *p = &of->misses->pend[t->a & 0xfff];
+    HgCtx *c = &d->ctx[t->a >> 25];
     HgFaultBatch b;
     HgFault f = { .va = t->b & ~(uint64_t)HG_PAGE_MASK, .access = p->access,
                   .reason = t->b & 0xf, .level = t->b >> 4 & 3 };
     HgFaultEntry m;
 
-    if (!p->refs || p->vpn != f.va >> HG_PAGE_SHIFT || p->asid != d->ctx[t->a >> 25].asid) {
+    if (p->refs <= p->hint || p->vpn != f.va >> HG_PAGE_SHIFT || p->asid != c->asid) {
         return;                 /* nobody waits there any more */
+    }
+    if (!c->enabled || c->aborting) {
+        return;                 /* others may: of an inactive context comes nothing new */
     }
     begin(d, &b);
     if (d->ctrl & HG_CTRL_ENABLE) {
-        entry(of, &d->ctx[t->a >> 25], 0, t->a >> 17 & 0xff, &f, &m);
+        entry(of, c, 0, t->a >> 17 & 0xff, &f, &m);
         b.n = emit_one(d, 0, &m, b.entry, false);
     }
     hg_timer_add(d, hg_later(hg_now(d), t->c), HG_T_REPEAT, t->a, t->b, t->c);
