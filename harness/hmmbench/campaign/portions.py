@@ -114,7 +114,7 @@ def drawn(
         full = not set(machine.split("+")) <= set(here)
         return Portion(spec.exact, 0, None, first, machine, ("full",) if full else ())
 
-    numbers = list(kinds.KINDS)
+    numbers = kinds.DRAWN
     found = [portion(n, (numbers.index(n) + 2) * FIRST_APART) for n in chosen]
     # Who may refuse the device makes no pair: the other half would not be looked at.
     pairs = [

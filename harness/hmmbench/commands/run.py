@@ -165,7 +165,7 @@ def main(
         typer.Option(
             metavar="KIND[+KIND]|usual", show_default="drawn",
             help=f"All examples on one machine, not most on the usual one and some on others "
-            f"that are drawn: {', '.join(kinds.KINDS)}.",
+            f"that are drawn: {', '.join(kinds.DRAWN)}.",
         ),
     ] = None,
     audit: Annotated[

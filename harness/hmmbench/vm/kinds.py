@@ -33,6 +33,7 @@ class Kind:
     without -- options with which there is no such machine
     full    -- what it needs is in the full configuration alone
     refused -- a sound driver may refuse the device there
+    drawn   -- examples are drawn there; else for who asks
     """
 
     about: str
@@ -42,6 +43,7 @@ class Kind:
     without: tuple[str, ...] = ()
     full: bool = False
     refused: bool = False
+    drawn: bool = True
 
 
 def _says(*words: str, **values: object) -> Callable[[MachineSpec], MachineSpec]:
@@ -56,7 +58,7 @@ def _says(*words: str, **values: object) -> Callable[[MachineSpec], MachineSpec]
 
 _DYNAMIC, _LAZY = "CONFIG_PREEMPT_DYNAMIC", "CONFIG_ARCH_HAS_PREEMPT_LAZY"
 
-#: In this order they are numbered: a new one is the last.
+#: In this order those that are drawn are numbered: a new one is the last.
 KINDS = {
     # Strict: what was unmapped is refused at once, not when a list of 256 has filled up.
     "iommu": Kind(
@@ -95,7 +97,15 @@ KINDS = {
         "preemption", "a kernel that preempts itself lazily", _says("preempt=lazy"),
         (_DYNAMIC, _LAZY), full=True,
     ),
+    # Blocks of 128 MiB of it go and come back (ops/nodes.py), which takes an example seconds.
+    "movable": Kind(
+        "zones", "a quarter of memory can be taken out", _says("movablecore=25%"),
+        ("CONFIG_MEMORY_HOTPLUG", "CONFIG_MEMORY_HOTREMOVE"), drawn=False,
+    ),
 }  # fmt: skip
+
+
+DRAWN = tuple(name for name, kind in KINDS.items() if kind.drawn)
 
 
 def kinds(machine: str) -> list[Kind]:
@@ -144,7 +154,7 @@ def lacking(machine: str, config: Mapping[str, str]) -> list[str]:
 
 
 def possible(
-    spec: MachineSpec, config: Mapping[str, str], among: Sequence[str] = tuple(KINDS)
+    spec: MachineSpec, config: Mapping[str, str], among: Sequence[str] = DRAWN
 ) -> list[str]:
     """Kinds that make another machine of this one, and that the kernel can run as."""
     return [name for name in among if made(spec, name) != spec and not lacking(name, config)]

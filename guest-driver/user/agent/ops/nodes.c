@@ -138,8 +138,11 @@ static int take_out(void *arg)
 	return 0;
 }
 
-/* The first block after @skip others that may go as a whole; false: there is none. */
-static bool find_block(unsigned skip, struct block *b)
+/*
+ * The first block after @skip others that is, as a whole, in @state: online, and may
+ * go, or offline; false: there is none.
+ */
+static bool find_block(const char *state, unsigned skip, struct block *b)
 {
 	DIR *dir = opendir(BLOCKS);
 	struct dirent *e;
@@ -151,11 +154,12 @@ static bool find_block(unsigned skip, struct block *b)
 		if (strncmp(e->d_name, "memory", 6))
 			continue;
 		snprintf(path, sizeof(path), BLOCKS "/%s/valid_zones", e->d_name);
-		if (!read_word(path, word, sizeof(word)) || strncmp(word, "Movable", 7) ||
-		    strlen(e->d_name) > 32)
+		/* of one that is offline: where it could go */
+		if (!read_word(path, word, sizeof(word)) || strlen(e->d_name) > 32 ||
+		    (!strcmp(state, "online") && strncmp(word, "Movable", 7)))
 			continue;
 		snprintf(b->state, sizeof(b->state), BLOCKS "/%.32s/state", e->d_name);
-		if (!read_word(b->state, word, sizeof(word)) || strcmp(word, "online"))
+		if (!read_word(b->state, word, sizeof(word)) || strcmp(word, state))
 			continue;
 		found = !skip--;
 	}
@@ -170,7 +174,7 @@ static int op_offline(const struct op_call *call)
 	struct block b = { .ret = -EINTR };
 	pid_t pid, got;
 
-	if (!find_block(call->op->arg, &b) && !find_block(0, &b))
+	if (!find_block("online", call->op->arg, &b) && !find_block("online", 0, &b))
 		return -EOPNOTSUPP;
 	/* In our memory, so that none of it is shared because of this. */
 	pid = clone(take_out, stack + sizeof(stack), CLONE_VM | SIGCHLD, &b);
@@ -181,6 +185,15 @@ static int op_offline(const struct op_call *call)
 	while (got < 0 && errno == EINTR);
 	call->result->aux0 = -b.ret;
 	return 0;
+}
+
+/* Who was to bring it back may have been ended before. */
+static void bring_back(void)
+{
+	struct block b;
+
+	while (find_block("offline", 0, &b) && !write_text(b.state, "online_movable"))
+		;
 }
 
 static const struct op_kind node[] = {
@@ -194,6 +207,6 @@ static const struct op_kind node[] = {
 	/* arg = 1: pages go to the node that uses them, 0: not any more */
 	{ 86, "numa_balance", op_numa_balance, 0, stop_balancing },
 	/* arg = which block of memory; it comes back at once.  aux0 = why it did not go, or 0 */
-	{ 89, "offline", op_offline, 0, NULL },
+	{ 89, "offline", op_offline, 0, bring_back },
 };
 OP_FAMILY(node);

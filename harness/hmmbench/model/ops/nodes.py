@@ -144,7 +144,8 @@ class NumaBalance(Operation):
 
 
 class Offline(Operation):
-    """A block of memory is emptied, goes, and comes back.  It has to be of ZONE_MOVABLE."""
+    """A block of memory is emptied, goes, and comes back.  It has to be of ZONE_MOVABLE, which the
+    machine `movable` has (vm/kinds.py) and no other."""
 
     number, name = 89, "offline"
     since = 4
