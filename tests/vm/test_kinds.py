@@ -86,6 +86,7 @@ def test_memory_goes_from_under_the_gpu(spec: MachineSpec, snapshots: Snapshots)
     """A block with pages that the GPU has mapped, and one that was left behind before."""
     state = "/sys/devices/system/memory/memory*/state"
     with snapshots.open(kinds.made(spec, "movable")) as vm:
+        pool = vm.agent.check("cat /proc/sys/vm/nr_hugepages")
         offline = [Op(Offline.number, arg=block) for block in (0, 1)]
         writes, adds, reads = (
             [acc(kind, page, 7, lane=page) for page in range(16)]
@@ -93,6 +94,7 @@ def test_memory_goes_from_under_the_gpu(spec: MachineSpec, snapshots: Snapshots)
         )
         result = judged(vm, [mmap(16), gpu(*writes), offline[0], gpu(*adds), offline[1],
                              gpu(*adds), gpu(*reads)])  # fmt: skip
+        assert vm.agent.check("cat /proc/sys/vm/nr_hugepages") == pool
         # The firmware's tables make a hole in the last one: it stays (EINVAL).
         assert {(result.ops[n].status, result.ops[n].aux0) for n in (2, 4)} == {
             (0, 0), (0, errno.EINVAL),

@@ -23,6 +23,7 @@
 #define NODES		"/sys/devices/system/node"
 #define BLOCKS		"/sys/devices/system/memory"
 #define BALANCING	"/proc/sys/kernel/numa_balancing"
+#define HUGE_PAGES	"/proc/sys/vm/nr_hugepages"
 #define SCAN		"/sys/kernel/debug/sched/numa_balancing/"
 
 /* So long the kernel may try to empty a block. */
@@ -118,6 +119,23 @@ static int op_numa_balance(const struct op_call *call)
 	return ret;
 }
 
+/* Pages of the hugetlb pool go with their block: there are as many again as at the start. */
+static char pool[32];
+
+static void look_at_pool(void) __attribute__((constructor));
+
+static void look_at_pool(void)
+{
+	if (!read_word(HUGE_PAGES, pool, sizeof(pool)))
+		pool[0] = 0;
+}
+
+static void fill_pool(void)
+{
+	if (pool[0])
+		write_text(HUGE_PAGES, pool);
+}
+
 /* What takes a block out, and brings it back, is a process that an alarm may end. */
 struct block {
 	char state[128];
@@ -135,6 +153,7 @@ static int take_out(void *arg)
 	/* A third: online, where nothing that stays may lie. */
 	if (!b->ret)
 		b->ret = write_text(b->state, "online_movable");
+	fill_pool();
 	return 0;
 }
 
@@ -194,6 +213,7 @@ static void bring_back(void)
 
 	while (find_block("offline", 0, &b) && !write_text(b.state, "online_movable"))
 		;
+	fill_pool();
 }
 
 static const struct op_kind node[] = {
