@@ -441,8 +441,7 @@ class Mremap(Operation):
             p.drop_pages(start, end)
             if GUARDED in old.flags:
                 old.prot = old.behind
-            # The area is what it was, but for what goes with its pages.
-            old.flags &= {MERGEABLE}
+            old.flags &= {MERGEABLE}  # the others go with its pages
         else:
             p.unmap(start, end)
         new = Vma(to, to + count, kind, prot, obj, delta - shift, large, flags)
