@@ -82,6 +82,11 @@ class Environment:
     schedule: str = ""
 
     @property
+    def crowded(self) -> bool:
+        """Whether its schedule holds everybody again and again: what works takes longer then."""
+        return any(word.startswith("crowd=") for word in self.schedule.split())
+
+    @property
     def counted(self) -> bool:
         """Something in it counts from when it was set: it is set again for each execution."""
         return any(
