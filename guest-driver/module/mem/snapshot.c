@@ -3,7 +3,6 @@
  * What is where: a look at the CPU's page table that belongs together with the
  * GPU's, without faulting anything in.
  */
-#include <linux/bitmap.h>
 #include <linux/hmm.h>
 #include <linux/sched/signal.h>
 
@@ -13,37 +12,29 @@
 
 #define HG_QUERY_TRIES	1000
 
-/* Pages that the GPU had and the CPU was not seen to have, when it was looked at last. */
-struct outdated {
-	unsigned long seq;
-	DECLARE_BITMAP(pages, HG_WINDOW_PAGES);
-};
+/* What an entry lets the GPU do; pt_lock is held. */
+static u8 rights(struct hg_svm *svm, unsigned long va)
+{
+	u64 pte = hg_mmu_lookup(&svm->vm, va);
 
-/*
- * A page that is faulted in, or made writable, invalidates nothing.  So the GPU may have
- * got one behind the look at the CPU's table.  Another look without an invalidation in
- * between finds it; what even that one does not find is not so by the order of the looks.
- * pt_lock is held.
- */
-static bool is_outdated(struct hg_svm *svm, const struct hmm_range *range,
-			struct outdated *before)
+	BUILD_BUG_ON((HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC) > U8_MAX);
+	return pte & HG_PTE_VALID ? pte & (HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC) : 0;
+}
+
+/* Takes note of what the GPU may do; returns whether that is more than was noted. */
+static bool note_rights(struct hg_svm *svm, const struct hmm_range *range, u8 *noted)
 {
 	unsigned long i, n = (range->end - range->start) >> PAGE_SHIFT;
-	bool again = false;
+	bool more = false;
 
-	if (before->seq != range->notifier_seq)
-		bitmap_zero(before->pages, HG_WINDOW_PAGES);
-	before->seq = range->notifier_seq;
+	lockdep_assert_held(&svm->vm.pt_lock);
 	for (i = 0; i < n; i++) {
-		u64 pte = hg_mmu_lookup(&svm->vm, range->start + (i << PAGE_SHIFT));
-		unsigned long pfn = range->hmm_pfns[i];
+		u8 now = rights(svm, range->start + (i << PAGE_SHIFT));
 
-		if (pte & HG_PTE_VALID &&
-		    (!(pfn & HMM_PFN_VALID) ||
-		     (pte & HG_PTE_WRITE && !(pfn & HMM_PFN_WRITE))))
-			again |= !__test_and_set_bit(i, before->pages);
+		more |= now & ~noted[i];
+		noted[i] = now;
 	}
-	return again;
+	return more;
 }
 
 /**
@@ -53,12 +44,13 @@ static bool is_outdated(struct hg_svm *svm, const struct hmm_range *range,
  * @end: end, in the same 2 MiB as @start
  * @pfns: out: what hmm_range_fault() says, faulting nothing in
  *
- * The look itself cannot be under pt_lock: in hugetlb areas it takes a lock under which
- * notifiers are called.
+ * A page that is faulted in, made writable or exclusive for the GPU does not move the
+ * sequence.  So where the GPU may do more than before the look, the look may be too old,
+ * and is taken again.  It cannot be taken under pt_lock: in hugetlb areas it takes a lock
+ * under which notifiers are called.
  *
  * Return: 0 with pt_lock held: until it is released the entries do not lose
- * anything, and no page of the GPU's is one that the CPU had not yet when it was
- * looked at; -EINTR, -EBUSY.
+ * anything, and the GPU's were what they are before the CPU's were read; -EINTR, -EBUSY.
  */
 int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		     unsigned long *pfns)
@@ -70,13 +62,16 @@ int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		.hmm_pfns = pfns,
 		.dev_private_owner = svm->vm.hdev,
 	};
-	struct outdated before = {};
+	u8 had[HG_WINDOW_PAGES] = {};
 	unsigned int tries;
 	int ret;
 
 	for (tries = 0; tries < HG_QUERY_TRIES; tries++) {
 		memset(pfns, 0, ((end - start) >> PAGE_SHIFT) * sizeof(*pfns));
 		range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
+		mutex_lock(&svm->vm.pt_lock);
+		note_rights(svm, &range, had);
+		mutex_unlock(&svm->vm.pt_lock);
 		hg_delay(query_before_walk);
 		ret = mmap_read_lock_killable(svm->vm.mm);
 		if (ret)
@@ -89,7 +84,7 @@ int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		if (!ret) {
 			mutex_lock(&svm->vm.pt_lock);
 			if (!mmu_interval_read_retry(&svm->notifier, range.notifier_seq) &&
-			    !is_outdated(svm, &range, &before))
+			    !note_rights(svm, &range, had))
 				return 0;
 			mutex_unlock(&svm->vm.pt_lock);
 		}

@@ -13,7 +13,7 @@ aimed   -- holds before and after few instructions by which two CPUs, or a CPU a
            in memory, as a profile found them (campaign/aim.py); the uncommon ones first
 pct     -- long slices and few holds, as probabilistic concurrency testing has it (Burckhardt et
            al., ASPLOS 2010): what needs few preemptions at the right places is found with few
-mixed   -- one of random, points and pct, drawn for each example
+mixed   -- one of random, points, pct and, seldom, crowd, drawn for each example
 """
 
 from __future__ import annotations
@@ -356,7 +356,7 @@ def plainer(schedule: str) -> Sequence[Callable[[str], str]]:
     return (
         _without("hold", "span", "busy", "point", "at", "odds", "crowd", "count", "irq"),
         _without("point", "at", "odds", "crowd", "count"),
-        _without("crowd"),
+        calmed,
         _without("hold", "span"),
         _without("irq"),
         _without("busy"),

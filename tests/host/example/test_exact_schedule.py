@@ -6,11 +6,13 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from hmmbench import cli
 from hmmbench.base import paths
+from hmmbench.campaign.surroundings import scheduled
 from hmmbench.example import schedules
 from hmmbench.example.delays import SCHEDULES
 from hmmbench.example.recipe import Environment
@@ -170,6 +172,9 @@ def test_who_is_slow_already_is_not_held_in_a_crowd() -> None:
             assert wrong(calm) == []
             assert (calm == text) == (not Environment(schedule=text).crowded)
             assert schedules.addresses(calm) == schedules.addresses(text)
+            for slow in (Environment(("a 1",)), Environment(inject=("mmu.walk delay=1",))):
+                assert scheduled(slow, text) == replace(slow, schedule=calm)
+            assert scheduled(Environment(vram=3), text).schedule == text
 
 
 def test_another_seed_changes_nothing_else() -> None:
