@@ -206,3 +206,26 @@ def test_both_at_once_and_a_fork(vm: Machine) -> None:
     assert statuses(result) == [0] * 8
     assert values(result, 6) == [2 * rounds + 1] * n
     assert values(result, 7) == [2 * rounds] * n
+
+
+def test_a_fork_while_the_driver_holds_a_page(vm: Machine) -> None:
+    """fork() fails while a page that is the device's alone is locked (docs/kernel-bugs.md): the
+    agent asks again, and the child is a copy of what the GPU has added until then.
+    """
+    n = 8
+    work.set_delays(vm, "exclusive_before_map 30000 1000")
+    result = run_ops(vm, [
+        mmap(n),
+        Op(Policy.number, arg=EXCLUSIVE),
+        gpu(*[acc(Acc.ADD, i, 1, lane=i) for i in range(n)], phase=1, actor=1),
+        Op(Sleep.number, a=40000, phase=1),
+        Op(Fork.number, arg=1, phase=1),
+        cpu(*[acc(Acc.READ, i) for i in range(n)], phase=2),
+        cpu(*[acc(Acc.READ, i) for i in range(n)], phase=2, proc=1),
+    ])  # fmt: skip
+    held = {point.name: point.hits for point in work.delay_points(vm)}
+    work.set_delays(vm)
+    assert held["exclusive_before_map"]
+    assert statuses(result) == [0] * 7
+    assert values(result, 5) == [1] * n
+    assert set(values(result, 6)) <= {0, 1}

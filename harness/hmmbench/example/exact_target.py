@@ -111,7 +111,6 @@ class ExactTarget(VmTarget):
         before = self._vm
         vm = super().vm
         if vm is not before:
-            self._driver = ""
             self._ran = []
             self._delayed = bool(vm.hello.get("delays", True))
             if self.points:
@@ -122,6 +121,8 @@ class ExactTarget(VmTarget):
         # Who does not stand (given up, or ended) cannot be asked for anything.
         self._busy |= self._vm is not None and not self._vm.standing
         super().close()
+        # The next machine's driver has counted nothing yet: its counts begin there.
+        self._driver = ""
 
     @property
     def excused(self) -> bool:

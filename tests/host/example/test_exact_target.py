@@ -107,6 +107,24 @@ class Dies(ExactTarget):
         return done
 
 
+class Counts(Dies):
+    """Its driver has moved five pages when an example has ended, in each fresh machine."""
+
+    def _execute(self, program: Program, environment: Environment) -> Execution:
+        done = super()._execute(program, environment)
+        self._driver = "pages_to_device 5\n"
+        return done
+
+
+def test_what_the_drivers_of_fresh_machines_counted_adds_up() -> None:
+    target = Counts({})
+    for _ in range(3):
+        target.execute(numbered(1), Environment())
+        target.close()
+    assert len(target.boxes) == 3
+    assert target.totals.to_device == 15
+
+
 def test_what_ran_before_runs_first_when_qemu_has_died() -> None:
     """Else the example would be another execution than its chain says."""
     target = Dies({4: 1})

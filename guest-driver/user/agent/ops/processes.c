@@ -18,10 +18,31 @@ static int op_nop(const struct op_call *call)
 	return 0;
 }
 
+/*
+ * fork() ends with ENOMEM while anybody holds the lock of a page that is the
+ * device's alone: copy_nonpresent_pte() of 6.12 and 7.3 only tries it
+ * (docs/kernel-bugs.md).  So it is asked again, for as long as a driver may take
+ * that has all its delay points set; what lasts longer is told.
+ */
+#define FORK_TRIES	2000
+#define FORK_PAUSE_NS	1000000
+
+static pid_t fork_at_last(void)
+{
+	pid_t pid;
+
+	for (int tries = 0;; tries++) {
+		pid = fork();
+		if (pid >= 0 || errno != ENOMEM || tries == FORK_TRIES)
+			return pid;
+		nanosleep(&(struct timespec){ .tv_nsec = FORK_PAUSE_NS }, NULL);
+	}
+}
+
 static int op_fork(const struct op_call *call)
 {
 	unsigned child = call->op->arg;
-	pid_t pid = fork();
+	pid_t pid = fork_at_last();
 
 	/*
 	 * A page that is exclusively the GPU's, and locked by who makes it so, stops the copy:
