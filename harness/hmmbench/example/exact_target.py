@@ -121,8 +121,6 @@ class ExactTarget(VmTarget):
         # Who does not stand (given up, or ended) cannot be asked for anything.
         self._busy |= self._vm is not None and not self._vm.standing
         super().close()
-        # The next machine's driver has counted nothing yet: its counts begin there.
-        self._driver = ""
 
     @property
     def excused(self) -> bool:
@@ -343,9 +341,10 @@ class ExactTarget(VmTarget):
         # Asking the guest would be one more request of the chain, at a time of the host's.
         return self._driver
 
-    def _rebind(self, vm: Machine, done: Execution, settle_s: float) -> None:
-        super()._rebind(vm, done, settle_s)
+    def _begin(self, vm: Machine) -> None:
+        # Nothing has answered yet: what is here is of the driver before.
         self._driver = ""
+        super()._begin(vm)
 
     def record(self) -> Record | None:
         """Of the latest execution; None if its machine did not survive it."""

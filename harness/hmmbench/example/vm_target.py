@@ -142,7 +142,7 @@ class VmTarget:
             # end() may have come meanwhile, and found no machine.
             self._go_on()
             self.totals.machines += 1
-            self._base = self._counters(vm)
+            self._begin(vm)
         return self._vm
 
     def _opened(self) -> Machine:
@@ -353,7 +353,7 @@ class VmTarget:
         # The limit is the driver's, and ended with its hold of the device.
         self._set = replace(self._set, vram=None)
         if left is None:
-            self._base = self._counters(vm)
+            self._begin(vm)
         else:
             done.violations.append(left)
             done.tainted = True
@@ -408,6 +408,10 @@ class VmTarget:
         text = self._driver_text(vm)
         out = {f"dev_{n}": v for n, v in device.items()}
         return numbers(text) | out
+
+    def _begin(self, vm: Machine) -> None:
+        """Counts begin at what a driver that was just loaded has."""
+        self._base = self._counters(vm)
 
     def _count(self, vm: Machine) -> None:
         now = self._counters(vm)

@@ -23,6 +23,7 @@ from hmmbench.example.vm_target import LOST_MACHINES, VmTarget
 from hmmbench.guest.program import Op, OpResult, Program, Result
 from hmmbench.model.ops.device import Away, TakeGpu
 from hmmbench.model.ops.processes import Nop, Sleep
+from hmmbench.oracle import unload
 from hmmbench.report.filling import conclude, fill
 from hmmbench.report.result import Report
 from hmmbench.report.tally import Tally
@@ -123,6 +124,18 @@ def test_what_the_drivers_of_fresh_machines_counted_adds_up() -> None:
         target.close()
     assert len(target.boxes) == 3
     assert target.totals.to_device == 15
+
+
+def test_what_drivers_of_one_machine_counted_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is loaded again between two examples, and counts from zero."""
+    monkeypatch.setattr(unload, "check", lambda vm, settle_s: None)
+    target = Counts({})
+    done = target.execute(numbered(1), Environment())
+    target._rebind(target.vm, done, 0.0)
+    target.execute(numbered(1), Environment())
+    target.close()
+    assert len(target.boxes) == 1
+    assert target.totals.to_device == 10
 
 
 def test_what_ran_before_runs_first_when_qemu_has_died() -> None:
