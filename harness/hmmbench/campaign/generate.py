@@ -56,8 +56,10 @@ READ_BACK, READ_BACK_SINCE = 0.75, 4
 #: in VRAM comes home to be read.
 ACCOUNTS, ACCOUNTS_SINCE = 0.25, 4
 
-#: Steps of an example: a step makes one operation, a race several.
+#: Steps of an example: a step makes one operation, a race several.  There are fewer where steps
+#: make more operations each, so that a run stays as long as it was.
 MIN_STEPS, MAX_STEPS = 40, 100
+FEWER_STEPS, FEWER_SINCE = (26, 66), 4
 BYTES_A_STEP = 4
 
 
@@ -146,12 +148,17 @@ def size_of(steps: int) -> int:
     return steps * BYTES_A_STEP
 
 
+def lengths(grammar: int) -> tuple[int, int]:
+    """The fewest and the most steps that are drawn for a program."""
+    return FEWER_STEPS if grammar >= FEWER_SINCE else (MIN_STEPS, MAX_STEPS)
+
+
 def blocks(seed: int, number: int, count: int, grammar: int) -> list[bytes]:
     """The `number`-th batch of blocks of a seed, for `count` programs."""
     if grammar < OWN_BLOCKS:
         return _hypothesis(seed << 32 | number, count)
     rng = Random(f"{seed} {number}")
-    return [rng.randbytes(size_of(rng.randint(MIN_STEPS, MAX_STEPS))) for _ in range(count)]
+    return [rng.randbytes(size_of(rng.randint(*lengths(grammar)))) for _ in range(count)]
 
 
 def _hypothesis(seed: int, count: int) -> list[bytes]:

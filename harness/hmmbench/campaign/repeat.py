@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hmmbench.base.processes import Children
-from hmmbench.campaign.generate import MAX_STEPS, MIN_STEPS, program, size_of
+from hmmbench.campaign.generate import lengths, program, size_of, version
 from hmmbench.campaign.surroundings import INJECTED, VRAM_PAGES, VRAM_SHORT
 from hmmbench.device import injection
 from hmmbench.example import schedules
@@ -42,7 +42,8 @@ CPUS = (1, 2, 4)
 def nth(seed: int, index: int, grammar: int | None = None) -> Program:
     """A program from our own random bytes, which no library's version changes."""
     rng = random.Random(seed << 32 | index)
-    return program(rng.randbytes(size_of(rng.randint(MIN_STEPS, MAX_STEPS))), seed, grammar)
+    steps = rng.randint(*lengths(version(grammar)))
+    return program(rng.randbytes(size_of(steps)), seed, grammar)
 
 
 def surroundings(

@@ -44,14 +44,6 @@ static int op_fork(const struct op_call *call)
 	unsigned child = call->op->arg;
 	pid_t pid = fork_at_last();
 
-	/*
-	 * A page that is exclusively the GPU's, and locked by who makes it so, stops the copy:
-	 * copy_pte_range() says EBUSY, and its callers make ENOMEM of that.
-	 */
-	for (int i = 0; pid < 0 && (errno == EBUSY || errno == ENOMEM) && i < 200; i++) {
-		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
-		pid = fork();
-	}
 	if (pid < 0) {
 		int err = -errno;
 
