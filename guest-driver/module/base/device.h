@@ -41,6 +41,7 @@ struct pci_dev;
  *	go past, and its stores to system memory are posted
  * @ce_faults: copies of jobs report what they miss to the non-replayable ring, and wait
  *	for an answer of their context's own
+ * @big_pages: HG_PTE_BIG has a meaning
  * @audits_bus: the device's mirror audit knows where bus addresses lead to
  * @coherent: VRAM is memory of the CPU too: its pages are device-coherent instead
  *	of device-private
@@ -86,6 +87,7 @@ struct hg_device {
 	bool reset_loses_vram;
 	bool data_cache;
 	bool ce_faults;
+	bool big_pages;
 	bool audits_bus;
 	u32 sms, warps, ces;
 	unsigned int num_ctxs, num_asids;

@@ -45,6 +45,7 @@ int hg_hw_init(struct hg_device *hdev)
 	hdev->reset_loses_vram = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_RESET_LOSES_VRAM;
 	hdev->data_cache = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_DATA_CACHE;
 	hdev->ce_faults = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_CE_FAULTS;
+	hdev->big_pages = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_BIG_PAGES;
 	hdev->audits_bus = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_AUDIT_BUS;
 	if (hdev->coherent && pci_resource_len(hdev->pdev, HG_BAR_VRAM) < hdev->vram_size) {
 		dev_err(hdev->drm.dev, "BAR %d smaller than VRAM\n", HG_BAR_VRAM);

@@ -154,6 +154,32 @@ static bool is_lost(struct hg_device *hdev, struct page *page)
 	return hdev->reset_loses_vram && hg_is_vram(hdev, page) && hg_vram_lost(hdev, page, 1);
 }
 
+/* Whether so many pages from the one at @i on are wanted, there, and alike as one leaf is. */
+static bool is_big(struct hg_device *hdev, const struct hmm_range *range,
+		   const unsigned long *want, unsigned long i)
+{
+	unsigned long n = (range->end - range->start) >> PAGE_SHIFT, k;
+	unsigned long va = range->start + (i << PAGE_SHIFT);
+	const unsigned long *pfns = range->hmm_pfns + i;
+	struct page *page = hmm_pfn_to_page(pfns[0]);
+
+	if (!IS_ALIGNED(va, HG_BIG_SIZE) || i + HG_BIG_PAGES > n)
+		return false;
+	for (k = 0; k < HG_BIG_PAGES; k++) {
+		if ((want && !want[i + k]) || !(pfns[k] & HMM_PFN_VALID) ||
+		    pfns[k] & HMM_PFN_ERROR ||
+		    (pfns[k] ^ pfns[0]) & HMM_PFN_WRITE ||
+		    hmm_pfn_to_map_order(pfns[k]) >= HG_CHUNK_ORDER ||
+		    hmm_pfn_to_page(pfns[k]) != page + k || is_lost(hdev, page + k))
+			return false;
+	}
+	if (hg_is_vram(hdev, page))
+		return hg_is_vram(hdev, page + k - 1) &&
+		       IS_ALIGNED(hg_page_vram(hdev, page), HG_BIG_SIZE);
+	return page_folio(page) == page_folio(page + k - 1) &&
+	       IS_ALIGNED(page_to_pfn(page), HG_BIG_PAGES);
+}
+
 /*
  * Writes the entries.  pt_lock is held and the sequence stands still: without both
  * the pages may be gone already, and if they were a device's, their struct pages too.
@@ -185,6 +211,14 @@ static int write_entries(struct hg_svm *svm, const struct hmm_range *range,
 		if ((want && !want[i]) || !(pfns[i] & HMM_PFN_VALID) ||
 		    pfns[i] & HMM_PFN_ERROR)
 			continue;
+		if (hdev->big_pages && !atomic && is_big(hdev, range, want, i)) {
+			ret = hg_mmu_map_big(&svm->vm, cache, range->start + (i << PAGE_SHIFT),
+					     hmm_pfn_to_page(pfns[i]), pfns[i] & HMM_PFN_WRITE);
+			if (!ret)
+				i += HG_BIG_PAGES - 1;
+			if (ret != -E2BIG)
+				continue;
+		}
 		if (is_lost(hdev, hmm_pfn_to_page(pfns[i])))
 			ret = -EFAULT;
 		else

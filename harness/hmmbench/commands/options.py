@@ -37,6 +37,7 @@ class Device(StrEnum):
     coherent = "coherent"
     caches = "caches"
     copy_faults = "copy-faults"
+    big_pages = "big-pages"
 
 
 Kernel = Annotated[

@@ -10,7 +10,7 @@ A patch (tests/mutants/NAME.patch) begins with a sentence of prose, an empty lin
       "debug" if only a sanitised kernel can see the fault (memory that is used after it was
       freed, a mapping that is never given back), or another of its kind ("kcsan")
     Device: coherent, if it needs VRAM that CPUs use as memory; caches, if a data cache;
-      copy-faults, if copies whose faults are served
+      copy-faults, if copies whose faults are served; big-pages, if leaves of 64 KiB
     Machine: another than the usual one, if it only shows there (vm/kinds.py)
     Area: a number of the table of docs/mutants.md, of blind mutants
     Equivalent: only if no behaviour differs: the proof.  More lines are indented
@@ -32,6 +32,14 @@ from hmmbench.build import BuildRequest
 from hmmbench.build.kernel import SANITISED
 from hmmbench.vm import kinds
 from hmmbench.vm.spec import DEVICES
+
+#: What the table says of mutants that need another device.
+_DEVICES = {
+    "coherent": "Coherent memory",
+    "caches": "Data cache",
+    "copy-faults": "Faults of copies",
+    "big-pages": "Leaves of 64 KiB",
+}
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _KERNEL = re.compile(rf"(lts|latest)( full)?(?: ({'|'.join(SANITISED)}))?")
@@ -185,9 +193,7 @@ def table(mutants: Iterable[Mutant]) -> str:
         prose += " *Full configuration.*" if m.full else ""
         sanitised = {"": "", "debug": " *Sanitised kernel.*"}
         prose += sanitised.get(m.variant, f" *Kernel with {m.variant}.*")
-        prose += " *Coherent memory.*" if m.device == "coherent" else ""
-        prose += " *Data cache.*" if m.device == "caches" else ""
-        prose += " *Faults of copies.*" if m.device == "copy-faults" else ""
+        prose += f" *{_DEVICES[m.device]}.*" if m.device else ""
         prose += f" *Machine {m.machine}.*" if m.machine else ""
         cells = (m.name, m.bug_class, prose, m.source)
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")

@@ -60,12 +60,13 @@ _CMDLINE = (
 
 #: Devices that recipes and broken drivers may ask for, and what is set for them: as it is; VRAM
 #: that is memory of the CPU too; a data cache over VRAM and posted writes; copies that report
-#: what they miss to the other ring, and wait.
+#: what they miss to the other ring, and wait; leaves of 64 KiB, and two SMs at each micro-TLB.
 DEVICES: Mapping[str, Mapping[str, object]] = {
     "": {},
     "coherent": {"coherent": True},
     "caches": {"data_pages": 512},
     "copy-faults": {"ce_faults": True},
+    "big-pages": {"big_pages": True, "sms_per_utlb": 2},
 }
 
 
