@@ -53,8 +53,9 @@ def surroundings(
     rng = random.Random(f"{seed} {index} surroundings")
     inject = (rng.choice(injection.RULES),) if rng.random() < INJECTED else ()
     vram = rng.choice(VRAM_PAGES) if rng.random() < VRAM_SHORT else None
+    schedule = schedules.draw(kind, rng, points)
     return Environment(
-        (), inject, "access", False, vram, schedules.draw(kind, rng, points)
+        (), inject, "access", False, vram, schedules.calmed(schedule) if inject else schedule
     )
 
 
