@@ -360,8 +360,8 @@ class ExactTarget(VmTarget):
 def limited(program: Program, environment: Environment) -> Program:
     """With the time that it has in an exact machine, if its own is longer."""
     limit = (
-        DELAYED_TIMEOUT_MS if environment.delays
-        else INJECTED_TIMEOUT_MS if environment.inject or environment.crowded
+        DELAYED_TIMEOUT_MS if environment.delays or environment.crowded
+        else INJECTED_TIMEOUT_MS if environment.inject
         else TIMEOUT_MS
     )  # fmt: skip
     return replace(program, timeout_ms=min(program.timeout_ms, limit + takes_ms(program)))

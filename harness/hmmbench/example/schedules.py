@@ -57,7 +57,7 @@ BUSY = 0.9
 #: crowd: holds, each far longer than the way from one to the next; CPUs held at the same time.
 #: All together, four at a time, are longer than what stands still may take (2 s), and one after the
 #: other, for an engine that misses page by page, shorter than what works may (12 s).
-CROWD_HOLDS, CROWD_NS, CROWD = 4000, "20:21", 4
+CROWD_HOLDS, CROWD_NS, CROWD = 10000, "20:21", 4
 
 
 #: aimed: pairs in an example, and how many holds are wanted at each; holds at most.
