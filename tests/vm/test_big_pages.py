@@ -21,7 +21,7 @@ def test_the_state_machine(spec: MachineSpec, tmp_path: Path, seed: int) -> None
             audit="access", device="big-pages",
         ).run()  # fmt: skip
         assert [f.violation.message for f in tally.findings] == []
-    assert target.totals.counts["maps_big"] > 100, "nothing was mapped by leaves of 64 KiB"
+    assert target.totals.counts["maps_big"] > 20, "nothing was mapped by leaves of 64 KiB"
 
 
 def test_no_such_leaf_where_the_device_knows_none(spec: MachineSpec, tmp_path: Path) -> None:
