@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from hmmbench.base import host, interrupt
 from hmmbench.campaign.findings import Assignment, Findings
 from hmmbench.campaign.generate import blocks, program, version
 from hmmbench.campaign.shrink import SMALL
-from hmmbench.campaign.surroundings import INJECTIONS, Surroundings
+from hmmbench.campaign.surroundings import INJECTIONS, Surroundings, scheduled
 from hmmbench.example import schedules
 from hmmbench.example.delays import SCHEDULES
 from hmmbench.example.judge import judge
@@ -250,7 +250,7 @@ class Campaign:
                 return
             for link in self.given[:left]:
                 index = self._number()
-                env = replace(link.environment, schedule=self.surroundings.drawn(index)[0])
+                env = scheduled(link.environment, self.surroundings.drawn(index)[0])
                 yield _Example(index, link.program, env, not (index % CHAIN))
             for data in [] if self.given else self._batch(number):
                 index = self._number()

@@ -5,7 +5,7 @@ that is bound anew.  All of it follows from the campaign's seed and the example'
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hmmbench.example import delays, schedules
 from hmmbench.example.recipe import Environment
@@ -55,6 +55,12 @@ VRAM_SHORT, VRAM_SHORT_AT_FAULTS = 0.08, 0.4
 VRAM_PAGES, VRAM_PAGES_AT_FAULTS = (0, 1, 1, 2, 3, 16, 200), (1, 1, 1, 2, 3, 16)
 
 
+def scheduled(environment: Environment, schedule: str) -> Environment:
+    """The same with this schedule, or a calmer one where driver or device are slow already."""
+    slow = environment.delays or environment.inject
+    return replace(environment, schedule=schedules.calmed(schedule) if slow else schedule)
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """Of one campaign.
@@ -90,7 +96,7 @@ class Surroundings:
         short = rng.random() < (VRAM_SHORT_AT_FAULTS if at_faults else VRAM_SHORT)
         vram = rng.choice(VRAM_PAGES_AT_FAULTS if at_faults else VRAM_PAGES) if short else None
         rebind = index % REBIND_EACH == REBIND_FIRST
-        return Environment(lines, inject, self.audit, rebind, vram, schedule)
+        return scheduled(Environment(lines, inject, self.audit, rebind, vram), schedule)
 
     def drawn(self, index: int) -> tuple[str, bool]:
         """An example's schedule on an exact machine, and whether delay points are used, too."""
