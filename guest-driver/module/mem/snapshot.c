@@ -3,7 +3,6 @@
  * What is where: a look at the CPU's page table that belongs together with the
  * GPU's, without faulting anything in.
  */
-#include <linux/bitmap.h>
 #include <linux/hmm.h>
 #include <linux/sched/signal.h>
 
@@ -13,52 +12,15 @@
 
 #define HG_QUERY_TRIES	1000
 
-/* Pages that the GPU had and the CPU was not seen to have, when it was looked at last. */
-struct outdated {
-	unsigned long seq;
-	DECLARE_BITMAP(pages, HG_WINDOW_PAGES);
-};
-
-/*
- * A page that is faulted in, or made writable, invalidates nothing.  So the GPU may have
- * got one behind the look at the CPU's table.  Another look without an invalidation in
- * between finds it; what even that one does not find is not so by the order of the looks.
- * pt_lock is held.
- */
-static bool is_outdated(struct hg_svm *svm, const struct hmm_range *range,
-			struct outdated *before)
-{
-	unsigned long i, n = (range->end - range->start) >> PAGE_SHIFT;
-	bool again = false;
-
-	if (before->seq != range->notifier_seq)
-		bitmap_zero(before->pages, HG_WINDOW_PAGES);
-	before->seq = range->notifier_seq;
-	for (i = 0; i < n; i++) {
-		u64 pte = hg_mmu_lookup(&svm->vm, range->start + (i << PAGE_SHIFT));
-		unsigned long pfn = range->hmm_pfns[i];
-
-		if (pte & HG_PTE_VALID &&
-		    (!(pfn & HMM_PFN_VALID) ||
-		     (pte & HG_PTE_WRITE && !(pfn & HMM_PFN_WRITE))))
-			again |= !__test_and_set_bit(i, before->pages);
-	}
-	return again;
-}
-
 /**
  * hg_snapshot_lock() - read CPU entries, and keep them true
  * @svm: mirror; its mm has users
  * @start: first address
- * @end: end, in the same 2 MiB as @start
+ * @end: end
  * @pfns: out: what hmm_range_fault() says, faulting nothing in
  *
- * The look itself cannot be under pt_lock: in hugetlb areas it takes a lock under which
- * notifiers are called.
- *
  * Return: 0 with pt_lock held: until it is released the entries do not lose
- * anything, and no page of the GPU's is one that the CPU had not yet when it was
- * looked at; -EINTR, -EBUSY.
+ * anything; -EINTR, -EBUSY.
  */
 int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		     unsigned long *pfns)
@@ -70,7 +32,6 @@ int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		.hmm_pfns = pfns,
 		.dev_private_owner = svm->vm.hdev,
 	};
-	struct outdated before = {};
 	unsigned int tries;
 	int ret;
 
@@ -88,8 +49,7 @@ int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		hg_delay(query_after_walk);
 		if (!ret) {
 			mutex_lock(&svm->vm.pt_lock);
-			if (!mmu_interval_read_retry(&svm->notifier, range.notifier_seq) &&
-			    !is_outdated(svm, &range, &before))
+			if (!mmu_interval_read_retry(&svm->notifier, range.notifier_seq))
 				return 0;
 			mutex_unlock(&svm->vm.pt_lock);
 		}
