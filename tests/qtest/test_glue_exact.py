@@ -84,8 +84,7 @@ def test_a_word_that_is_none_is_named(exact: Machine, word: str) -> None:
 def test_a_schedule_is_read_as_it_is_told(exact: Machine) -> None:
     words = (
         "seed=18446744073709551615 slice=0:40 hold=65535:14:17 span=1099511627776 "
-        "busy=65535 point=3:1:2 odds=4294967295 crowd=64 step=1:2:3:31 irq=0:0 "
-        "at=ffffffff81000000,10,f"
+        "busy=65535 point=3:1:2 odds=4294967295 step=1:2:3:31 irq=0:0 at=ffffffff81000000,10,f"
     )
     put(exact, "schedule", words)
     text = str(get(exact, "schedule"))

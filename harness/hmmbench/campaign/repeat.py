@@ -53,9 +53,8 @@ def surroundings(
     rng = random.Random(f"{seed} {index} surroundings")
     inject = (rng.choice(injection.RULES),) if rng.random() < INJECTED else ()
     vram = rng.choice(VRAM_PAGES) if rng.random() < VRAM_SHORT else None
-    schedule = schedules.draw(kind, rng, points)
     return Environment(
-        (), inject, "access", False, vram, schedules.calmed(schedule) if inject else schedule
+        (), inject, "access", False, vram, schedules.draw(kind, rng, points)
     )
 
 

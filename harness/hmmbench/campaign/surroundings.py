@@ -97,8 +97,6 @@ class Surroundings:
         short = rng.random() < (VRAM_SHORT_AT_FAULTS if at_faults else VRAM_SHORT)
         vram = rng.choice(VRAM_PAGES_AT_FAULTS if at_faults else VRAM_PAGES) if short else None
         rebind = index % REBIND_EACH == REBIND_FIRST
-        if lines or inject:
-            schedule = schedules.calmed(schedule)
         due = index % CENSUS_EACH == CENSUS_FIRST and not any(operation(o).once for o in p.ops)
         again = AGAIN if due else 0
         return Environment(lines, inject, self.audit, rebind, vram, schedule, again)

@@ -63,7 +63,6 @@ class Schedule(StrEnum):
     random = "random"
     points = "points"
     pct = "pct"
-    crowd = "crowd"
     aimed = "aimed"
     delay_random = "delay-random"
     delay_pct = "delay-pct"

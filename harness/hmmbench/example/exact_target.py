@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from hmmbench.device.injection import waits_ms
-from hmmbench.example import schedules
 from hmmbench.example.delays import parse as parse_points
 from hmmbench.example.recipe import Environment
 from hmmbench.example.seen import Looker
@@ -37,10 +36,9 @@ from hmmbench.vm.standing import HOST_S
 T = TypeVar("T")
 
 #: Virtual milliseconds that a program has beside what its operations, and rules, let it wait; one
-#: that has to do with a device that misbehaves, or in which everybody is slow; and one that waits at
-#: delay points.  What repeats a fault for ever executes all of that.  Of 1,800 examples of a sound
-#: driver none took more than 300, 520 and 8,600 (docs/exact.md), and what works at the end of its
-#: time has six times that.
+#: that has to do with a device that misbehaves; and one that waits at delay points.  What repeats a
+#: fault for ever executes all of that.  Of 1,800 examples of a sound driver none took more than
+#: 300, 520 and 8,600 (docs/exact.md), and what works at the end of its time has six times that.
 TIMEOUT_MS, INJECTED_TIMEOUT_MS, DELAYED_TIMEOUT_MS = 1000, 2000, 5000
 
 #: Virtual seconds beyond the program's own limits, at most.
@@ -373,7 +371,7 @@ def limited(program: Program, environment: Environment) -> Program:
     program = asked(program, environment)
     limit = (
         DELAYED_TIMEOUT_MS if environment.delays
-        else INJECTED_TIMEOUT_MS if environment.inject or schedules.slow(environment.schedule)
+        else INJECTED_TIMEOUT_MS if environment.inject
         else TIMEOUT_MS
     )  # fmt: skip
     limit += takes_ms(program) + waits_ms(environment.inject)

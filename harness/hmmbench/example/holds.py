@@ -28,7 +28,7 @@ from hmmbench.vm.decisions import What, names
 from hmmbench.vm.mailbox import layout
 
 #: Words by which a schedule holds CPUs by chance, and those that count for a log.
-_BY_CHANCE = ("hold", "span", "busy", "point", "at", "odds", "crowd")
+_BY_CHANCE = ("hold", "span", "busy", "point", "at", "odds")
 _LISTS = ("do", "count")
 
 #: Words that are lists of places, and how those are written that have no name.

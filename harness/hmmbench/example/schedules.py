@@ -7,8 +7,6 @@ any driver: they name instructions, times and addresses, never a delay point.
 
 random  -- slices of 2^5 to 2^15 instructions; holds at random times
 points  -- holds where a CPU comes to one of a few functions that HMM drivers call or have
-crowd   -- long holds at each return of HMM's functions to the driver, however many are held:
-           who gives way to nobody is stopped by others for as long as that goes on
 aimed   -- holds before and after few instructions by which two CPUs, or a CPU and the GPU, meet
            in memory, as a profile found them (campaign/aim.py); the uncommon ones first
 pct     -- long slices and few holds, as probabilistic concurrency testing has it (Burckhardt et
@@ -52,12 +50,6 @@ LATE_IRQ, IRQ_NS = 0.3, "10:17"
 #: Share of the examples in which CPUs are held only while an operation is under way.  One will do:
 #: fault service and the ends of mirrors, which nobody waits for, race with it.
 BUSY = 0.9
-
-
-#: crowd: holds, each far longer than the way from one to the next; CPUs held at the same time.
-#: All together, four at a time, are longer than what stands still may take (2 s), and one after the
-#: other, for an engine that misses page by page, shorter than what works may (12 s).
-CROWD_HOLDS, CROWD_NS, CROWD = 4000, "20:21", 4
 
 
 #: aimed: pairs in an example, and how many holds are wanted at each; holds at most.
@@ -195,16 +187,6 @@ def _pct(rng: random.Random, points: Points) -> list[str]:
     return [f"slice={LONG_SLICES}", f"hold={rng.choice((1, 2, 3))}:18:22", f"span={SPAN_NS}"]
 
 
-def _crowd(rng: random.Random, points: Points) -> list[str]:
-    at = points.of("returns")
-    if not at:
-        return _points(rng, points)
-    return [
-        f"slice={rng.choice(SLICES)}", f"point={CROWD_HOLDS}:{CROWD_NS}", f"crowd={CROWD}",
-        "at=" + names(sorted(set(at))),
-    ]
-
-
 def _aimed(rng: random.Random, points: Points) -> list[str]:
     """Either of two that meet is held; the other's passages meanwhile are counted."""
     if not points.aims.pairs:
@@ -229,13 +211,13 @@ def _aimed(rng: random.Random, points: Points) -> list[str]:
 
 
 def _mixed(rng: random.Random, points: Points) -> list[str]:
-    return rng.choices((_random, _points, _pct, _crowd), (6, 18, 3, 1))[0](rng, points)
+    return rng.choices((_random, _points, _pct), (2, 6, 1))[0](rng, points)
 
 
 #: By name: a schedule from a random stream and the machine's points.
 KINDS: dict[str, Callable[[random.Random, Points], list[str]]] = {
     "mixed": _mixed, "random": _random, "points": _points, "pct": _pct,
-    "crowd": _crowd, "aimed": _aimed,
+    "aimed": _aimed,
 }  # fmt: skip
 
 
@@ -248,11 +230,6 @@ def draw(kind: str, rng: random.Random, points: Points) -> str:
     base, words = _base(rng), KINDS[kind](rng, points)
     own = {word.partition("=")[0] for word in words}
     return " ".join([*(word for word in base if word.partition("=")[0] not in own), *words])
-
-
-def slow(schedule: str) -> bool:
-    """Whether everybody is held again and again: what works takes longer then."""
-    return any(word.startswith("crowd=") for word in schedule.split())
 
 
 class Meetings:
@@ -359,9 +336,8 @@ def _fewer_points(half: int) -> Callable[[str], str]:
 def plainer(schedule: str) -> Sequence[Callable[[str], str]]:
     """Steps that each take something out of a schedule, the boldest first."""
     return (
-        _without("hold", "span", "busy", "point", "at", "odds", "crowd", "count", "irq"),
-        _without("point", "at", "odds", "crowd", "count"),
-        _without("crowd"),
+        _without("hold", "span", "busy", "point", "at", "odds", "count", "irq"),
+        _without("point", "at", "odds", "count"),
         _without("hold", "span"),
         _without("irq"),
         _without("busy"),
@@ -371,16 +347,6 @@ def plainer(schedule: str) -> Sequence[Callable[[str], str]]:
         *(_times(name, n) for name in ("hold", "point") for n in (8, 4, 2, 2, 2)),
         _without("step"),
     )  # fmt: skip
-
-
-def calmed(schedule: str) -> str:
-    """For a device or a driver that is slow by itself: a few of a crowd are held, one at a time.
-
-    With both, two sound ones that only ask again may keep each other waiting: in 2,700 examples
-    it was seen twice.
-    """
-    few = _with("point", f"{POINT_HOLDS[-1]}:{HOLD_NS[1]}")
-    return few(_without("crowd")(schedule)) if slow(schedule) else schedule
 
 
 def addresses(schedule: str, name: str = "at") -> Sequence[int]:

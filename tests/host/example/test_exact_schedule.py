@@ -33,14 +33,13 @@ POINTS = Points(
         "late_gaps": (0xFFFFFFFFC0004000,),
         "relocks": (0xFFFFFFFFC0004000, 0xFFFFFFFFC0004010),
         "seams": tuple(0xFFFFFFFFC0002000 + 16 * n for n in range(3)),
-        "returns": (0xFFFFFFFFC0001000, 0xFFFFFFFFC0001010),
     },
 )  # fmt: skip
 
 #: What a value is: so many numbers, the places of ranges (log2, at least and at most) among them.
 SHAPES = {
     "seed": (1, ()), "slice": (2, (0,)), "hold": (3, (1,)), "span": (1, ()), "point": (3, (1,)),
-    "odds": (1, ()), "crowd": (1, ()), "busy": (1, ()), "step": (4, (0, 2)), "irq": (2, (0,)),
+    "odds": (1, ()), "busy": (1, ()), "step": (4, (0, 2)), "irq": (2, (0,)),
 }  # fmt: skip
 
 
@@ -69,7 +68,6 @@ def wrong(schedule: str) -> list[str]:
                 and (name != "span" or 0 < numbers[0] <= 1 << 40)
                 and (name != "busy" or numbers[0] < 1 << 16)
                 and (name != "odds" or 0 < numbers[0] < 1 << 32)
-                and (name != "crowd" or 0 < numbers[0] <= 64)
                 and (name != "step" or numbers[3] < 32)
             )
         else:
@@ -116,8 +114,7 @@ def test_no_word_is_said_twice() -> None:
 @pytest.mark.parametrize(
     "word",
     ["x=1", "seed", "seed=", "seed=-1", "slice=5", "slice=9:5", "slice=5:41", "hold=65536:1:2",
-     "hold=1:2", "span=0", "span=1099511627777", "odds=0", "crowd=0", "crowd=65",
-     "busy=65536", "busy=1:2",
+     "hold=1:2", "span=0", "span=1099511627777", "odds=0", "busy=65536", "busy=1:2",
      "step=1:2:3:32", "step=1:2:3", "irq=1:2:3", "at=zz", "count=zz", "do=", "do=1:10:1",
      "do=1:10:0:5", "do=65536:10:1:5"],
 )  # fmt: skip
@@ -158,17 +155,6 @@ def test_the_stream_fixes_a_schedule() -> None:
         assert first != other
     with pytest.raises(KeyError):
         schedules.draw("delay-random", random.Random(1), POINTS)
-
-
-def test_who_is_slow_already_is_not_held_in_a_crowd() -> None:
-    for kind in KINDS:
-        for seed in range(200):
-            text = schedules.draw(kind, random.Random(seed), POINTS)
-            calm = schedules.calmed(text)
-            assert not schedules.slow(calm)
-            assert wrong(calm) == []
-            assert (calm == text) == (not schedules.slow(text))
-            assert schedules.addresses(calm) == schedules.addresses(text)
 
 
 def test_another_seed_changes_nothing_else() -> None:
