@@ -11,6 +11,8 @@
  *   point=N:LO:HI        as hold, but where a CPU comes to one of the addresses of
  *   at=ADDR,...          (hexadecimal),
  *   odds=N               at one passage of N
+ *   crowd=N              there, while fewer than N are held; from 2 on also the last who
+ *                        has something to do
  *   step=LO:HI:LO:HI     engines of devices step every 2^LO to 2^(HI+1) ns, 2^LO to
  *                        2^HI units each time
  *   irq=LO:HI            their interrupts come 2^LO to 2^(HI+1) ns late; 0:0: at once
@@ -228,6 +230,9 @@ static bool word(HmmExactPlan *p, const char *name, const char *value)
     } else if (!strcmp(name, "point")) {
         return numbers(value, 3, v) && v[0] <= UINT16_MAX &&
                (p->point_holds = v[0], range(&p->point_hold, v + 1));
+    } else if (!strcmp(name, "crowd")) {
+        return numbers(value, 1, v) && v[0] && v[0] <= HMM_EXACT_CPUS &&
+               (p->crowd = v[0], true);
     } else if (!strcmp(name, "odds")) {
         return numbers(value, 1, v) && v[0] && v[0] <= UINT32_MAX &&
                (p->odds = v[0], true);
@@ -252,7 +257,7 @@ bool hmm_exact_plan_read(HmmExactPlan *p, const char *text, Error **errp)
 
     *p = (HmmExactPlan) {
         .slice = { 10, 14 }, .hold = { 14, 22 }, .point_hold = { 14, 22 },
-        .span = 10 * 1000 * 1000, .odds = 1, .gap = { 9, 15 }, .steps = { 0, 8 },
+        .span = 10 * 1000 * 1000, .odds = 1, .crowd = 1, .gap = { 9, 15 }, .steps = { 0, 8 },
         .at = g_array_new(false, false, sizeof(uint64_t)),
         .count = g_array_new(false, false, sizeof(uint64_t)),
         .counted = g_array_new(false, false, sizeof(uint64_t)),
@@ -270,8 +275,8 @@ bool hmm_exact_plan_read(HmmExactPlan *p, const char *text, Error **errp)
         if (!value || !word(p, *w, value)) {
             error_setg(errp, "schedule: '%s%s%s' is no word of it "
                        "(seed=N slice=LO:HI hold=N:LO:HI span=NS busy=N "
-                       "point=N:LO:HI at=ADDR,... odds=N step=LO:HI:LO:HI irq=LO:HI "
-                       "do=PHASE:ADDR:N:NS,... count=ADDR,...)",
+                       "point=N:LO:HI at=ADDR,... odds=N crowd=N "
+                       "step=LO:HI:LO:HI irq=LO:HI do=PHASE:ADDR:N:NS,... count=ADDR,...)",
                        *w, value ? "=" : "", value ? value : "");
             hmm_exact_plan_free(p);
             return false;
@@ -310,11 +315,11 @@ char *hmm_exact_plan_text(const HmmExactPlan *p)
     g_autoptr(GString) s = g_string_new(NULL);
 
     g_string_printf(s, "seed=%" PRIu64 " slice=%u:%u hold=%u:%u:%u span=%" PRId64
-                    " busy=%u point=%u:%u:%u odds=%u step=%u:%u:%u:%u irq=%u:%u",
+                    " busy=%u point=%u:%u:%u odds=%u crowd=%u step=%u:%u:%u:%u irq=%u:%u",
                     p->seed, p->slice.lo, p->slice.hi, p->holds, p->hold.lo,
                     p->hold.hi, p->span, p->busy, p->point_holds, p->point_hold.lo,
-                    p->point_hold.hi, p->odds, p->gap.lo, p->gap.hi, p->steps.lo,
-                    p->steps.hi, p->irq.lo, p->irq.hi);
+                    p->point_hold.hi, p->odds, p->crowd, p->gap.lo, p->gap.hi,
+                    p->steps.lo, p->steps.hi, p->irq.lo, p->irq.hi);
     append(s, " at=", p->at);
     for (unsigned i = 0; i < p->decisions->len; i++) {
         HmmExactDecision *d = &g_array_index(p->decisions, HmmExactDecision, i);

@@ -857,9 +857,10 @@ static bool at(CPUState *cpu, vaddr pc)
         return false;
     }
     if (!ns) {
-        if (!point || !x.point_holds_left || x.held || !enough_under_way() ||
+        if (!point || !x.point_holds_left || x.held >= x.plan.crowd ||
+            !enough_under_way() ||
             hmm_exact_draw_below(&x.plan, HMM_EXACT_POINT, x.plan.odds) ||
-            !others_busy(cpu)) {
+            (x.plan.crowd == 1 && !others_busy(cpu))) {
             return false;
         }
         x.point_holds_left--;

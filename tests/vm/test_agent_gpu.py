@@ -22,7 +22,7 @@ from hmmbench.model.ops.advice import Advice, Madvise
 from hmmbench.model.ops.jobs import CloseGpu, GpuCopy, GpuFill, GpuSpin, WaitGpu
 from hmmbench.model.ops.mapping import Mprotect, Mremap
 from hmmbench.model.ops.moving import Evict, Policy
-from hmmbench.model.ops.processes import Exit, Fork, Kill, Nop, Spawn
+from hmmbench.model.ops.processes import Exit, Fork, Kill, Nop, Sleep, Spawn
 from hmmbench.suites import driver_life
 from hmmbench.vm.agent import AgentError, ExecResult
 from hmmbench.vm.machine import Machine
@@ -507,3 +507,23 @@ def test_bench_refuses_nonsense(vm: Machine) -> None:
     ):
         with pytest.raises(AgentError, match=reason):
             vm.agent.bench(request_)
+
+
+def test_a_query_beside_a_fault(vm: Machine) -> None:
+    """A page comes between the query's look at the CPU's table and that at the GPU's: what the GPU
+    has, the CPU is seen to have as well."""
+    work.set_delays(vm, "query_after_walk 300000 1000 1 1")
+    ops = [
+        mmap(2), gpu(write(1, 3)), query(phase=1, actor=1),
+        Op(Sleep.number, phase=1, a=100_000), gpu(write(0, 3), phase=1),
+    ]  # fmt: skip
+    try:
+        result = run_ops(vm, ops)
+        point = next(one for one in work.delay_points(vm) if one.name == "query_after_walk")
+    finally:
+        work.set_delays(vm)
+    assert statuses(result) == [0] * len(ops)
+    assert point.hits == 1
+    (seen,) = flags(result, 2)
+    both = p.Q_GPU_VALID | p.Q_GPU_WRITE | p.Q_CPU_READ | p.Q_CPU_WRITE
+    assert seen & both == both

@@ -7,6 +7,7 @@ A few programs and a chain; `hmmbench exact` runs as many as wanted (docs/exact.
 from __future__ import annotations
 
 import json
+import random
 import struct
 import time
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from hmmbench.campaign.replay import replay
 from hmmbench.campaign.runner import Campaign
 from hmmbench.example import holds, schedules
 from hmmbench.example.exact_target import ExactTarget
+from hmmbench.example.judge import judge
 from hmmbench.example.recipe import Environment, Recipe
 from hmmbench.guest.example import Answer, Example
 from hmmbench.guest.program import MIGRATE_DEVICE, PAGE, PROT_RW, Acc, Op, Program
@@ -49,6 +51,7 @@ HM = layout()
 #: A batch of more than one fault is served but not replayed: jobs hang.
 HANGS = Path(__file__).parent.parent / "mutants/no-replay.patch"
 RACES = HANGS.parent / "no-read-retry.patch"
+CROWDED = HANGS.parent / "cpu-fault-does-not-give-way.patch"
 
 
 @pytest.fixture(scope="module")
@@ -229,6 +232,66 @@ def test_a_schedule_may_hold_only_while_operations_race(
     assert held(2, False)["holds"] == held(3, True)["holds"] == 0
     assert held(2, False)["point-passes"] > 0
     assert held(1, False)["holds"] > 0
+
+
+def test_a_crowd_is_held_together(
+    target: ExactTarget, points: dict[int, schedules.Points], tmp_path: Path
+) -> None:
+    """At the same time, the last who has something to do as well; else one at a time."""
+    at = decisions.names(sorted(set(points[4].of("returns"))))
+    ops = [Op(Mmap.number, len=64 * PAGE, a=PROT_RW)]
+    for n in range(6):
+        ops.append(Op(Migrate.number, phase=2 * n + 1, len=64 * PAGE, arg=MIGRATE_DEVICE))
+        ops += [Op(CpuAccess.number, phase=2 * n + 2, actor=actor,
+                   acc=[(Acc.WRITE, 0, 0, PAGE * page, 1, 0) for page in range(actor, 64, 16)])
+                for actor in range(4)]  # fmt: skip
+
+    def most(words: str) -> int:
+        target.renew()
+        schedule = f"seed=1 slice=5:14 point=200:18:19 at={at} {words}"
+        done = target.execute(Program(ops, timeout_ms=60000), Environment(schedule=schedule))
+        assert done.result is not None
+        assert not done.violations
+        target.write_log(tmp_path / "log")
+        log = decisions.read(tmp_path / "log")
+        held = [(int(e["ns"]), int(e["ns"] + e["arg"])) for e in log
+                if e["what"] == decisions.What.HELD]  # fmt: skip
+        assert len(held) > 10
+        return max(sum(begin <= now < end for begin, end in held) for now, _ in held)
+
+    assert most("") == most("crowd=1") == 1
+    assert most("crowd=2") == 2
+    assert most("crowd=4") == 4
+
+
+def test_a_livelock_of_concurrent_faults(tmp_path: Path, snapshots: Snapshots) -> None:
+    """Each of three CPUs has a reference that keeps the others from moving a page: for as long as
+    they come to the same place.  No other schedule keeps that up."""
+    touch = [(Acc.WRITE, 0, 0, 0, 1, 0)]
+    program = Program(
+        [
+            Op(Mmap.number, len=PAGE, a=PROT_RW),
+            Op(CpuAccess.number, phase=1, acc=touch),
+            Op(Migrate.number, phase=2, len=PAGE, arg=MIGRATE_DEVICE),
+            *(Op(CpuAccess.number, phase=3, actor=n, acc=touch) for n in range(3)),
+        ],
+        timeout_ms=1000,
+    )
+
+    def hang(patches: tuple[Path, ...], seeds: int) -> list[str]:
+        artifacts = ensure(BuildRequest(driver_patches=patches))
+        spec = exact_specs(best_spec(artifacts)[0], (4,))[4]
+        at = fleet.exact_points(artifacts, spec, snapshots)
+        with Opener(spec, snapshots) as opener, ExactTarget(opener, points=at.all) as livelocked:
+            return [
+                v.oracle
+                for seed in range(seeds)
+                for v in judge(livelocked.execute(program, Environment(schedule=schedules.draw(
+                    "crowd", random.Random(seed), at)))).violations
+            ]  # fmt: skip
+
+    assert "progress" in hang((CROWDED,), 12)
+    assert hang((), 12) == []
 
 
 def test_standing_where_it_is_told(exact: Machine) -> None:

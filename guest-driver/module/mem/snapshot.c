@@ -12,15 +12,45 @@
 
 #define HG_QUERY_TRIES	1000
 
+/* What an entry lets the GPU do; pt_lock is held. */
+static u8 rights(struct hg_svm *svm, unsigned long va)
+{
+	u64 pte = hg_mmu_lookup(&svm->vm, va);
+
+	BUILD_BUG_ON((HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC) > U8_MAX);
+	return pte & HG_PTE_VALID ? pte & (HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC) : 0;
+}
+
+/* Takes note of what the GPU may do; returns whether that is more than was noted. */
+static bool note_rights(struct hg_svm *svm, const struct hmm_range *range, u8 *noted)
+{
+	unsigned long i, n = (range->end - range->start) >> PAGE_SHIFT;
+	bool more = false;
+
+	lockdep_assert_held(&svm->vm.pt_lock);
+	for (i = 0; i < n; i++) {
+		u8 now = rights(svm, range->start + (i << PAGE_SHIFT));
+
+		more |= now & ~noted[i];
+		noted[i] = now;
+	}
+	return more;
+}
+
 /**
  * hg_snapshot_lock() - read CPU entries, and keep them true
  * @svm: mirror; its mm has users
  * @start: first address
- * @end: end
+ * @end: end, in the same 2 MiB as @start
  * @pfns: out: what hmm_range_fault() says, faulting nothing in
  *
+ * A page that is faulted in, made writable or exclusive for the GPU does not move the
+ * sequence.  So where the GPU may do more than before the look, the look may be too old,
+ * and is taken again.  It cannot be taken under pt_lock: in hugetlb areas it takes a lock
+ * under which notifiers are called.
+ *
  * Return: 0 with pt_lock held: until it is released the entries do not lose
- * anything; -EINTR, -EBUSY.
+ * anything, and the GPU's were what they are before the CPU's were read; -EINTR, -EBUSY.
  */
 int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		     unsigned long *pfns)
@@ -32,12 +62,16 @@ int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		.hmm_pfns = pfns,
 		.dev_private_owner = svm->vm.hdev,
 	};
+	u8 had[HG_WINDOW_PAGES] = {};
 	unsigned int tries;
 	int ret;
 
 	for (tries = 0; tries < HG_QUERY_TRIES; tries++) {
 		memset(pfns, 0, ((end - start) >> PAGE_SHIFT) * sizeof(*pfns));
 		range.notifier_seq = mmu_interval_read_begin(&svm->notifier);
+		mutex_lock(&svm->vm.pt_lock);
+		note_rights(svm, &range, had);
+		mutex_unlock(&svm->vm.pt_lock);
 		hg_delay(query_before_walk);
 		ret = mmap_read_lock_killable(svm->vm.mm);
 		if (ret)
@@ -49,7 +83,8 @@ int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		hg_delay(query_after_walk);
 		if (!ret) {
 			mutex_lock(&svm->vm.pt_lock);
-			if (!mmu_interval_read_retry(&svm->notifier, range.notifier_seq))
+			if (!mmu_interval_read_retry(&svm->notifier, range.notifier_seq) &&
+			    !note_rights(svm, &range, had))
 				return 0;
 			mutex_unlock(&svm->vm.pt_lock);
 		}

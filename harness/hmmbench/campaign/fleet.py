@@ -152,15 +152,19 @@ def exact_points(
     own = [symbol.address for symbol in found.functions]
     # A call is a point where it returns to; where it begins is the function's own point.
     returns = [(call.callee, call.returns) for call in found.calls if call.returns is not None]
-    favourites = []
+    favourites, racing = [], []
     for name, weight in RACING.items():
         at = [address for callee, address in returns if callee.startswith(name)]
+        racing += at
         at = at or [address for symbol, address in kernel.items() if symbol.startswith(name)]
         # However many calls of it there are.
         favourites += [at[n % len(at)] for n in range(max(weight, len(at)))] if at else []
     return Points(
         tuple(favourites), (*kernel.values(), *own, *(at for _, at in returns)), found.table,
-        kinds={kind: tuple(addresses) for kind, addresses in found.kinds.items()},
+        kinds={
+            **{kind: tuple(addresses) for kind, addresses in found.kinds.items()},
+            "returns": tuple(racing),
+        },
     )  # fmt: skip
 
 

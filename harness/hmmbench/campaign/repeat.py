@@ -21,7 +21,7 @@ from pathlib import Path
 
 from hmmbench.base.processes import Children
 from hmmbench.campaign.generate import lengths, program, size_of, version
-from hmmbench.campaign.surroundings import INJECTED, VRAM_PAGES, VRAM_SHORT
+from hmmbench.campaign.surroundings import INJECTED, VRAM_PAGES, VRAM_SHORT, scheduled
 from hmmbench.device import injection
 from hmmbench.example import schedules
 from hmmbench.example.exact_target import ExactTarget, Print
@@ -53,8 +53,8 @@ def surroundings(
     rng = random.Random(f"{seed} {index} surroundings")
     inject = (rng.choice(injection.RULES),) if rng.random() < INJECTED else ()
     vram = rng.choice(VRAM_PAGES) if rng.random() < VRAM_SHORT else None
-    return Environment(
-        (), inject, "access", False, vram, schedules.draw(kind, rng, points)
+    return scheduled(
+        Environment((), inject, "access", False, vram), schedules.draw(kind, rng, points)
     )
 
 

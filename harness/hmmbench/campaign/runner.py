@@ -26,7 +26,7 @@ from hmmbench.campaign.explore import Explorer
 from hmmbench.campaign.findings import Assignment, Findings
 from hmmbench.campaign.generate import blocks, grown, program, steps_of, version
 from hmmbench.campaign.shrink import SMALL
-from hmmbench.campaign.surroundings import Surroundings
+from hmmbench.campaign.surroundings import Surroundings, scheduled
 from hmmbench.device import injection
 from hmmbench.example import schedules
 from hmmbench.example.delays import SCHEDULES
@@ -267,7 +267,7 @@ class Campaign:
                 return
             for link in self.given[:left]:
                 index = self._number()
-                env = replace(link.environment, schedule=self.surroundings.drawn(index)[0])
+                env = scheduled(link.environment, self.surroundings.drawn(index)[0])
                 yield _Example(index, link.program, env, not (index % CHAIN))
             for data in [] if self.given else self._batch(number):
                 index = self._number()

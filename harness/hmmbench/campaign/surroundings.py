@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hmmbench.device import injection
 from hmmbench.example import delays, schedules
@@ -56,6 +56,12 @@ def injections(
     return tuple(fails if rule == injection.COPY_FAILS else rule for rule in rules)
 
 
+def scheduled(environment: Environment, schedule: str) -> Environment:
+    """The same with this schedule, or a calmer one where driver or device are slow already."""
+    slow = environment.delays or environment.inject
+    return replace(environment, schedule=schedules.calmed(schedule) if slow else schedule)
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """Of one campaign.
@@ -99,7 +105,8 @@ class Surroundings:
         rebind = index % REBIND_EACH == REBIND_FIRST
         due = index % CENSUS_EACH == CENSUS_FIRST and not any(operation(o).once for o in p.ops)
         again = AGAIN if due else 0
-        return Environment(lines, inject, self.audit, rebind, vram, schedule, again)
+        here = Environment(lines, inject, self.audit, rebind, vram, again=again)
+        return scheduled(here, schedule)
 
     def drawn(self, index: int, when: Origin | None = None) -> tuple[str, bool]:
         """An example's schedule on an exact machine, and whether delay points are used, too."""

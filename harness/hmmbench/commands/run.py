@@ -63,6 +63,7 @@ class Schedule(StrEnum):
     random = "random"
     points = "points"
     pct = "pct"
+    crowd = "crowd"
     aimed = "aimed"
     delay_random = "delay-random"
     delay_pct = "delay-pct"

@@ -28,7 +28,7 @@ from hmmbench.vm.decisions import What, names
 from hmmbench.vm.mailbox import layout
 
 #: Words by which a schedule holds CPUs by chance, and those that count for a log.
-_BY_CHANCE = ("hold", "span", "busy", "point", "at", "odds")
+_BY_CHANCE = ("hold", "span", "busy", "point", "at", "odds", "crowd")
 _LISTS = ("do", "count")
 
 #: Words that are lists of places, and how those are written that have no name.
@@ -109,6 +109,8 @@ def at_each(schedule: str, places: Iterable[int], ns: str) -> str:
 
 def often(schedule: str) -> str:
     """Where it holds at a few passages of its places, at each of them; else as it is."""
+    if "crowd=" in schedule:
+        return schedule
     words = []
     for word in schedule.split():
         name, _, value = word.partition("=")

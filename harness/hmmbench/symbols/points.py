@@ -172,8 +172,9 @@ _GIVEN_BACK = re.compile(
     r"(ww_|rt_)?mutex_unlock\w*|_raw_(spin|write)_unlock\w*|(percpu_)?up_write\w*"
 )
 
-#: What begins a look that is asked about later: mmu_interval_read_retry(), which is inline.
-_LOOKS = "mmu_interval_read_begin"
+#: What begins a look that is asked about later: mmu_interval_read_retry(), which is inline; and the
+#: look itself, before which a driver may take its lock for something else.
+_BEGINS, _LOOKS = "mmu_interval_read_begin", "hmm_range_fault"
 
 
 def calls_by_function(
@@ -205,7 +206,7 @@ def gaps(calls: Mapping[int, list[Call]]) -> list[int]:
     for made in calls.values():
         looking = False
         for call in made:
-            looking |= call.callee.startswith(_LOOKS)
+            looking |= call.callee.startswith((_BEGINS, _LOOKS))
             if looking and _EXCLUSIVE.fullmatch(call.callee):
                 looking = False
             if looking and (kind_of(call.callee) is Kind.UNLOCK or call.to in unlocking):
@@ -231,8 +232,9 @@ def late_gaps(calls: Mapping[int, list[Call]]) -> list[int]:
     """
     found: list[int] = []
     for made in calls.values():
-        first = next((n for n, call in enumerate(made) if call.callee.startswith(_LOOKS)), None)
-        since = made[first:] if first is not None else []
+        begun = [n for n, call in enumerate(made) if call.callee.startswith(_BEGINS)]
+        looked = [n for n, call in enumerate(made) if call.callee.startswith(_LOOKS)]
+        since = made[min(looked or begun) :] if begun else []
         locked = next((n for n, call in enumerate(since) if _EXCLUSIVE.fullmatch(call.callee)), 0)
         found += _relocks(since[locked:])
     return found

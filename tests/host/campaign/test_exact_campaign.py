@@ -128,6 +128,21 @@ def test_examples_are_given_in_blocks(tmp_path: Path, first: int) -> None:
     assert before_each(lives(several)) == before_each(lives([alone]))
 
 
+def test_given_examples_that_are_slow_are_in_no_crowd(tmp_path: Path) -> None:
+    crowds = replace(POINTS, kinds={"returns": (0x1000, 0x1010)})
+    links = [
+        Link(long_program(), Environment(vram=3)),
+        Link(long_program(), Environment(vram=4, delays=("a 1",))),
+    ]
+    target = Exact()
+    Campaign(
+        target, tmp_path, seed=7, examples=40, exact=crowds, kind="crowd", cpus=4, given=links
+    ).run()
+    crowded = Counter(e.vram for e in target.environments if e.crowded)
+    assert len(target.environments) == 40
+    assert crowded == {3: 20}
+
+
 class NeverFresh(Some):
     """A broken one: it goes on where it should be fresh."""
 

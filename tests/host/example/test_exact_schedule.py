@@ -6,13 +6,16 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from hmmbench import cli
 from hmmbench.base import paths
+from hmmbench.campaign.surroundings import scheduled
 from hmmbench.example import schedules
 from hmmbench.example.delays import SCHEDULES
+from hmmbench.example.recipe import Environment
 from hmmbench.example.schedules import KINDS, Aims, Points, Spot
 
 PLAN = (paths.project_root() / "qemu-device/qemu/hmm-exact-plan.c").read_text()
@@ -33,13 +36,14 @@ POINTS = Points(
         "late_gaps": (0xFFFFFFFFC0004000,),
         "relocks": (0xFFFFFFFFC0004000, 0xFFFFFFFFC0004010),
         "seams": tuple(0xFFFFFFFFC0002000 + 16 * n for n in range(3)),
+        "returns": (0xFFFFFFFFC0001000, 0xFFFFFFFFC0001010),
     },
 )  # fmt: skip
 
 #: What a value is: so many numbers, the places of ranges (log2, at least and at most) among them.
 SHAPES = {
     "seed": (1, ()), "slice": (2, (0,)), "hold": (3, (1,)), "span": (1, ()), "point": (3, (1,)),
-    "odds": (1, ()), "busy": (1, ()), "step": (4, (0, 2)), "irq": (2, (0,)),
+    "odds": (1, ()), "crowd": (1, ()), "busy": (1, ()), "step": (4, (0, 2)), "irq": (2, (0,)),
 }  # fmt: skip
 
 
@@ -68,6 +72,7 @@ def wrong(schedule: str) -> list[str]:
                 and (name != "span" or 0 < numbers[0] <= 1 << 40)
                 and (name != "busy" or numbers[0] < 1 << 16)
                 and (name != "odds" or 0 < numbers[0] < 1 << 32)
+                and (name != "crowd" or 0 < numbers[0] <= 64)
                 and (name != "step" or numbers[3] < 32)
             )
         else:
@@ -114,7 +119,8 @@ def test_no_word_is_said_twice() -> None:
 @pytest.mark.parametrize(
     "word",
     ["x=1", "seed", "seed=", "seed=-1", "slice=5", "slice=9:5", "slice=5:41", "hold=65536:1:2",
-     "hold=1:2", "span=0", "span=1099511627777", "odds=0", "busy=65536", "busy=1:2",
+     "hold=1:2", "span=0", "span=1099511627777", "odds=0", "crowd=0", "crowd=65",
+     "busy=65536", "busy=1:2",
      "step=1:2:3:32", "step=1:2:3", "irq=1:2:3", "at=zz", "count=zz", "do=", "do=1:10:1",
      "do=1:10:0:5", "do=65536:10:1:5"],
 )  # fmt: skip
@@ -155,6 +161,20 @@ def test_the_stream_fixes_a_schedule() -> None:
         assert first != other
     with pytest.raises(KeyError):
         schedules.draw("delay-random", random.Random(1), POINTS)
+
+
+def test_who_is_slow_already_is_not_held_in_a_crowd() -> None:
+    for kind in KINDS:
+        for seed in range(200):
+            text = schedules.draw(kind, random.Random(seed), POINTS)
+            calm = schedules.calmed(text)
+            assert not Environment(schedule=calm).crowded
+            assert wrong(calm) == []
+            assert (calm == text) == (not Environment(schedule=text).crowded)
+            assert schedules.addresses(calm) == schedules.addresses(text)
+            for slow in (Environment(("a 1",)), Environment(inject=("mmu.walk delay=1",))):
+                assert scheduled(slow, text) == replace(slow, schedule=calm)
+            assert scheduled(Environment(vram=3), text).schedule == text
 
 
 def test_another_seed_changes_nothing_else() -> None:

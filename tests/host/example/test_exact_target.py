@@ -175,7 +175,7 @@ def test_what_dies_each_time_is_an_error() -> None:
     assert [box.ran for box in target.boxes] == [[1, 3]] * (LOST_MACHINES + 1)
 
 
-class Counts(Says):
+class Faults(Says):
     """Its device has counted so many faults, each time it is asked."""
 
     def __init__(self, seen: list[int]) -> None:
@@ -188,7 +188,7 @@ class Counts(Says):
 
 def test_who_counts_less_than_before_has_begun_anew() -> None:
     """As a device does that was taken away within a program."""
-    target = VmTarget(lambda: cast(Machine, Counts([5, 9, 3, 4])))
+    target = VmTarget(lambda: cast(Machine, Faults([5, 9, 3, 4])))
     assert target.vm
     assert [target.sample().faults for _ in range(3)] == [4, 7, 8]
 
@@ -546,6 +546,9 @@ def test_the_agent_has_time_to_kill_what_hangs() -> None:
 @pytest.mark.parametrize(("environment", "limit"), [
     (Environment(schedule="seed=1", audit="fill", rebind=True, vram=0), TIMEOUT_MS),
     (Environment(inject=("mmu.walk delay=1000000",), vram=1), INJECTED_TIMEOUT_MS),
+    (Environment(schedule="seed=1 point=4000:20:21 crowd=4 at=10"), DELAYED_TIMEOUT_MS),
+    (Environment(schedule="seed=1 do=1:10:1:90000000,1:20:1:110000000"), TIMEOUT_MS),
+    (Environment(schedule="seed=1 do=1:10:1:90000000,1:20:1:110000001"), DELAYED_TIMEOUT_MS),
     (Environment(delays=("fault_before_replay 3000 1000 25203",)), DELAYED_TIMEOUT_MS),
     (Environment(delays=("fault_before_replay 3000",), inject=("mmu.walk delay=1",)),
      DELAYED_TIMEOUT_MS),
