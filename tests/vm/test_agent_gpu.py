@@ -512,7 +512,7 @@ def test_bench_refuses_nonsense(vm: Machine) -> None:
 def test_a_query_beside_a_fault(vm: Machine) -> None:
     """A page comes between the query's look at the CPU's table and that at the GPU's: what the GPU
     has, the CPU is seen to have as well."""
-    work.set_delays(vm, "query_after_walk 300000 1000 1 1")
+    work.set_delays(vm, "query_after_walk until fault_before_replay 3000000 1000 1 1")
     ops = [
         mmap(2), gpu(write(1, 3)), query(phase=1, actor=1),
         Op(Sleep.number, phase=1, a=100_000), gpu(write(0, 3), phase=1),

@@ -264,34 +264,32 @@ def test_a_crowd_is_held_together(
     assert most("crowd=4") == 4
 
 
-def test_a_livelock_of_concurrent_faults(tmp_path: Path, snapshots: Snapshots) -> None:
+def test_a_livelock_of_concurrent_faults(snapshots: Snapshots) -> None:
     """Each of three CPUs has a reference that keeps the others from moving a page: for as long as
-    they come to the same place.  No other schedule keeps that up."""
+    they come to the same place.  As in campaigns, with the limits that examples have there."""
     touch = [(Acc.WRITE, 0, 0, 0, 1, 0)]
-    program = Program(
-        [
-            Op(Mmap.number, len=PAGE, a=PROT_RW),
-            Op(CpuAccess.number, phase=1, acc=touch),
-            Op(Migrate.number, phase=2, len=PAGE, arg=MIGRATE_DEVICE),
-            *(Op(CpuAccess.number, phase=3, actor=n, acc=touch) for n in range(3)),
-        ],
-        timeout_ms=1000,
-    )
+    program = Program([
+        Op(Mmap.number, len=PAGE, a=PROT_RW),
+        Op(CpuAccess.number, phase=1, acc=touch),
+        Op(Migrate.number, phase=2, len=PAGE, arg=MIGRATE_DEVICE),
+        *(Op(CpuAccess.number, phase=3, actor=n, acc=touch) for n in range(3)),
+    ])  # fmt: skip
 
-    def hang(patches: tuple[Path, ...], seeds: int) -> list[str]:
+    def hang(patches: tuple[Path, ...], seeds: int) -> str | None:
         artifacts = ensure(BuildRequest(driver_patches=patches))
         spec = exact_specs(best_spec(artifacts)[0], (4,))[4]
         at = fleet.exact_points(artifacts, spec, snapshots)
-        with Opener(spec, snapshots) as opener, ExactTarget(opener, points=at.all) as livelocked:
-            return [
-                v.oracle
-                for seed in range(seeds)
-                for v in judge(livelocked.execute(program, Environment(schedule=schedules.draw(
-                    "crowd", random.Random(seed), at)))).violations
-            ]  # fmt: skip
+        with Opener(spec, snapshots) as opener, ExactTarget(opener, points=at.all) as target:
+            for seed in range(seeds):
+                target.renew()
+                crowd = Environment(schedule=schedules.draw("crowd", random.Random(seed), at))
+                for violation in judge(target.execute(program, crowd)).violations:
+                    return violation.oracle
+        return None
 
-    assert "progress" in hang((CROWDED,), 12)
-    assert hang((), 12) == []
+    # It begins in one of six.
+    assert hang((CROWDED,), 60) == "progress"
+    assert hang((), 12) is None
 
 
 def test_standing_where_it_is_told(exact: Machine) -> None:

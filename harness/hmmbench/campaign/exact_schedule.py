@@ -47,7 +47,11 @@ class ScheduleTries(Tries):
 
         whole -- the program still is, so that each try takes long
         """
-        if not self._told() and not (self._at_points() and self._told()):
+        # The list of a crowd's hang would be thousands of holds, one after the other.
+        listed = not self.environment.crowded and (
+            self._told() or (self._at_points() and self._told())
+        )
+        if not listed:
             self._plain_schedule()
             return
         self._fewest()

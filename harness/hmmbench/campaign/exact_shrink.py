@@ -76,7 +76,7 @@ class ExactShrinker(ScheduleTries):
                 for n in range(len(self._targets))
             ]
             first = self._state()
-            if self.violation.oracle == "progress" or self._hung:
+            if self._soon() and (self.violation.oracle == "progress" or self._hung):
                 self._timeout_ms = SHORT_HANG_MS
             found = self._steps()
             if self._timeout_ms == TIMEOUT_MS:
@@ -91,6 +91,10 @@ class ExactShrinker(ScheduleTries):
             self._more_time()
             self.seen.clear()
             return self._steps(patient=True)
+
+    def _soon(self) -> bool:
+        """What hangs shows it in a short time: not so where others are held meanwhile."""
+        return not self.environment.crowded
 
     def _more_time(self) -> None:
         self.deadline = max(self.deadline, time.monotonic() + EXTRA_S)
@@ -116,7 +120,7 @@ class ExactShrinker(ScheduleTries):
         self._looks = [KEPT] * len(self._targets)
         if not (patient and self._usual) and not self._whole_again():
             return self._result(0.0)
-        if self._hung and not patient and self._timeout_ms != SHORT_HANG_MS:
+        if self._hung and self._soon() and not patient and self._timeout_ms != SHORT_HANG_MS:
             # What hangs because of what failed executes until its limit, too.
             self._usual = self._state()
             self._timeout_ms = SHORT_HANG_MS

@@ -38,8 +38,8 @@ T = TypeVar("T")
 #: Virtual milliseconds that a program has beside what its operations, and rules, let it wait; one
 #: that has to do with a device that misbehaves; and one that waits at delay points, or in which all
 #: are held again and again.  What repeats a fault for ever executes all of that.  Of 1,800 examples
-#: of a sound driver none took more than 300, 520 and 8,600 (docs/exact.md), and what works at the
-#: end of its time has six times that.
+#: of a sound driver, no crowds among them, none took more than 300, 520 and 8,600 (docs/exact.md),
+#: and what works at the end of its time has six times that.
 TIMEOUT_MS, INJECTED_TIMEOUT_MS, DELAYED_TIMEOUT_MS = 1000, 2000, 5000
 
 #: Virtual seconds beyond the program's own limits, at most.

@@ -61,10 +61,6 @@ MAX_CPUS = 64
 #: Nanoseconds of a decision, and passages, at most: what the scheduler takes.
 MAX_HOLD_NS, MAX_PASSAGE, MAX_PHASE = 1 << 40, 1 << 31, (1 << 16) - 1
 
-#: A list of decisions that hold CPUs for longer than this in all is one of a crowd.  The other
-#: schedules hold for 10 ms, the holds of most lists together are below 30.
-CROWDED_NS = 200_000_000
-
 #: What a recipe's execution depends on (build/depends.py), beside the recipe.
 BUILT = ("kernel", "driver", "agent", "device")
 
@@ -94,12 +90,8 @@ class Environment:
 
     @property
     def crowded(self) -> bool:
-        """Whether its schedule holds everybody again and again, by chance or as the list that such
-        a one has become: what works takes longer then."""
-        words = self.schedule.split()
-        lists = (word[3:].split(",") for word in words if word.startswith("do="))
-        listed = sum(int(one.rpartition(":")[2]) for each in lists for one in each)
-        return listed > CROWDED_NS or any(word.startswith("crowd=") for word in words)
+        """Whether its schedule holds everybody again and again: what works takes longer then."""
+        return any(word.startswith("crowd=") for word in self.schedule.split())
 
     @property
     def counted(self) -> bool:

@@ -55,8 +55,8 @@ BUSY = 0.9
 
 
 #: crowd: holds, each far longer than the way from one to the next; CPUs held at the same time.
-#: Four at a time, all together last longer than what ends in a hang is without work (2 s of 5); one
-#: after the other, for an engine that misses page by page, shorter than what works may take (30 s).
+#: Four at a time they last 5.9 s, longer than it takes to tell a hang (5 s); one after the other,
+#: for an engine that misses page by page, 24 s, shorter than what works may take (30 s).
 CROWD_HOLDS, CROWD_NS, CROWD = 10000, "20:21", 4
 
 

@@ -234,7 +234,7 @@ def late_gaps(calls: Mapping[int, list[Call]]) -> list[int]:
     for made in calls.values():
         begun = [n for n, call in enumerate(made) if call.callee.startswith(_BEGINS)]
         looked = [n for n, call in enumerate(made) if call.callee.startswith(_LOOKS)]
-        since = made[min(looked or begun) :] if begun else []
+        since = made[next((n for n in looked if n > begun[0]), begun[0]) :] if begun else []
         locked = next((n for n, call in enumerate(since) if _EXCLUSIVE.fullmatch(call.callee)), 0)
         found += _relocks(since[locked:])
     return found

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 import fake
+import numpy as np
 import pytest
 from exact_fake import Exact, Ran, long_program
 
@@ -38,6 +39,7 @@ from hmmbench.model.ops.jobs import CpuAccess
 from hmmbench.model.ops.moving import Query
 from hmmbench.model.ops.processes import Sleep
 from hmmbench.oracle.violation import Violation
+from hmmbench.vm.decisions import ENTRY, Record, What
 
 PLAIN = "seed=9 slice=15:17"
 WRONG = Violation("values", "wrong")
@@ -657,6 +659,33 @@ def test_who_hangs_is_given_time_only_where_an_answer_is_needed(
     for limit, kill in short:
         assert kill == (KILL_MS if needs_an_answer else limit)
     assert target.ran[-1][2] == KILL_MS
+
+
+class Livelock(Deaf):
+    """For as long as others are held, by chance or as a list says."""
+
+    def look(self, done: Execution, state: bytes) -> None:
+        words = self.since[-1][1].schedule
+        if "crowd=" in words or "do=" in words:
+            super().look(done, state)
+
+    def record(self) -> Record:
+        log = np.zeros(1, ENTRY)
+        log[0] = (0, 0, 0x10, 1 << 20, What.HELD, 0, 1, 1)
+        return Record(1, log)
+
+
+def test_the_hang_of_a_crowd_is_no_list() -> None:
+    """Which would be thousands of holds, and as a list has less time than a crowd."""
+    target = Livelock()
+    env = Environment(schedule="seed=9 slice=5:14 point=10000:20:21 crowd=4 at=10")
+    small = shrunk(target, env, Violation("progress", "hangs"), hung=True)
+    assert small.rate == 1
+    assert [o.op for o in small.program.ops] == [CpuAccess.number]
+    assert small.environment.crowded
+    assert not any("do=" in one.schedule for one in target.environments)
+    # It takes its time: a short look would say nothing.
+    assert {limit for _, limit, _ in target.ran} == {TIMEOUT_MS}
 
 
 class OnlySlow(Exact):
