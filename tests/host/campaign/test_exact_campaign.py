@@ -205,10 +205,12 @@ def test_a_machine_that_fails_leaves_evidence(tmp_path: Path, machines: int) -> 
     targets = [NoAnswer() for _ in range(machines)]
     with pytest.raises(ProtocolError, match="no frame") as caught:
         campaign(targets, tmp_path, examples=200)
-    (folder,) = tmp_path.iterdir()
-    assert str(folder) in caught.value.hint
-    (kept,) = [one for target in targets for one in target.kept]
-    assert kept == folder / "machine"
+    # Another machine may have come to such an example meanwhile.
+    folders = set(tmp_path.iterdir())
+    assert len(folders) <= machines
+    (folder,) = [one for one in folders if str(one) in caught.value.hint]
+    kept = [one for target in targets for one in target.kept]
+    assert sorted(kept) == sorted(one / "machine" for one in folders)
     recipe = Recipe.read(folder / "recipe.json")
     assert folder.name == f"machine-failed-{recipe.example}"
     assert (recipe.cpus, recipe.oracle, recipe.message) == (4, "", "no frame in the mailbox")
