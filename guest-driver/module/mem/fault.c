@@ -241,6 +241,11 @@ static int map_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int n, bo
 	unsigned long start = f[0].addr, end = f[n - 1].addr + PAGE_SIZE;
 	unsigned int i;
 
+	/* what is there already beside the faults may become one leaf with them */
+	if (svm->vm.hdev->big_pages) {
+		start = ALIGN_DOWN(start, HG_BIG_SIZE);
+		end = ALIGN(end, HG_BIG_SIZE);
+	}
 	memset(buf->want, 0, ((end - start) >> PAGE_SHIFT) * sizeof(*buf->want));
 	for (i = 0; i < n; i++) {
 		if (f[i].done)

@@ -124,7 +124,8 @@ int hg_range_fault(struct hg_svm *svm, struct hmm_range *range, unsigned long wa
  * is a series of pages wanted in the same way: when hmm_range_fault() has to
  * fault a page, it faults all from there to the end of its range alike, and so
  * would touch pages that nobody asked for, or write to those only read.  (For a
- * huge page of hugetlbfs it looks at the first page's wish alone.)
+ * huge page of hugetlbfs it looks at the first page's wish alone.)  What is wanted
+ * in no way is only looked at, for leaves of 64 KiB.
  * The mmap lock is held for reading.
  */
 static int window_fault(struct hg_svm *svm, struct hmm_range *window, const unsigned long *want)
@@ -138,7 +139,7 @@ static int window_fault(struct hg_svm *svm, struct hmm_range *window, const unsi
 	for (i = 0; i < n && !ret; i = j) {
 		for (j = i + 1; j < n && want[j] == want[i]; j++)
 			;
-		if (!want[i])
+		if (!want[i] && !svm->vm.hdev->big_pages)
 			continue;
 		run.start = window->start + (i << PAGE_SHIFT);
 		run.end = window->start + (j << PAGE_SHIFT);
@@ -154,7 +155,7 @@ static bool is_lost(struct hg_device *hdev, struct page *page)
 	return hdev->reset_loses_vram && hg_is_vram(hdev, page) && hg_vram_lost(hdev, page, 1);
 }
 
-/* Whether so many pages from the one at @i on are wanted, there, and alike as one leaf is. */
+/* Whether the pages from the one at @i on, of which one is wanted, are alike as one leaf is. */
 static bool is_big(struct hg_device *hdev, const struct hmm_range *range,
 		   const unsigned long *want, unsigned long i)
 {
@@ -162,11 +163,16 @@ static bool is_big(struct hg_device *hdev, const struct hmm_range *range,
 	unsigned long va = range->start + (i << PAGE_SHIFT);
 	const unsigned long *pfns = range->hmm_pfns + i;
 	struct page *page = hmm_pfn_to_page(pfns[0]);
+	bool wanted = !want;
 
 	if (!IS_ALIGNED(va, HG_BIG_SIZE) || i + HG_BIG_PAGES > n)
 		return false;
+	for (k = 0; k < HG_BIG_PAGES && !wanted; k++)
+		wanted = want[i + k];
+	if (!wanted)
+		return false;
 	for (k = 0; k < HG_BIG_PAGES; k++) {
-		if ((want && !want[i + k]) || !(pfns[k] & HMM_PFN_VALID) ||
+		if (!(pfns[k] & HMM_PFN_VALID) ||
 		    pfns[k] & HMM_PFN_ERROR ||
 		    (pfns[k] ^ pfns[0]) & HMM_PFN_WRITE ||
 		    hmm_pfn_to_map_order(pfns[k]) >= HG_CHUNK_ORDER ||
@@ -208,8 +214,7 @@ static int write_entries(struct hg_svm *svm, const struct hmm_range *range,
 		return -EREMOTE;
 	down_read(&hdev->hw_sem);
 	for (i = 0; i < n && !ret; i++) {
-		if ((want && !want[i]) || !(pfns[i] & HMM_PFN_VALID) ||
-		    pfns[i] & HMM_PFN_ERROR)
+		if (!(pfns[i] & HMM_PFN_VALID) || pfns[i] & HMM_PFN_ERROR)
 			continue;
 		if (hdev->big_pages && !atomic && is_big(hdev, range, want, i)) {
 			ret = hg_mmu_map_big(&svm->vm, cache, range->start + (i << PAGE_SHIFT),
@@ -218,7 +223,10 @@ static int write_entries(struct hg_svm *svm, const struct hmm_range *range,
 				i += HG_BIG_PAGES - 1;
 			if (ret != -E2BIG)
 				continue;
+			ret = 0;
 		}
+		if (want && !want[i])
+			continue;
 		if (is_lost(hdev, hmm_pfn_to_page(pfns[i])))
 			ret = -EFAULT;
 		else
