@@ -200,8 +200,8 @@ class Findings:
         fresh = Fresh(target, chain)
         # What hangs is asked under a short limit, as it is made small; who dies of a wait, or shows
         # only then what is wrong, under the usual one.
-        short = hung and not example.env.crowded
-        for limit in (SHORT_HANG_MS, p.timeout_ms) if short else (p.timeout_ms,):
+        crowded = example.env.crowded
+        for limit in (SHORT_HANG_MS, p.timeout_ms) if hung and not crowded else (p.timeout_ms,):
             asked = replace(p, timeout_ms=limit)
             outcome = run(fresh, asked, example.env)
             if any(v.key == first.key for v in outcome.violations):
@@ -210,9 +210,7 @@ class Findings:
             return found, ()
         # What ran before it had a part in what was decided by chance: told one by one it may do
         # without.
-        listed = None
-        if not example.env.crowded:
-            listed = held(fresh, asked, example.env, fresh.record())
+        listed = None if crowded else held(fresh, asked, example.env, fresh.record())
         if listed:
             told = replace(example.env, schedule=holds.told(example.env.schedule, listed))
             alone = small((), first, told)
