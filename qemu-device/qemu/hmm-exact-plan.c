@@ -10,7 +10,9 @@
  *                        counts for span
  *   point=N:LO:HI        as hold, but where a CPU comes to one of the addresses of
  *   at=ADDR,...          (hexadecimal),
- *   odds=N               at one passage of N
+ *   odds=N               at one passage of N, or
+ *   fair=N               at N of n, for the nth of an address in a phase: so places
+ *                        seldom passed are not lost among those that always are
  *   crowd=N              there, while fewer than N are held; from 2 on also the last who
  *                        has something to do
  *   step=LO:HI:LO:HI     engines of devices step every 2^LO to 2^(HI+1) ns, 2^LO to
@@ -236,6 +238,8 @@ static bool word(HmmExactPlan *p, const char *name, const char *value)
     } else if (!strcmp(name, "odds")) {
         return numbers(value, 1, v) && v[0] && v[0] <= UINT32_MAX &&
                (p->odds = v[0], true);
+    } else if (!strcmp(name, "fair")) {
+        return numbers(value, 1, v) && v[0] <= UINT16_MAX && (p->fair = v[0], true);
     } else if (!strcmp(name, "at")) {
         return addresses(p->at, value);
     } else if (!strcmp(name, "step")) {
@@ -275,7 +279,7 @@ bool hmm_exact_plan_read(HmmExactPlan *p, const char *text, Error **errp)
         if (!value || !word(p, *w, value)) {
             error_setg(errp, "schedule: '%s%s%s' is no word of it "
                        "(seed=N slice=LO:HI hold=N:LO:HI span=NS busy=N "
-                       "point=N:LO:HI at=ADDR,... odds=N crowd=N "
+                       "point=N:LO:HI at=ADDR,... odds=N fair=N crowd=N "
                        "step=LO:HI:LO:HI irq=LO:HI do=PHASE:ADDR:N:NS,... count=ADDR,...)",
                        *w, value ? "=" : "", value ? value : "");
             hmm_exact_plan_free(p);
@@ -315,10 +319,10 @@ char *hmm_exact_plan_text(const HmmExactPlan *p)
     g_autoptr(GString) s = g_string_new(NULL);
 
     g_string_printf(s, "seed=%" PRIu64 " slice=%u:%u hold=%u:%u:%u span=%" PRId64
-                    " busy=%u point=%u:%u:%u odds=%u crowd=%u step=%u:%u:%u:%u irq=%u:%u",
+                    " busy=%u point=%u:%u:%u odds=%u fair=%u crowd=%u step=%u:%u:%u:%u irq=%u:%u",
                     p->seed, p->slice.lo, p->slice.hi, p->holds, p->hold.lo,
                     p->hold.hi, p->span, p->busy, p->point_holds, p->point_hold.lo,
-                    p->point_hold.hi, p->odds, p->crowd, p->gap.lo, p->gap.hi,
+                    p->point_hold.hi, p->odds, p->fair, p->crowd, p->gap.lo, p->gap.hi,
                     p->steps.lo, p->steps.hi, p->irq.lo, p->irq.hi);
     append(s, " at=", p->at);
     for (unsigned i = 0; i < p->decisions->len; i++) {

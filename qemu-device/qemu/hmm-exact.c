@@ -821,6 +821,17 @@ static bool stand_here(CPUState *cpu, vaddr pc)
     return false;
 }
 
+/* Whether this passage is one to hold at. */
+static bool drawn(unsigned n)
+{
+    if (x.plan.fair) {
+        uint64_t number = MAX(x.arrived[n].at.number, x.plan.fair);
+
+        return hmm_exact_draw_below(&x.plan, HMM_EXACT_POINT, number) < x.plan.fair;
+    }
+    return !hmm_exact_draw_below(&x.plan, HMM_EXACT_POINT, x.plan.odds);
+}
+
 static bool at(CPUState *cpu, vaddr pc)
 {
     unsigned n = number_of(cpu);
@@ -859,7 +870,7 @@ static bool at(CPUState *cpu, vaddr pc)
     if (!ns) {
         if (!point || !x.point_holds_left || x.held >= x.plan.crowd ||
             !enough_under_way() ||
-            hmm_exact_draw_below(&x.plan, HMM_EXACT_POINT, x.plan.odds) ||
+            !drawn(n) ||
             (x.plan.crowd == 1 && !others_busy(cpu))) {
             return false;
         }

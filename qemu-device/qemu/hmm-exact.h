@@ -117,6 +117,7 @@ typedef struct HmmExactPlan {
     int64_t span;               /* ns */
     unsigned busy;              /* hold only while so many operations are under way */
     unsigned point_holds, odds; /* one passage of so many is taken */
+    unsigned fair;              /* or so many of n, for the nth of a place; 0: odds */
     unsigned crowd;             /* while fewer than so many are held */
     HmmExactRange point_hold;   /* ns */
     HmmExactRange gap, steps;   /* of engines: ns between, units */

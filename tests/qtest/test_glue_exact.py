@@ -63,7 +63,7 @@ def get(machine: Machine, name: str) -> object:
 WRONG = (
     "x=1", "seed", "seed=", "seed=-1", "slice=5", "slice=9:5", "slice=5:41", "slice=1:2:3",
     "hold=65536:1:2", "hold=1:2", "span=0", "span=1099511627777", "odds=0",
-    "crowd=0", "crowd=65", "busy=65536",
+    "crowd=0", "crowd=65", "busy=65536", "fair=65536", "fair=1:2",
     "step=1:2:3:32", "step=1:2:3", "irq=1:2:3", "point=1:9:5", "at=zz", "at=10;20",
     "do=", "do=1:10:1", "do=1:10:1:5:6", "do=65536:10:1:5", "do=1:10:0:5", "do=1:10:1:0",
     "do=1:10:1:1099511627777", "do=1:10:4294967296:5", "do=-1:10:1:5", "do=1:-10:1:5",
@@ -85,7 +85,7 @@ def test_a_word_that_is_none_is_named(exact: Machine, word: str) -> None:
 def test_a_schedule_is_read_as_it_is_told(exact: Machine) -> None:
     words = (
         "seed=18446744073709551615 slice=0:40 hold=65535:14:17 span=1099511627776 "
-        "busy=65535 point=3:1:2 odds=4294967295 crowd=64 step=1:2:3:31 irq=0:0 "
+        "busy=65535 point=3:1:2 odds=4294967295 fair=65535 crowd=64 step=1:2:3:31 irq=0:0 "
         "at=ffffffff81000000,10,f"
     )
     put(exact, "schedule", words)

@@ -250,6 +250,27 @@ def held_again(log_of: Run, words: str) -> int:
     return again
 
 
+def test_fair_is_the_first_of_each_place(log_of: Run, table: SymbolTable) -> None:
+    """In each phase, and then fewer and fewer."""
+    places = [s.address for s in table if s.module == "hmm_gpu" and s.function]
+    chance = f"{SEEDED} point=60000:10:10 crowd=4 at={decisions.names(places)}"
+
+    def held(words: str) -> dict[tuple[int, int], set[int]]:
+        """Phase and place: passages."""
+        found: dict[tuple[int, int], set[int]] = {}
+        for one in of(log_of(f"{chance} {words}"), What.HELD):
+            found.setdefault((int(one["phase"]), int(one["pc"])), set()).add(int(one["passage"]))
+        return found
+
+    for fair in (1, 3):
+        each = held(f"fair={fair}")
+        assert len(each) > 50
+        assert all(set(range(1, min(fair, max(at)) + 1)) <= at for at in each.values())
+        later = {at for at in map(frozenset, each.values()) if max(at) > fair}
+        assert any(len(at) < max(at) for at in later)
+    assert any(1 not in at for at in held("odds=2").values())
+
+
 def test_several_are_held_at_once(log_of: Run, table: SymbolTable) -> None:
     """Also when nobody is left who could run."""
     place = table.address("__schedule")

@@ -28,7 +28,7 @@ from hmmbench.vm.decisions import What, names
 from hmmbench.vm.mailbox import layout
 
 #: Words by which a schedule holds CPUs by chance, and those that count for a log.
-_BY_CHANCE = ("hold", "span", "busy", "point", "at", "odds", "crowd")
+_BY_CHANCE = ("hold", "span", "busy", "point", "at", "odds", "fair", "crowd")
 _LISTS = ("do", "count")
 
 #: Words that are lists of places, and how those are written that have no name.
@@ -89,7 +89,8 @@ def base(schedule: str) -> str:
 def robust(schedule: str) -> bool:
     """Nobody is held by chance, nor at a certain passage: what ran before matters little."""
     words = schedule.split()
-    return all(not w.startswith(("hold=", "do=", "odds=")) or w == "odds=1" for w in words)
+    by_chance = ("hold=", "do=", "odds=", "fair=")
+    return all(not w.startswith(by_chance) or w == "odds=1" for w in words)
 
 
 def each(schedule: str) -> str:
@@ -116,7 +117,7 @@ def often(schedule: str) -> str:
         name, _, value = word.partition("=")
         if name == "point":
             word = f"point={EACH}:{value.partition(':')[2]} odds=1"
-        if name != "odds" or "point=" not in schedule:
+        if name not in ("odds", "fair") or "point=" not in schedule:
             words.append(word)
     return " ".join(words)
 

@@ -123,13 +123,17 @@ class Where:
     odds  -- at one passage of so many
     pick  -- which of them
     hold  -- log2 of nanoseconds
+    fair  -- in place of `odds`: at so many of n passages, for the nth of a place in a phase
+    most  -- holds
     """
 
     at: Callable[[Points], tuple[int, ...]]
     share: int
-    odds: tuple[int, ...]
+    odds: tuple[int, ...] = ()
     pick: Callable[[random.Random, Sequence[int]], Sequence[int]] = lambda rng, at: at
     hold: tuple[str, ...] = HOLD_NS
+    fair: tuple[int, ...] = ()
+    most: tuple[int, ...] = POINT_HOLDS
 
 
 def _few(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
@@ -149,7 +153,24 @@ def _some(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
 #: What is seen in a gap changes by whole operations of others.
 GAP_NS = "18:22"
 
+#: Of places held at in all fairness: some of them left out, for who is held at one comes too late
+#: for the next.
+FAIR_SHARE = (0.25, 0.5, 0.5, 1.0)
+
+
+def _fair(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
+    share, once = rng.choice(FAIR_SHARE), dict.fromkeys(at)
+    return [one for one in once if rng.random() < share] or [rng.choice(at)]
+
+
 WHERE = (
+    # A program that can show a mistake is seldom; one kind of places at a time would leave most of
+    # those that come along unused.
+    Where(
+        lambda p: (*p.favourites, *p.of("gaps"), *p.of("relocks"), *p.of("seams")), 12, (), _fair,
+        ("16:20", "18:22", "18:22"), (1, 1, 2, 4), (256, 1024),
+    ),
+    Where(lambda p: p.all, 4, (), _fair, ("16:20", "18:22"), (1, 2), (256, 1024)),
     Where(lambda p: p.of("gaps"), 5, (1, 1, 2), hold=(GAP_NS,)),
     # Few drivers have any; and branches that never follow one another look like one.
     Where(lambda p: p.of("late_gaps") or p.of("gaps"), 2, (1, 1, 2), hold=(GAP_NS,)),
@@ -185,8 +206,8 @@ def _points(rng: random.Random, points: Points) -> list[str]:
     at = where.pick(rng, where.at(points) or points.all)
     return [
         f"slice={rng.choice(SLICES)}",
-        f"point={rng.choice(POINT_HOLDS)}:{rng.choice(where.hold)}",
-        f"odds={rng.choice(where.odds)}",
+        f"point={rng.choice(where.most)}:{rng.choice(where.hold)}",
+        f"fair={rng.choice(where.fair)}" if where.fair else f"odds={rng.choice(where.odds)}",
         "at=" + names(sorted(set(at))),
     ]
 
@@ -229,7 +250,7 @@ def _aimed(rng: random.Random, points: Points) -> list[str]:
 
 
 def _mixed(rng: random.Random, points: Points) -> list[str]:
-    return rng.choices((_random, _points, _pct, _crowd), (6, 18, 3, 1))[0](rng, points)
+    return rng.choices((_random, _points, _pct, _crowd), (4, 20, 2, 2))[0](rng, points)
 
 
 #: By name: a schedule from a random stream and the machine's points.
@@ -354,14 +375,14 @@ def _fewer_points(half: int) -> Callable[[str], str]:
 def plainer(schedule: str) -> Sequence[Callable[[str], str]]:
     """Steps that each take something out of a schedule, the boldest first."""
     return (
-        _without("hold", "span", "busy", "point", "at", "odds", "crowd", "count", "irq"),
-        _without("point", "at", "odds", "crowd", "count"),
+        _without("hold", "span", "busy", "point", "at", "odds", "fair", "crowd", "count", "irq"),
+        _without("point", "at", "odds", "fair", "crowd", "count"),
         calmed,
         _without("hold", "span"),
         _without("irq"),
         _without("busy"),
         _with("slice", LONG_SLICES),
-        _with("odds", "1"),
+        _with("odds", "1"), _without("fair"),
         _fewer_points(0), _fewer_points(1), _fewer_points(0), _fewer_points(1),
         *(_times(name, n) for name in ("hold", "point") for n in (8, 4, 2, 2, 2)),
         _without("step"),

@@ -8,7 +8,8 @@
   it asks whether that still holds
 - relocks(): where it has let go of a lock, and is to take one again; late_gaps(): those of them
   that come after such a look
-- seams(): where it has looked something up, or is about to take any lock
+- seams(): where it has looked something up, has given out a name or taken one back, or is about
+  to take any lock
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Kind(StrEnum):
     MM = "mm"
     DMA = "dma"
     LOOKUP = "lookup"
+    NAME = "name"
 
 
 #: By the callee's name; the first that matches decides.
@@ -82,6 +84,12 @@ _KINDS = (
         r"|_find_(first|next|last)_\w*bit|bitmap_find_\w+|rb_(first|next|last|prev)\w*"
         r"|\w+_iter_(first|next)|drm_gem_objects?_lookup|fget\w*|find_get_\w+"
         r"|drm_(syncobj|gpuva|gpuvm_bo)_find\w*"
+    )),
+    # Under which others find something, or may have something of their own from now on.
+    (Kind.NAME, re.compile(
+        r"(__)?xa_(store|erase|cmpxchg|insert|alloc|reserve)\w*|xas_store|ida_(alloc\w*|free)"
+        r"|idr_(alloc\w*|remove|replace)|radix_tree_(insert|delete)\w*|rb_(insert_color|erase)\w*"
+        r"|drm_gem_handle_(create|delete)|drm_gpuva_(insert|remove)|(mtree|mas)_(store|erase)\w*"
     )),
 )  # fmt: skip
 
@@ -253,8 +261,9 @@ def _relocks(made: Iterable[Call]) -> Iterator[int]:
 def seams(calls: Mapping[int, list[Call]]) -> list[int]:
     """Between two steps that a driver may have taken for one.
 
-    Behind what looks something up; at each call that locks, where what comes before it has been
-    decided, and behind the call before that (where the function begins if there is none).
+    Behind what looks something up, and what gives out a name or takes one back; at each call that
+    locks, where what comes before it has been decided, and behind the call before that (where the
+    function begins if there is none).
     """
     found = []
     for start, made in calls.items():
@@ -263,7 +272,7 @@ def seams(calls: Mapping[int, list[Call]]) -> list[int]:
             kind = kind_of(call.callee)
             if kind is Kind.LOCK:
                 found += [before, call.address]
-            elif kind is Kind.LOOKUP:
+            elif kind in (Kind.LOOKUP, Kind.NAME):
                 found.append(call.returns)
             before = call.returns
     return list(dict.fromkeys(found))

@@ -407,6 +407,33 @@ static void check_doorbell(HgDev *d, HgCtx *c, uint32_t put)
     *rung = put;
 }
 
+/*
+ * Entries that GET is to pass belong to software until then, so VALID that stands in one was
+ * not cleared.  Those in RAM, and a batch of a usual size: the ring is looked at again when
+ * the device comes round.  Its lock is held.
+ */
+static void check_fault_kept(HgDev *d, unsigned ring, uint32_t taken)
+{
+    HgRing *r = &d->ring[ring];
+
+    taken = taken < 512 ? taken : 512;
+    hg_visit(d, taken, 0);
+    for (uint32_t i = 0; d->bus_master && i < taken; i++) {
+        uint64_t addr = r->base + (uint64_t)((r->get + i) & (r->size - 1)) * HG_FAULT_ENTRY_SIZE;
+        const HgRam *ram = hg_ram_find(d, addr, HG_FAULT_ENTRY_SIZE);
+        uint32_t flags;
+
+        if (!ram) {
+            continue;
+        }
+        hg_copy_in(&flags, ram->ptr + (addr - ram->base) + HG_FE_FLAGS * 4, sizeof(flags));
+        if (flags & HG_FE_VALID) {
+            hg_violated(d, HG_CHECK_FAULT_VALID_KEPT, 0, ring, addr, flags);
+            return;
+        }
+    }
+}
+
 static void check_fault_get(HgDev *d, unsigned ring, uint32_t get)
 {
     HgRing *r = &d->ring[ring];
@@ -425,6 +452,7 @@ static void check_fault_get(HgDev *d, unsigned ring, uint32_t get)
             }
         }
     }
+    check_fault_kept(d, ring, taken);
 }
 
 static void check_fault_slot(HgEngine *e, unsigned ring, uint64_t addr)

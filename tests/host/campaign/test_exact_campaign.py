@@ -320,9 +320,10 @@ class HangsLate(Late):
 def test_a_hang_behind_a_chain_is_asked_under_a_short_limit(
     tmp_path: Path, first: tuple[Violation, ...]
 ) -> None:
-    """But for the example that found it, the result, and the last look at that."""
+    """But for the example that found it, the result, and the last look at that.  (No crowd is
+    among them, which has its own limits.)"""
     target = HangsLate(*first)
-    tally = campaign([target], tmp_path, examples=200, shrink_s=60)
+    tally = campaign([target], tmp_path, examples=200, shrink_s=60, seed=1)
     recipe = Recipe.read(tally.findings[0].recipe)
     oracle = "kernel" if first else "progress"
     assert (len(tally.findings), len(recipe.chain), recipe.oracle) == (1, 1, oracle)

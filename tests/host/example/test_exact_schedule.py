@@ -43,7 +43,8 @@ POINTS = Points(
 #: What a value is: so many numbers, the places of ranges (log2, at least and at most) among them.
 SHAPES = {
     "seed": (1, ()), "slice": (2, (0,)), "hold": (3, (1,)), "span": (1, ()), "point": (3, (1,)),
-    "odds": (1, ()), "crowd": (1, ()), "busy": (1, ()), "step": (4, (0, 2)), "irq": (2, (0,)),
+    "odds": (1, ()), "fair": (1, ()), "crowd": (1, ()), "busy": (1, ()), "step": (4, (0, 2)),
+    "irq": (2, (0,)),
 }  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def wrong(schedule: str) -> list[str]:
                 and all(number < 1 << 64 for number in numbers)
                 and (name not in ("hold", "point") or numbers[0] < 1 << 16)
                 and (name != "span" or 0 < numbers[0] <= 1 << 40)
-                and (name != "busy" or numbers[0] < 1 << 16)
+                and (name not in ("busy", "fair") or numbers[0] < 1 << 16)
                 and (name != "odds" or 0 < numbers[0] < 1 << 32)
                 and (name != "crowd" or 0 < numbers[0] <= 64)
                 and (name != "step" or numbers[3] < 32)
@@ -120,7 +121,7 @@ def test_no_word_is_said_twice() -> None:
     "word",
     ["x=1", "seed", "seed=", "seed=-1", "slice=5", "slice=9:5", "slice=5:41", "hold=65536:1:2",
      "hold=1:2", "span=0", "span=1099511627777", "odds=0", "crowd=0", "crowd=65",
-     "busy=65536", "busy=1:2",
+     "busy=65536", "busy=1:2", "fair=65536",
      "step=1:2:3:32", "step=1:2:3", "irq=1:2:3", "at=zz", "count=zz", "do=", "do=1:10:1",
      "do=1:10:0:5", "do=65536:10:1:5"],
 )  # fmt: skip
@@ -139,9 +140,25 @@ def test_points_are_those_of_the_machine() -> None:
         named += at
     assert set(named) <= set(POINTS.all)
     liked = {*POINTS.of("gaps"), *POINTS.of("relocks"), *POINTS.favourites}
-    assert set(named) >= liked | set(POINTS.of("seams"))
-    rest = set(POINTS.all) - liked
-    assert min(map(named.count, liked)) > 1.5 * max(map(named.count, rest))
+    seams = set(POINTS.of("seams"))
+    rest = set(POINTS.all) - liked - seams
+    assert min(map(named.count, liked)) > max(map(named.count, seams))
+    assert min(map(named.count, seams)) > 1.5 * max(map(named.count, rest))
+
+
+def test_fair_are_those_of_several_kinds() -> None:
+    """Parts of all, and the whole."""
+    known = {
+        *POINTS.favourites, *POINTS.of("gaps"), *POINTS.of("relocks"), *POINTS.of("seams"),
+    }  # fmt: skip
+    sizes = set()
+    for seed in range(600):
+        text = schedules.draw("points", random.Random(seed), POINTS)
+        assert ("fair=" in text) != ("odds=" in text)
+        if "fair=" in text and set(schedules.addresses(text)) <= known:
+            sizes.add(len(schedules.addresses(text)))
+    assert max(sizes) == len(known)
+    assert len(sizes) > len(known) // 2
 
 
 def test_without_points_a_schedule_names_none() -> None:

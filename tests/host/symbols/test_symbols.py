@@ -315,6 +315,7 @@ def test_gaps(tmp_path: Path) -> None:
         ("dma_unmap_phys", Kind.DMA), ("dma_pool_alloc", Kind.DMA),
         ("migrate_vma_pages", Kind.MM), ("mmu_interval_read_begin", Kind.MM),
         ("get_user_pages_remote", Kind.MM), ("mmput", Kind.MM), ("__mmdrop", Kind.MM),
+        ("__xa_cmpxchg", Kind.NAME), ("ida_free", Kind.NAME), ("xa_erase", Kind.NAME),
         ("xa_load", Kind.LOOKUP), ("_find_next_zero_bit", Kind.LOOKUP), ("fget", Kind.LOOKUP),
         ("kfree", None), ("snprintf", None), ("drm_printf", None), ("dma_fence_init", None),
         ("destroy_workqueue", Kind.WAIT), ("locks_init", None), ("uprobe_register", None),
