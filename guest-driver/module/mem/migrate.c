@@ -72,13 +72,13 @@ static bool may_go_to_vram(unsigned long src)
 }
 
 /*
- * VRAM pages for the pages that setup has unmapped from @start on, and their content.
- * @huge is a free 2 MiB folio if compound pages were selected, else NULL; it is used up.
+ * VRAM pages for the pages that setup has unmapped, and their content.  @huge is
+ * a free 2 MiB folio if compound pages were selected, else NULL; it is used up.
  */
 static void fill_device_pages(struct hg_device *hdev, struct hg_migrate_buf *buf,
-			      unsigned long n, struct page *huge, unsigned long start)
+			      unsigned long n, struct page *huge)
 {
-	unsigned long i, wanted = 0, got, used = 0, first = 0;
+	unsigned long i, wanted = 0, got, used = 0;
 
 	if (huge && buf->src[0] & HG_PFN_COMPOUND) {
 		buf->ops[0] = (struct hg_copy_op) {
@@ -100,9 +100,7 @@ static void fill_device_pages(struct hg_device *hdev, struct hg_migrate_buf *buf
 
 	for (i = 0; i < n; i++)
 		wanted += may_go_to_vram(buf->src[i]);
-	while (first < n && !may_go_to_vram(buf->src[first]))
-		first++;
-	got = hg_vram_alloc(hdev, start + (first << PAGE_SHIFT), wanted, buf->pages);
+	got = hg_vram_alloc(hdev, wanted, buf->pages);
 	for (i = 0; i < n && used < got; i++) {
 		struct hg_copy_op *op = &buf->ops[used];
 
@@ -205,7 +203,7 @@ int hg_migrate_chunk(struct hg_svm *svm, struct vm_area_struct *vma,
 	hg_delay(migrate_after_setup);
 	if (args.cpages) {
 		if (to_device)
-			fill_device_pages(hdev, buf, args.npages, huge, start);
+			fill_device_pages(hdev, buf, args.npages, huge);
 		else if (hg_copy_to_system(hdev, vma, start, buf, args.npages, ULONG_MAX) == -EIO)
 			res->unreadable = true;
 		migrate_vma_pages(&args);

@@ -92,25 +92,23 @@ static bool take_free(struct hg_vram *vram, struct hg_chunk *chunk, unsigned lon
 }
 
 /*
- * Where to begin in a chunk, so that pages for a series of addresses lie in VRAM as a
- * leaf of 64 KiB wants them: where a whole series fits in line, else anywhere.
+ * Where to begin in a chunk, so that a series of pages lies in VRAM as leaves of 64 KiB
+ * want them if its addresses do: where all of it fits in line, else anywhere.
  */
 static unsigned long first_bit(struct hg_device *hdev, const struct hg_chunk *chunk,
-			       unsigned long va, unsigned long n)
+			       unsigned long n)
 {
-	unsigned long bit, line = (va >> PAGE_SHIFT) % HG_BIG_PAGES;
+	unsigned long bit;
 
 	if (!hdev->big_pages || n < HG_BIG_PAGES)
 		return 0;
-	bit = bitmap_find_next_zero_area_off(chunk->map, HG_CHUNK_PAGES, line, n,
-					     HG_BIG_PAGES - 1, HG_BIG_PAGES - line);
+	bit = bitmap_find_next_zero_area(chunk->map, HG_CHUNK_PAGES, 0, n, HG_BIG_PAGES - 1);
 	return bit < HG_CHUNK_PAGES ? bit : 0;
 }
 
 /**
  * hg_vram_alloc() - allocate pages, as many as there are
  * @hdev: device
- * @va: address of what the first is for
  * @n: pages wanted
  * @pages: out; each locked and with one reference, as migrate_vma wants it
  *
@@ -119,8 +117,7 @@ static unsigned long first_bit(struct hg_device *hdev, const struct hg_chunk *ch
  *
  * Return: pages allocated, 0..@n.
  */
-unsigned long hg_vram_alloc(struct hg_device *hdev, unsigned long va, unsigned long n,
-			    struct page **pages)
+unsigned long hg_vram_alloc(struct hg_device *hdev, unsigned long n, struct page **pages)
 {
 	struct hg_vram *vram = &hdev->vram;
 	unsigned long got = 0, i;
@@ -136,7 +133,7 @@ unsigned long hg_vram_alloc(struct hg_device *hdev, unsigned long va, unsigned l
 
 		if (!chunk)
 			break;
-		bit = got ? 0 : first_bit(hdev, chunk, va, n);
+		bit = got ? 0 : first_bit(hdev, chunk, n);
 		list_move_tail(&chunk->lru, &vram->lru);
 		base = vram->base_pfn + (chunk - vram->chunks) * HG_CHUNK_PAGES;
 		while (got < n && take_free(vram, chunk, &bit))

@@ -17,8 +17,7 @@ void hg_vram_restart(struct hg_device *hdev);
 void hg_vram_lose(struct hg_device *hdev);
 bool hg_vram_lost(struct hg_device *hdev, struct page *page, unsigned long n);
 bool hg_vram_frames_lost(struct hg_device *hdev, unsigned long frame, unsigned long n);
-unsigned long hg_vram_alloc(struct hg_device *hdev, unsigned long va, unsigned long n,
-			    struct page **pages);
+unsigned long hg_vram_alloc(struct hg_device *hdev, unsigned long n, struct page **pages);
 struct page *hg_vram_alloc_huge(struct hg_device *hdev);
 void hg_vram_free_page(struct page *page, unsigned int order);
 bool hg_vram_short(struct hg_device *hdev, unsigned long n);
