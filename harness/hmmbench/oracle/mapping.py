@@ -55,12 +55,15 @@ def _elsewhere(q: int) -> str:
 def check_racing(o: Op, r: OpResult) -> str:
     """As `check`, of a QUERY beside other threads.
 
-    Both tables may gain something between the two looks (a page that was absent, the permission
-    to write), and no oracle knows what was first.  But nothing can move without taking an entry
-    away, and then the driver has to look again.
+    The CPU's table may gain something after the look at it.  But nothing can move, or be lost,
+    without taking an entry away, and then the driver has to look again; so it has where the GPU
+    may do more than before that look (snapshot.c).  A page that is exclusively the GPU's shows
+    nothing of the CPU's.
     """
     for gp, q in _answers(o, r):
         problem = _elsewhere(q) if q & Q_CPU_READ else ""
+        if q & Q_CPU_READ and q & Q_GPU_VALID and q & Q_GPU_WRITE and not q & Q_CPU_WRITE:
+            problem = "the GPU may write a page that the CPU may only read"
         if problem:
             return f"{problem}: {place(gp)} of process {o.proc} (query {q:#x}, beside others)"
     return _cut(o, r)
