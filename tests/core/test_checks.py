@@ -150,6 +150,32 @@ def test_fault_valid_kept() -> None:
         assert dev.violations() == {"fault-valid-kept": 3}
 
 
+def test_fault_valid_kept_many() -> None:
+    """One report for each write of GET; and of so many entries it is not said of all."""
+    with faulting(5, misused=True) as b:
+        b.dev.wr(HW.HG_REG_FAULT + HW.HG_FAULT_GET, 4)
+        assert b.dev.violations() == {"fault-valid-kept": 1}
+        b.dev.wr(HW.HG_REG_FAULT + HW.HG_FAULT_GET, 5)
+        assert b.dev.violations() == {"fault-valid-kept": 2}
+    with faulting(32, misused=True, ring=2048) as b:
+        dev = b.dev
+
+        def fault_to(wanted: int) -> int:
+            put = 0
+            while put < wanted:
+                dev.replay()
+                dev.run()
+                put = dev.rd(HW.HG_REG_FAULT + HW.HG_FAULT_PUT)
+            taken(dev, *range(put))
+            return put
+
+        assert fault_to(512) == 512
+        dev.wr(HW.HG_REG_FAULT + HW.HG_FAULT_GET, 512)
+        assert records(dev)["unlooked"] == {}
+        dev.wr(HW.HG_REG_FAULT + HW.HG_FAULT_GET, fault_to(1025))
+        assert (dev.violations(), records(dev)["unlooked"]) == ({}, {"fault-valid-kept": 1})
+
+
 def crawl(dev: Device, until: Callable[[], bool]) -> None:
     """Run in small steps, so that a long copy is still under way when it holds."""
     for _ in range(20000):

@@ -265,10 +265,13 @@ def test_fair_is_the_first_of_each_place(log_of: Run, table: SymbolTable) -> Non
     for fair in (1, 3):
         each = held(f"fair={fair}")
         assert len(each) > 50
-        assert all(set(range(1, min(fair, max(at)) + 1)) <= at for at in each.values())
+        # but for who cannot be held there at that moment
+        first = [set(range(1, min(fair, max(at)) + 1)) <= at for at in each.values()]
+        assert sum(first) > 0.9 * len(first)
         later = {at for at in map(frozenset, each.values()) if max(at) > fair}
         assert any(len(at) < max(at) for at in later)
-    assert any(1 not in at for at in held("odds=2").values())
+    by_odds = [1 in at for at in held("odds=2").values()]
+    assert sum(by_odds) < 0.9 * len(by_odds)
 
 
 def test_several_are_held_at_once(log_of: Run, table: SymbolTable) -> None:

@@ -35,8 +35,8 @@ _LISTS = ("do", "count")
 _PLACED = ("at", "count")
 _NUMBER = re.compile("[0-9a-fA-F]{1,16}")
 
-#: Passages at which a CPU is held if it is at each of a place.
-EACH = 32
+#: Passages at which a CPU is held if it is at each of a place; so many times the share of each.
+EACH, MORE = 32, 4
 
 
 @dataclass(frozen=True)
@@ -109,15 +109,21 @@ def at_each(schedule: str, places: Iterable[int], ns: str) -> str:
 
 
 def often(schedule: str) -> str:
-    """Where it holds at a few passages of its places, at each of them; else as it is."""
+    """Where it holds at a few passages of its places, at each of them; at more, where each place
+    has its share; else as it is."""
     if "crowd=" in schedule:
         return schedule
+    if "fair=" in schedule:
+        words = schedule.split()
+        return " ".join(
+            f"fair={MORE * int(word[5:])}" if word.startswith("fair=") else word for word in words
+        )
     words = []
     for word in schedule.split():
         name, _, value = word.partition("=")
         if name == "point":
             word = f"point={EACH}:{value.partition(':')[2]} odds=1"
-        if name not in ("odds", "fair") or "point=" not in schedule:
+        if name != "odds" or "point=" not in schedule:
             words.append(word)
     return " ".join(words)
 

@@ -3,7 +3,8 @@
 
 - functions(): every function of a module
 - kernel_functions(): what HMM drivers call in the kernel, and what the kernel calls them back by
-- call_sites(): calls of a module to locks, waits, wake-ups, look-ups, memory management and DMA
+- call_sites(): calls of a module to locks, waits, wake-ups, look-ups, memory management and DMA,
+  and to what gives out names or takes them back
 - gaps(): where a module has looked at the CPU's page table and not yet taken the lock under which
   it asks whether that still holds
 - relocks(): where it has let go of a lock, and is to take one again; late_gaps(): those of them
@@ -89,7 +90,9 @@ _KINDS = (
     (Kind.NAME, re.compile(
         r"(__)?xa_(store|erase|cmpxchg|insert|alloc|reserve)\w*|xas_store|ida_(alloc\w*|free)"
         r"|idr_(alloc\w*|remove|replace)|radix_tree_(insert|delete)\w*|rb_(insert_color|erase)\w*"
+        r"|__rb_(insert_augmented|erase_color)|interval_tree_(insert|remove)|fd_install"
         r"|drm_gem_handle_(create|delete)|drm_gpuva_(insert|remove)|(mtree|mas)_(store|erase)\w*"
+        r"|drm_mm_(insert|remove|reserve)_node\w*"
     )),
 )  # fmt: skip
 

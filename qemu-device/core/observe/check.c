@@ -407,16 +407,21 @@ static void check_doorbell(HgDev *d, HgCtx *c, uint32_t put)
     *rung = put;
 }
 
+/* Of so many entries a write of GET is asked; of the others the device sees when it comes round. */
+#define KEPT_LOOKS 512
+
 /*
  * Entries that GET is to pass belong to software until then, so VALID that stands in one was
- * not cleared.  Those in RAM, and a batch of a usual size: the ring is looked at again when
- * the device comes round.  Its lock is held.
+ * not cleared.  Those that lie in RAM; d->lock is held.
  */
 static void check_fault_kept(HgDev *d, unsigned ring, uint32_t taken)
 {
     HgRing *r = &d->ring[ring];
 
-    taken = taken < 512 ? taken : 512;
+    if (taken > KEPT_LOOKS) {
+        hg_unlooked(d, HG_CHECK_FAULT_VALID_KEPT);
+        taken = KEPT_LOOKS;
+    }
     hg_visit(d, taken, 0);
     for (uint32_t i = 0; d->bus_master && i < taken; i++) {
         uint64_t addr = r->base + (uint64_t)((r->get + i) & (r->size - 1)) * HG_FAULT_ENTRY_SIZE;

@@ -46,7 +46,10 @@ def test_a_list_takes_the_place_of_chance() -> None:
 
 
 def test_what_is_left_to_chance_is_known() -> None:
-    for schedule in (SEEDED, "seed=1 hold=1:2:3", "point=1:2:3 odds=12 at=10", f"seed=1 {TOLD}"):
+    fair = "seed=9 slice=5:14 point=256:16:20 fair=2 at=10,2f"
+    for schedule in (
+        SEEDED, "seed=1 hold=1:2:3", "point=1:2:3 odds=12 at=10", f"seed=1 {TOLD}", fair,
+    ):  # fmt: skip
         assert not holds.robust(schedule)
     for schedule in ("", "seed=1 slice=5:14", "seed=1 point=32:1:1 odds=1 at=10"):
         assert holds.robust(schedule)
@@ -54,6 +57,8 @@ def test_what_is_left_to_chance_is_known() -> None:
     assert holds.often(SEEDED) == (
         "seed=9 step=9:13:0:8 slice=5:14 hold=4:16:20 span=20000000 point=32:14:17 odds=1 at=10,2f"
     )
+    assert holds.often(fair) == fair.replace("fair=2", "fair=8")
+    assert holds.told(fair, ()) == holds.often(holds.told(fair, ())) == "seed=9 slice=5:14"
     assert holds.often("seed=9 slice=5:14") == "seed=9 slice=5:14"
     crowd = "seed=9 slice=5:14 point=4000:20:21 crowd=4 at=10"
     assert holds.often(crowd) == crowd

@@ -234,6 +234,7 @@ void locks(void *p)
 	mutex_unlock(p);
 	mutex_lock(p);
 	xa_load(p, 1);
+	xa_erase(p, 1);
 	mutex_unlock(p);
 }
 
@@ -291,7 +292,7 @@ def test_gaps(tmp_path: Path) -> None:
     behind = [at for at in found if at in named]
     assert in_looks(behind) == ["mmu_interval_read_begin", "plain", "unlocks", "plain"]
     own = [named[at] for at in behind if table.name(at).startswith("locks+")]
-    assert own == ["mutex_unlock", "xa_load"]
+    assert own == ["mutex_unlock", "xa_load", "xa_erase"]
     # At what locks, and where a function begins if it locks first.
     made = [call for some in calls.values() for call in some]
     locking = {call.address for call in made if kind_of(call.callee) is Kind.LOCK}
@@ -316,6 +317,7 @@ def test_gaps(tmp_path: Path) -> None:
         ("migrate_vma_pages", Kind.MM), ("mmu_interval_read_begin", Kind.MM),
         ("get_user_pages_remote", Kind.MM), ("mmput", Kind.MM), ("__mmdrop", Kind.MM),
         ("__xa_cmpxchg", Kind.NAME), ("ida_free", Kind.NAME), ("xa_erase", Kind.NAME),
+        ("drm_mm_insert_node_in_range", Kind.NAME), ("fd_install", Kind.NAME),
         ("xa_load", Kind.LOOKUP), ("_find_next_zero_bit", Kind.LOOKUP), ("fget", Kind.LOOKUP),
         ("kfree", None), ("snprintf", None), ("drm_printf", None), ("dma_fence_init", None),
         ("destroy_workqueue", Kind.WAIT), ("locks_init", None), ("uprobe_register", None),
