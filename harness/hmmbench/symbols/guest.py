@@ -58,7 +58,7 @@ class Places:
     table      -- names them, and gives the addresses of names
     kernel     -- functions of the kernel that HMM drivers call
     functions  -- those of the modules under test
-    calls      -- and their calls to locks, waits, wake-ups, look-ups, memory management and DMA
+    calls      -- and their calls to what points.Kind lists
     kinds      -- addresses in them, by what they are (points.KINDS)
     """
 
