@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hmmbench.example.recipe import Anchor, Environment, Recipe, crowded
+from hmmbench.example.recipe import Anchor, Environment, Recipe
 from hmmbench.example.schedules import LONG_SLICES
 from hmmbench.symbols import SymbolTable
 from hmmbench.vm.decisions import What, names
@@ -114,7 +114,7 @@ def at_each(schedule: str, places: Iterable[int], ns: str) -> str:
 def often(schedule: str) -> str:
     """Where it holds at a few passages of its places, at each of them; at more, where each place
     has its share; else as it is."""
-    if crowded(schedule):
+    if "crowd=" in schedule:
         return schedule
     if "fair=" in schedule:
         words = schedule.split()

@@ -22,7 +22,6 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hmmbench.example.recipe import FEW_HOLDS, crowded
 from hmmbench.symbols import SymbolTable
 from hmmbench.vm.decisions import names
 
@@ -41,7 +40,7 @@ SPAN_NS = 20_000_000
 
 #: Holds at points in an example at most: of HMM's own functions some ten are passed in one while
 #: operations race, of all points some hundred.
-POINT_HOLDS = (4, 16, 64, FEW_HOLDS)
+POINT_HOLDS = (4, 16, 64, 256)
 
 #: Engines of the device: log2 of nanoseconds between steps, log2 of how far.
 STEPS = ("9:13:0:8", "9:15:0:8", "7:11:0:4", "12:16:4:9")
@@ -126,7 +125,6 @@ class Where:
     hold  -- log2 of nanoseconds
     fair  -- in place of `odds`: at so many of n passages, for the nth of a place in a phase
     most  -- holds
-    crowd -- CPUs that are held at the same time; of several, also the last that could run
     """
 
     at: Callable[[Points], tuple[int, ...]]
@@ -136,7 +134,6 @@ class Where:
     hold: tuple[str, ...] = HOLD_NS
     fair: tuple[int, ...] = ()
     most: tuple[int, ...] = POINT_HOLDS
-    crowd: tuple[int, ...] = (1,)
 
 
 def _few(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
@@ -162,9 +159,6 @@ _some = _part(0.125, 0.25)
 _fair = _part(0.25, 0.5, 0.5, 1.0)
 
 
-#: Some races want two held in two places at once, others one held and all others let run.
-FAIR_CROWD = (1, 1, 2, 4)
-
 #: What is seen in a gap changes by whole operations of others.
 GAP_NS = "18:22"
 
@@ -173,11 +167,9 @@ WHERE = (
     # those that come along unused.  (Of 37 examples none was held more than 136 times.)
     Where(
         lambda p: (*p.favourites, *p.of("gaps"), *p.of("relocks"), *p.of("seams")), 12, (), _fair,
-        ("16:20", "18:22", "18:22"), (1, 1, 2, 4), (POINT_HOLDS[-1],), FAIR_CROWD,
+        ("16:20", "18:22", "18:22"), (1, 1, 2, 4), (POINT_HOLDS[-1],),
     ),
-    Where(
-        lambda p: p.all, 4, (), _fair, ("16:20", "18:22"), (1, 2), (POINT_HOLDS[-1],), FAIR_CROWD,
-    ),
+    Where(lambda p: p.all, 4, (), _fair, ("16:20", "18:22"), (1, 2), (POINT_HOLDS[-1],)),
     Where(lambda p: p.of("gaps"), 5, (1, 1, 2), hold=(GAP_NS,)),
     # Few drivers have any; and branches that never follow one another look like one.
     Where(lambda p: p.of("late_gaps") or p.of("gaps"), 2, (1, 1, 2), hold=(GAP_NS,)),
@@ -211,12 +203,10 @@ def _points(rng: random.Random, points: Points) -> list[str]:
         return _random(rng, points)
     where = rng.choices(WHERE, [one.share for one in WHERE])[0]
     at = where.pick(rng, where.at(points) or points.all)
-    crowd = rng.choice(where.crowd)
     return [
         f"slice={rng.choice(SLICES)}",
         f"point={rng.choice(where.most)}:{rng.choice(where.hold)}",
         f"fair={rng.choice(where.fair)}" if where.fair else f"odds={rng.choice(where.odds)}",
-        *([f"crowd={crowd}"] if crowd > 1 else []),
         "at=" + names(sorted(set(at))),
     ]
 
@@ -386,7 +376,7 @@ def plainer(schedule: str) -> Sequence[Callable[[str], str]]:
     return (
         _without("hold", "span", "busy", "point", "at", "odds", "fair", "crowd", "count", "irq"),
         _without("point", "at", "odds", "fair", "crowd", "count"),
-        calmed, _alone,
+        calmed,
         _without("hold", "span"),
         _without("irq"),
         _without("busy"),
@@ -398,19 +388,15 @@ def plainer(schedule: str) -> Sequence[Callable[[str], str]]:
     )  # fmt: skip
 
 
-def _alone(schedule: str) -> str:
-    """One at a time, where that does not take longer than a hang."""
-    return schedule if crowded(schedule) else _without("crowd")(schedule)
-
-
 def calmed(schedule: str) -> str:
     """For a device or a driver that is slow by itself: a few of a crowd are held, one at a time.
 
     With both, two sound ones that only ask again may keep each other waiting: in 2,700 examples
     it was seen twice.
     """
+    alone = _without("crowd")(schedule)
     few = _with("point", f"{POINT_HOLDS[-1]}:{HOLD_NS[1]}")
-    return few(_without("crowd")(schedule)) if crowded(schedule) else schedule
+    return few(alone) if alone != schedule else schedule
 
 
 def addresses(schedule: str, name: str = "at") -> Sequence[int]:

@@ -665,8 +665,8 @@ class Livelock(Deaf):
     """For as long as others are held, by chance or as a list says."""
 
     def look(self, done: Execution, state: bytes) -> None:
-        env = self.since[-1][1]
-        if env.crowded or "do=" in env.schedule:
+        words = self.since[-1][1].schedule
+        if "crowd=" in words or "do=" in words:
             super().look(done, state)
 
     def record(self) -> Record:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ import pytest
 from hmmbench import cli
 from hmmbench.base import paths
 from hmmbench.campaign.surroundings import scheduled
-from hmmbench.example import holds, schedules
+from hmmbench.example import schedules
 from hmmbench.example.delays import SCHEDULES
 from hmmbench.example.recipe import Environment
 from hmmbench.example.schedules import KINDS, Aims, Points, Spot
@@ -160,37 +159,6 @@ def test_fair_are_those_of_several_kinds() -> None:
             sizes.add(len(schedules.addresses(text)))
     assert max(sizes) == len(known)
     assert len(sizes) > len(known) // 2
-
-
-def test_fair_ones_hold_one_or_several() -> None:
-    """Several at a few points take no longer: they are made small like others."""
-    several = Counter[str]()
-    for seed in range(600):
-        text = schedules.draw("points", random.Random(seed), POINTS)
-        words = dict(word.partition("=")[::2] for word in text.split())
-        assert "crowd" not in words or "fair" in words
-        if "fair" in words:
-            several[words.get("crowd", "1")] += 1
-        assert not Environment(schedule=text).crowded
-        assert schedules.calmed(text) == text
-        if "crowd" in words:
-            assert text.replace("crowd=" + words["crowd"] + " ", "") in plainer_ones(text)
-            assert holds.often(text) != text
-    assert several["1"] > several["2"] > 0 < several["4"]
-
-
-def plainer_ones(text: str) -> set[str]:
-    return {step(text) for step in schedules.plainer(text)}
-
-
-def test_a_livelocks_crowd_is_not_held_one_by_one() -> None:
-    """That would take longer than a hang, and be taken for one."""
-    text = schedules.draw("crowd", random.Random(1), replace(POINTS, kinds={"returns": (0x10,)}))
-    assert Environment(schedule=text).crowded
-    for one in plainer_ones(text):
-        words = dict(word.partition("=")[::2] for word in one.split())
-        number = int(words.get("point", "0").partition(":")[0])
-        assert "crowd" in words or number <= schedules.POINT_HOLDS[-1]
 
 
 def test_without_points_a_schedule_names_none() -> None:
