@@ -38,6 +38,9 @@ _NUMBER = re.compile("[0-9a-fA-F]{1,16}")
 #: Passages at which a CPU is held if it is at each of a place; so many times the share of each.
 EACH, MORE = 32, 4
 
+#: The largest share that a schedule may name.
+MOST = 65535
+
 
 @dataclass(frozen=True)
 class Hold:
@@ -116,7 +119,8 @@ def often(schedule: str) -> str:
     if "fair=" in schedule:
         words = schedule.split()
         return " ".join(
-            f"fair={MORE * int(word[5:])}" if word.startswith("fair=") else word for word in words
+            f"fair={min(MORE * int(word[5:]), MOST)}" if word.startswith("fair=") else word
+            for word in words
         )
     words = []
     for word in schedule.split():

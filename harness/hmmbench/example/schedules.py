@@ -140,28 +140,27 @@ def _few(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
     return [rng.choice(at) for _ in range(rng.choice((1, 1, 2, 3)))]
 
 
+def _part(*shares: float) -> Callable[[random.Random, Sequence[int]], Sequence[int]]:
+    """Each of them with one of these chances, and one at least."""
+
+    def pick(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
+        share, once = rng.choice(shares), dict.fromkeys(at)
+        return [one for one in once if rng.random() < share] or [rng.choice(at)]
+
+    return pick
+
+
 #: Some places are passed a thousand times as often as others.  If all were held at, those would use
 #: up the holds; and one or two of two hundred are hardly ever the right ones.
-SOME = (0.125, 0.25)
+_some = _part(0.125, 0.25)
 
-
-def _some(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
-    share = rng.choice(SOME)
-    return [one for one in at if rng.random() < share] or [rng.choice(at)]
+#: Of places held at in all fairness: some of them left out, for who is held at one comes too late
+#: for the next.
+_fair = _part(0.25, 0.5, 0.5, 1.0)
 
 
 #: What is seen in a gap changes by whole operations of others.
 GAP_NS = "18:22"
-
-#: Of places held at in all fairness: some of them left out, for who is held at one comes too late
-#: for the next.
-FAIR_SHARE = (0.25, 0.5, 0.5, 1.0)
-
-
-def _fair(rng: random.Random, at: Sequence[int]) -> Sequence[int]:
-    share, once = rng.choice(FAIR_SHARE), dict.fromkeys(at)
-    return [one for one in once if rng.random() < share] or [rng.choice(at)]
-
 
 WHERE = (
     # A program that can show a mistake is seldom; one kind of places at a time would leave most of

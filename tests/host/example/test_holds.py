@@ -58,6 +58,8 @@ def test_what_is_left_to_chance_is_known() -> None:
         "seed=9 step=9:13:0:8 slice=5:14 hold=4:16:20 span=20000000 point=32:14:17 odds=1 at=10,2f"
     )
     assert holds.often(fair) == fair.replace("fair=2", "fair=8")
+    most = fair.replace("fair=2", "fair=65535")
+    assert holds.often(most) == holds.often(fair.replace("fair=2", "fair=20000")) == most
     assert holds.told(fair, ()) == holds.often(holds.told(fair, ())) == "seed=9 slice=5:14"
     assert holds.often("seed=9 slice=5:14") == "seed=9 slice=5:14"
     crowd = "seed=9 slice=5:14 point=4000:20:21 crowd=4 at=10"
