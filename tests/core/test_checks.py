@@ -176,6 +176,15 @@ def test_fault_valid_kept_many() -> None:
         assert (dev.violations(), records(dev)["unlooked"]) == ({}, {"fault-valid-kept": 1})
 
 
+def test_fault_valid_kept_in_the_other_ring() -> None:
+    with Bench(page_per_thread(), misused=True) as b:
+        dev = b.dev
+        rep = b.ctx.launch(CODE, 1 << 48, block=1)
+        dev.run(lambda: dev.report(rep).complete)
+        dev.wr(HW.HG_REG_NRFAULT + HW.HG_FAULT_GET, 1)
+        assert dev.violations() == {"fault-valid-kept": 1}
+
+
 def crawl(dev: Device, until: Callable[[], bool]) -> None:
     """Run in small steps, so that a long copy is still under way when it holds."""
     for _ in range(20000):
