@@ -21,21 +21,27 @@ static int op_nop(const struct op_call *call)
 /*
  * fork() ends with ENOMEM while anybody holds the lock of a page that is the
  * device's alone: copy_nonpresent_pte() of 6.12 and 7.3 only tries it
- * (docs/kernel-bugs.md).  So it is asked again, for as long as a driver may take
- * that has all its delay points set; what lasts longer is told.
+ * (docs/kernel-bugs.md).  So it is asked again; what lasts longer is told.  Each
+ * try is an invalidation of the whole mirror, after which a driver that had a page
+ * locked begins again: tries at a fixed pace and such a driver can keep each other
+ * from ending.  With pauses that grow, the driver serves some pages in each, however
+ * long it holds a lock, and has done its work in the end.
  */
-#define FORK_TRIES	2000
-#define FORK_PAUSE_NS	1000000
+#define FORK_TRIES	24
+#define FORK_PAUSE_MS	128
 
 static pid_t fork_at_last(void)
 {
+	unsigned pause = 1;
 	pid_t pid;
 
-	for (int tries = 0;; tries++) {
+	for (int tries = 1;; tries++) {
 		pid = fork();
 		if (pid >= 0 || errno != ENOMEM || tries == FORK_TRIES)
 			return pid;
-		nanosleep(&(struct timespec){ .tv_nsec = FORK_PAUSE_NS }, NULL);
+		nanosleep(&(struct timespec){ .tv_nsec = pause * 1000000L }, NULL);
+		if (pause < FORK_PAUSE_MS)
+			pause *= 2;
 	}
 }
 
