@@ -24,8 +24,8 @@ static int op_nop(const struct op_call *call)
  * (docs/kernel-bugs.md).  So it is asked again; what lasts longer is told.  Each
  * try is an invalidation of the whole mirror, after which a driver that had a page
  * locked begins again: tries at a fixed pace and such a driver can keep each other
- * from ending.  With pauses that grow, the driver serves some pages in each, however
- * long it holds a lock, and has done its work in the end.
+ * from ending.  Pauses grow, so that it serves some pages in each of the longest, if
+ * it holds a lock for less than half of that.
  */
 #define FORK_TRIES	24
 #define FORK_PAUSE_MS	128
