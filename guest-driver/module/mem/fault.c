@@ -139,7 +139,7 @@ static bool permits(u64 pte, const struct hg_fault *f)
 	return !wants_write(f) || pte & HG_PTE_WRITE;
 }
 
-/* Marks what an earlier batch, or a 2 MiB entry, has already served. */
+/* Marks what an earlier batch, or a larger leaf, has already served. */
 static void skip_satisfied(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 {
 	unsigned int i, stale = 0;

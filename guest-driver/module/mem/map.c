@@ -155,20 +155,26 @@ static bool is_lost(struct hg_device *hdev, struct page *page)
 	return hdev->reset_loses_vram && hg_is_vram(hdev, page) && hg_vram_lost(hdev, page, 1);
 }
 
-/* Whether the pages from the one at @i on, of which one is wanted, are alike as one leaf is. */
-static bool is_big(struct hg_device *hdev, const struct hmm_range *range,
+/*
+ * Whether the pages from the one at @i on, of which one is wanted, are alike as one leaf is.
+ * What would never fault for a leaf of system memory has none: a page that did not move
+ * this time, whose neighbours are still to be asked.  And atomics with exclusive access
+ * would take the leaf away again.
+ */
+static bool is_big(struct hg_svm *svm, const struct hmm_range *range,
 		   const unsigned long *want, unsigned long i)
 {
+	struct hg_device *hdev = svm->vm.hdev;
 	unsigned long n = (range->end - range->start) >> PAGE_SHIFT, k;
 	unsigned long va = range->start + (i << PAGE_SHIFT);
 	const unsigned long *pfns = range->hmm_pfns + i;
 	struct page *page = hmm_pfn_to_page(pfns[0]);
-	bool wanted = !want;
+	unsigned int wanted = 0;
 
 	if (!IS_ALIGNED(va, HG_BIG_SIZE) || i + HG_BIG_PAGES > n)
 		return false;
-	for (k = 0; k < HG_BIG_PAGES && !wanted; k++)
-		wanted = want[i + k];
+	for (k = 0; k < HG_BIG_PAGES; k++)
+		wanted += !want || want[i + k];
 	if (!wanted)
 		return false;
 	for (k = 0; k < HG_BIG_PAGES; k++) {
@@ -182,6 +188,9 @@ static bool is_big(struct hg_device *hdev, const struct hmm_range *range,
 	if (hg_is_vram(hdev, page))
 		return hg_is_vram(hdev, page + k - 1) &&
 		       IS_ALIGNED(hg_page_vram(hdev, page), HG_BIG_SIZE);
+	if (svm->vm.exclusive ||
+	    (wanted < HG_BIG_PAGES && READ_ONCE(svm->policy) == HMM_GPU_POLICY_MIGRATE))
+		return false;
 	return page_folio(page) == page_folio(page + k - 1) &&
 	       IS_ALIGNED(page_to_pfn(page), HG_BIG_PAGES);
 }
@@ -216,7 +225,7 @@ static int write_entries(struct hg_svm *svm, const struct hmm_range *range,
 	for (i = 0; i < n && !ret; i++) {
 		if (!(pfns[i] & HMM_PFN_VALID) || pfns[i] & HMM_PFN_ERROR)
 			continue;
-		if (hdev->big_pages && !atomic && is_big(hdev, range, want, i)) {
+		if (hdev->big_pages && !atomic && is_big(svm, range, want, i)) {
 			ret = hg_mmu_map_big(&svm->vm, cache, range->start + (i << PAGE_SHIFT),
 					     hmm_pfn_to_page(pfns[i]), pfns[i] & HMM_PFN_WRITE);
 			if (!ret)
@@ -299,8 +308,9 @@ static int window_write(struct hg_svm *svm, struct hmm_range *range,
  * @svm: mirror; the caller has a reference to its mm's users
  * @start: first address
  * @end: end, in the same 2 MiB as @start
- * @want: a page: HMM_PFN_REQ_FAULT, with HMM_PFN_REQ_WRITE too, or 0; NULL: map
- *	all pages that are there, fault none
+ * @want: a page: HMM_PFN_REQ_FAULT, with HMM_PFN_REQ_WRITE too, or 0: not faulted in, but
+ *	mapped in a leaf of 64 KiB with one that is; NULL: map all pages that are there,
+ *	fault none
  * @pfns: room for as many
  * @atomic: pages that cannot become exclusive also for atomics where the mirror
  *	needs exclusive access for them

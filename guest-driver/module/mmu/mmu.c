@@ -195,7 +195,8 @@ static struct hg_pt *pt_find_or_add(struct hg_vm *vm, struct hg_pt_cache *cache,
  * @vm: address space; its pt_lock is held
  * @va: address
  *
- * Return: the entry, with HG_PTE_HUGE for a 2 MiB leaf; 0: not mapped.
+ * Return: the entry, with HG_PTE_HUGE for a 2 MiB leaf; of a 64 KiB leaf the one of this
+ * page, with HG_PTE_BIG; 0: not mapped.
  */
 u64 hg_mmu_lookup(struct hg_vm *vm, unsigned long va)
 {

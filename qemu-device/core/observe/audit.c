@@ -470,8 +470,11 @@ static void check_note(HgEngine *e, const HgAuditNote *n, uint64_t pc, unsigned 
         return;
     }
     const HgFillNote *fn = fill_note(e, n->vpn);
+    /* of a leaf of 64 KiB the TLB keeps the entry of whichever page was walked */
+    uint64_t pte = d->cfg.big_pages && n->pte & HG_PTE_BIG
+        ? (n->pte & ~(uint64_t)HG_PTE_FRAME_MASK) | (n->addr & HG_PTE_FRAME_MASK) : n->pte;
     HgViolation v = {
-        .check = bad, .va = va, .asid = n->asid, .gpu_pte = n->pte, .cpu_entry = c.entry,
+        .check = bad, .va = va, .asid = n->asid, .gpu_pte = pte, .cpu_entry = c.entry,
         .cpu_level = c.level, .engine = e->kind, .unit = e->num, .warp = warp, .pc = pc,
         .access = n->access,
         .fill_time = fn->vpn == n->vpn && fn->asid == n->asid ? fn->time : 0,

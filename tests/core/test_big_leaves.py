@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hg_lib import FULL, HW, PAGE, SYS, VRAM, Device
-from test_audit import CpuTable, leaf, names, program
+from test_audit import CpuTable, leaf, names, program, records
 from test_walk_cache import CODE, DATA, OUT, Space
 
 BIG = HW.HG_PTE_BIG
@@ -92,6 +92,26 @@ def test_full_audit(equal: bool) -> None:
         cpu.put(DATA + 3 * PAGE, 0, leaf("present", 0, at >> 12, True))
         dev.lib.hg_audit_full(dev.dev)
         assert names(dev) == ["mirror-system-other-frame"]
+
+
+def test_a_violation_names_the_pages_own_frame() -> None:
+    """Whichever page of the leaf was walked, and is in the TLB."""
+    dev, s = made()
+    with dev:
+        cpu = CpuTable(dev)
+        program(dev, cpu.root)
+        at = frames(dev, 100)
+        write(s, at)
+        for n in range(16):
+            cpu.put(DATA + n * PAGE, 0, leaf("present", 0, (at >> 12) + n + (n == 5), True))
+        assert dev.lib.hg_audit_set(dev.dev, b"access") == 0
+        assert s.read(DATA + 3 * PAGE) == 103
+        s.read(DATA + 5 * PAGE)
+        pages = {int(v["address"], 16): v for v in records(dev)["violations"]}
+        assert DATA + 3 * PAGE not in pages
+        seen = pages[DATA + 5 * PAGE]
+        assert seen["check"] == "mirror-system-other-frame"
+        assert int(seen["gpu_pte"], 16) & HW.HG_PTE_FRAME_MASK == at + 5 * PAGE
 
 
 def test_the_end_of_vram() -> None:
