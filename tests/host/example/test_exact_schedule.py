@@ -155,6 +155,8 @@ def test_fair_are_those_of_several_kinds() -> None:
     for seed in range(600):
         text = schedules.draw("points", random.Random(seed), POINTS)
         assert ("fair=" in text) != ("odds=" in text)
+        # Whoever is passed late in a program is held there, too.
+        assert "fair=" not in text or f"point={schedules.POINT_HOLDS[-1]}:" in text
         if "fair=" in text and set(schedules.addresses(text)) <= known:
             sizes.add(len(schedules.addresses(text)))
     assert max(sizes) == len(known)
