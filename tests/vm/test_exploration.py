@@ -83,7 +83,7 @@ def run(out: Path, *words: str) -> dict[str, Any]:
 
 @pytest.mark.timeout(1800)
 def test_a_corpus_goes_on_and_runs_repeat(tmp_path: Path) -> None:
-    corpus, words = tmp_path / "corpus", ("--examples", "100", "--jobs", "2", "--corpus")
+    corpus, words = tmp_path / "corpus", ("--examples", "60", "--jobs", "2", "--corpus")
     first = run(tmp_path / "a", *words, str(corpus))
     found = first["exploration"]
     assert found["examples"]["changed"] > 0

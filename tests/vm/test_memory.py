@@ -171,6 +171,22 @@ def test_guards_keep_the_gpu_away(watched: Machine) -> None:
         assert values(result, 10) == [5, 1, 7, 8]
 
 
+def test_a_refusal_does_not_hit_who_comes_when_the_guards_are_gone(watched: Machine) -> None:
+    """Guards go with the mmap lock for reading, and no notifier is told that more is allowed."""
+    found = []
+    for _ in range(10):
+        work.set_delays(watched, "fault_before_cancel 3000 700 7")
+        lanes = [acc(Acc.WRITE, i, 1, lane=i) for i in (1, 2, 3)]
+        listed = [
+            mmap(N), at(Guard.number, INSTALL, N - 1, off=PAGE), gpu(*lanes),
+            at(Guard.number, REMOVE), gpu(*[acc(Acc.ADD, i, 1, lane=i) for i in (1, 2, 3)]),
+        ]  # fmt: skip
+        found.append(statuses(judged(watched, listed))[2:])
+    work.set_delays(watched)
+    bad = -errno.EFAULT if newest(watched) else 0
+    assert found == [[bad, 0 if newest(watched) else NOT_THERE, 0]] * 10
+
+
 def test_what_is_sealed_moves_all_the_same(watched: Machine) -> None:
     listed = [
         mmap(N), gpu(*pages(Acc.WRITE, 5)), at(Seal.number), migrate(N, MIGRATE_DEVICE),

@@ -249,8 +249,10 @@ static void ce_restart(struct hg_device *hdev)
 	for (i = 0; i < HG_CE_SLOTS; i++) {
 		struct hg_ce_slot *slot = &hdev->ce.slots[i];
 
-		/* behind it: its report could not be written, or its fence */
-		slot->bad |= slot->at >= 0 && (slot->at == at || (slot->at + 1) % HG_CE_RING == at);
+		/* behind it: its report could not be written, or its fence; before: the flush */
+		slot->bad |= slot->at >= 0 &&
+			     (slot->at == at || (slot->at + 1) % HG_CE_RING == at ||
+			      (hdev->data_cache && (at + 1) % HG_CE_RING == slot->at));
 		slot->at = -1;
 	}
 	hg_write(hdev, HG_REG_CTX + HG_CTX_CTRL, 0);

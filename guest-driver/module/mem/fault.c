@@ -48,8 +48,8 @@
  * was sent so shortly before that the access has not faulted again, which takes the
  * device a walk, and others a service each.
  *
- * A work takes the mmap lock for reading and nothing that migrate_to_ram() or an MMU
- * notifier waits for; while it waits for a process that serves its faults itself, nothing
+ * A work takes the mmap lock (for writing where it refuses memory without a file) and
+ * nothing that migrate_to_ram() or an MMU notifier waits for; while it waits for a process that serves its faults itself, nothing
  * (served_by_process()).
  */
 #include <linux/delay.h>
@@ -96,6 +96,12 @@ static struct hg_fault_buf *buf_of(struct hg_svm *svm)
 	return svm->vm.hdev->service.queue[svm->vm.asid].buf;
 }
 
+/* Hints are the weakest. */
+static int strength(const struct hg_fault *f)
+{
+	return f->access == HG_ACCESS_PREFETCH ? -1 : f->access;
+}
+
 /* By address, and strongest access first. */
 static int cmp_fault(const void *a, const void *b)
 {
@@ -103,7 +109,7 @@ static int cmp_fault(const void *a, const void *b)
 
 	if (x->addr != y->addr)
 		return x->addr < y->addr ? -1 : 1;
-	return (int)(y->access % HG_ACCESS_PREFETCH) - (int)(x->access % HG_ACCESS_PREFETCH);
+	return strength(y) - strength(x);
 }
 
 static bool wants_write(const struct hg_fault *f)
@@ -119,7 +125,8 @@ static unsigned int dedupe(struct hg_device *hdev, struct hg_fault *f, unsigned 
 	sort(f, n, sizeof(*f), cmp_fault, NULL);
 	for (i = 0; i < n; i++) {
 		if (m && f[m - 1].addr == f[i].addr) {
-			if (!wants_write(&f[i]))
+			/* for a hint nobody waits */
+			if (f[i].access == HG_ACCESS_READ)
 				f[m - 1].reader = true;
 			continue;
 		}
@@ -271,17 +278,23 @@ static bool starved(struct hg_svm *svm)
 	return svm->starved >= HG_STARVED_TRIES;
 }
 
+/* Whether a process serves faults of the address itself.  The mmap lock is held. */
+static bool is_served(struct hg_svm *svm, u64 addr)
+{
+	struct vm_area_struct *vma = vma_lookup(svm->vm.mm, addr);
+
+	return vma && userfaultfd_armed(vma);
+}
+
 /*
  * What the CPU's page table says to the access: 0; -EFAULT, -EPERM: it may not have the
  * page; -EIO: it may, but its content cannot be read from VRAM; -EBUSY: the table changes,
- * or there was no memory; -ENOMEM: that has been tried often enough.
- * The mmap lock is held for reading, and until the cancel is written: a cancel names
- * an address and hits whoever waits there.  A job that the first of two cancels has
- * ended may be followed by one that waits where the second is due, if the address was
- * given to it meanwhile.  That takes the lock for writing: so with it, what is
- * cancelled is refused at that moment, whoever asked.  But for files: see hold_size().
+ * or there was no memory, or the process serves such faults (userfaultfd), for which the
+ * kernel waits only without the lock, and @firm is not set: it did not refuse it there;
+ * -ENOMEM: that has been tried often enough.
+ * What this stands on is held until the cancel is written: see hold_still().
  */
-static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
+static int ask_cpu(struct hg_svm *svm, u64 addr, bool write, bool firm)
 {
 	unsigned long pfn;
 	struct hmm_range range = {
@@ -304,6 +317,8 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 	if (ret == -EFAULT) {
 		ret = fixup_user_fault(svm->vm.mm, addr,
 				       FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0), NULL);
+		if (ret == -EFAULT && !firm && is_served(svm, addr))
+			return -EBUSY;
 		/* it is there, which is not all that the mirror asks of a page */
 		if (!ret)
 			ret = hg_range_fault(svm, &range, range.default_flags);
@@ -327,7 +342,24 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 	return res.unreadable ? -EIO : 0;
 }
 
+/* What a refusal stands on, beside the mmap lock. */
+struct hg_hold {
+	struct inode *inode;	/* of the area's file, locked; NULL: there is none */
+	bool write;		/* how the mmap lock is held */
+};
+
 /*
+ * Takes what stays from when the CPU's page table is asked until the cancel is written.  A
+ * cancel names an address and hits whoever waits there.  A job that the first of two
+ * cancels has ended may be followed by one that waits where the second is due, if that
+ * became allowed meanwhile.  So what is cancelled is refused at that moment, whoever asked.
+ *
+ * Memory without a file becomes allowed with the mmap lock for writing, or with it or the
+ * area's own for reading (MADV_GUARD_REMOVE, userfaultfd): so the first is held, and the
+ * area's too.  A file's memory may keep whoever reads it waiting, and with that lock all of
+ * the process: the mmap lock for reading has to do, and who removes guards there, or
+ * answers for a userfaultfd that keeps no driver waiting, is not held up.
+ *
  * A file grows without the mmap lock, and tells nobody.  What was behind its end when
  * the CPU's page table was asked may be there, and be waited for by another job (or by a
  * job whose access came after the file had grown), before the cancel is written.  Who makes
@@ -338,27 +370,42 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
  * a large write() has the lock for long.
  * The area keeps its file while the mmap lock is held.
  *
- * Return: the inode, locked; NULL: there is no file; ERR_PTR(-EBUSY).
+ * Return: whether all is held; the mmap lock is in any case.
  */
-static struct inode *hold_size(struct hg_svm *svm, u64 addr)
+static bool hold_still(struct hg_svm *svm, u64 addr, struct hg_hold *hold)
 {
-	struct vm_area_struct *vma = vma_lookup(svm->vm.mm, addr);
-	struct inode *inode = vma && vma->vm_file ? file_inode(vma->vm_file) : NULL;
+	struct vm_area_struct *vma;
 
-	if (inode && !inode_trylock_shared(inode)) {
-		svm->resized = true;
-		return ERR_PTR(-EBUSY);
+	*hold = (struct hg_hold){ .write = true };
+	mmap_write_lock(svm->vm.mm);
+	vma = vma_lookup(svm->vm.mm, addr);
+	if (vma && !vma->vm_file) {
+		vma_start_write(vma);
+		return true;
 	}
-	return inode;
+	mmap_write_downgrade(svm->vm.mm);
+	hold->write = false;
+	if (!vma)
+		return true;
+	if (!inode_trylock_shared(file_inode(vma->vm_file))) {
+		svm->resized = true;
+		return false;
+	}
+	hold->inode = file_inode(vma->vm_file);
+	return true;
 }
 
-static void release_size(struct inode *inode)
+static void let_go(struct hg_svm *svm, const struct hg_hold *hold)
 {
-	if (!IS_ERR_OR_NULL(inode))
-		inode_unlock_shared(inode);
+	if (hold->inode)
+		inode_unlock_shared(hold->inode);
+	if (hold->write)
+		mmap_write_unlock(svm->vm.mm);
+	else
+		mmap_read_unlock(svm->vm.mm);
 }
 
-/* The mmap lock is held: see ask_cpu(). */
+/* See hold_still(). */
 static void refuse(struct hg_svm *svm, struct hg_fault *f, u32 scope, int error)
 {
 	/* before the cancel, which ends the job */
@@ -366,28 +413,35 @@ static void refuse(struct hg_svm *svm, struct hg_fault *f, u32 scope, int error)
 	hg_fault_cancel(svm->vm.hdev, f->asid, f->addr, HG_CANCEL_ADDR | scope);
 }
 
+/* What the kernel says to a fault that a process may serve itself. */
+enum hg_served {
+	HG_NOT_SERVED,		/* nobody serves it, or the page was there */
+	HG_WAITED_FOR,		/* the replay finds what there is now */
+	HG_REFUSED,		/* also to who waits */
+};
+
 /*
  * Whether the page is refused only because the mmap lock is kept.  Where a process serves
  * faults itself (userfaultfd) the kernel waits for it without that lock, which
  * hmm_range_fault() never lets go: it says -EFAULT then.  So the page is asked for once
  * more, and waited for.  Who serves it may take as long as it likes, as a file system
- * may; when its process dies the kernel does without it.  True: it was waited for, and
- * the replay finds what there is now.
+ * may; when its process dies the kernel does without it.
  */
-static bool served_by_process(struct hg_svm *svm, u64 addr, bool write)
+static enum hg_served served_by_process(struct hg_svm *svm, u64 addr, bool write)
 {
-	struct vm_area_struct *vma;
+	enum hg_served served = HG_NOT_SERVED;
 	bool waited = false;
-	int ret = -EFAULT;
 
 	mmap_read_lock(svm->vm.mm);
-	vma = vma_lookup(svm->vm.mm, addr);
-	if (vma && userfaultfd_armed(vma))
-		ret = fixup_user_fault(svm->vm.mm, addr,
-				       FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0),
-				       &waited);
+	if (is_served(svm, addr)) {
+		if (fixup_user_fault(svm->vm.mm, addr,
+				     FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0), &waited))
+			served = HG_REFUSED;
+		else if (waited)
+			served = HG_WAITED_FOR;
+	}
 	mmap_read_unlock(svm->vm.mm);
-	return !ret && waited;
+	return served;
 }
 
 /*
@@ -398,22 +452,23 @@ static bool served_by_process(struct hg_svm *svm, u64 addr, bool write)
  */
 static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, int error)
 {
-	struct inode *inode;
-	bool still;
+	enum hg_served served = HG_NOT_SERVED;
+	struct hg_hold hold;
+	bool held, still;
 
-	if (error == -EFAULT && served_by_process(svm, f->addr, write))
+	if (error != -ENOMEM)
+		served = served_by_process(svm, f->addr, write);
+	if (served == HG_WAITED_FOR)
 		return false;
 	hg_delay(fault_before_cancel);
-	mmap_read_lock(svm->vm.mm);
-	inode = hold_size(svm, f->addr);
+	held = hold_still(svm, f->addr, &hold);
 	/* no memory is not the page's fault */
 	if (error != -ENOMEM)
-		error = IS_ERR(inode) ? -EBUSY : ask_cpu(svm, f->addr, write);
+		error = held ? ask_cpu(svm, f->addr, write, served == HG_REFUSED) : -EBUSY;
 	still = error && error != -EBUSY;
 	if (still)
 		refuse(svm, f, write ? HG_CANCEL_SCOPE_WRITE : HG_CANCEL_SCOPE_ALL, error);
-	release_size(inode);
-	mmap_read_unlock(svm->vm.mm);
+	let_go(svm, &hold);
 	return still;
 }
 
@@ -424,25 +479,39 @@ static bool is_moot(int error)
 }
 
 /*
+ * Whether nobody waits any more: a process may have kept the page before this one waiting
+ * for as long as it liked.
+ */
+static bool is_over(struct hg_svm *svm, const struct hg_fault *f)
+{
+	return READ_ONCE(svm->vm.dead) || hg_fault_is_over(svm->vm.hdev, f);
+}
+
+/*
  * Ends the jobs that wait with an atomic for a page that the kernel does not give.
  * The CPU's page table, which permits it, is not who to ask; else see ask_cpu().
  */
 static void refuse_atomics(struct hg_svm *svm, struct hg_fault *f, int error)
 {
-	struct inode *inode;
+	enum hg_served served = HG_NOT_SERVED;
+	struct hg_hold hold;
+	bool held;
 
 	/* since it was mapped, protected against writes by the process itself */
-	if (error == -EFAULT && served_by_process(svm, f->addr, true))
+	if (error != -ENOMEM)
+		served = served_by_process(svm, f->addr, true);
+	if (served == HG_WAITED_FOR)
 		return;
 	hg_delay(fault_before_cancel);
-	mmap_read_lock(svm->vm.mm);
-	inode = hold_size(svm, f->addr);
-	if (error != -ENOMEM)
-		error = IS_ERR(inode) ? 0 : hg_svm_ask_exclusive(svm, f->addr);
+	held = hold_still(svm, f->addr, &hold);
+	if (error != -ENOMEM) {
+		error = held ? hg_svm_ask_exclusive(svm, f->addr) : 0;
+		if (error == -EFAULT && served != HG_REFUSED && is_served(svm, f->addr))
+			error = 0;
+	}
 	if (error)
 		refuse(svm, f, HG_CANCEL_SCOPE_ATOMIC, error);
-	release_size(inode);
-	mmap_read_unlock(svm->vm.mm);
+	let_go(svm, &hold);
 }
 
 /*
@@ -462,7 +531,7 @@ static void serve_atomics(struct hg_svm *svm, struct hg_fault *f, unsigned int n
 	u64 pte;
 
 	for (i = 0; i < n; i++) {
-		if (f[i].done || f[i].access != HG_ACCESS_ATOMIC)
+		if (f[i].done || f[i].access != HG_ACCESS_ATOMIC || is_over(svm, &f[i]))
 			continue;
 		mutex_lock(&svm->vm.pt_lock);
 		pte = hg_mmu_lookup(&svm->vm, f[i].addr);
@@ -492,7 +561,7 @@ static void serve_alone(struct hg_svm *svm, struct hg_fault *f)
 			serve_atomics(svm, f, 1);
 		return;
 	}
-	if (is_moot(ret) || (f->access == HG_ACCESS_PREFETCH && !f->reader))
+	if (is_moot(ret) || f->access == HG_ACCESS_PREFETCH)
 		return;
 	if (ret == -ENOMEM && !starved(svm))
 		return;
@@ -523,7 +592,7 @@ static void serve_window(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 	if (!ret || is_moot(ret))
 		return;
 	for (i = 0; i < n; i++)
-		if (!f[i].done)
+		if (!f[i].done && !is_over(svm, &f[i]))
 			serve_alone(svm, &f[i]);
 }
 

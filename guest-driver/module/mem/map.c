@@ -120,12 +120,30 @@ int hg_range_fault(struct hg_svm *svm, struct hmm_range *range, unsigned long wa
 }
 
 /*
+ * How many pages are wanted of those that would be one leaf of 64 KiB with the page at @i;
+ * 0, too, where not all of them are in @range.
+ */
+static unsigned int wanted_of_big(const struct hmm_range *range, const unsigned long *want,
+				  unsigned long i)
+{
+	unsigned long n = (range->end - range->start) >> PAGE_SHIFT, k;
+	unsigned long off = ((range->start >> PAGE_SHIFT) + i) % HG_BIG_PAGES;
+	unsigned int wanted = 0;
+
+	if (off > i || i - off + HG_BIG_PAGES > n)
+		return 0;
+	for (k = i - off; k < i - off + HG_BIG_PAGES; k++)
+		wanted += !want || want[k];
+	return wanted;
+}
+
+/*
  * Faults in what @want asks for and reads the CPU's entries, run by run.  A run
  * is a series of pages wanted in the same way: when hmm_range_fault() has to
  * fault a page, it faults all from there to the end of its range alike, and so
  * would touch pages that nobody asked for, or write to those only read.  (For a
  * huge page of hugetlbfs it looks at the first page's wish alone.)  What is wanted
- * in no way is only looked at, for leaves of 64 KiB.
+ * in no way is only looked at, and that where a leaf of 64 KiB may take it along.
  * The mmap lock is held for reading.
  */
 static int window_fault(struct hg_svm *svm, struct hmm_range *window, const unsigned long *want)
@@ -138,8 +156,10 @@ static int window_fault(struct hg_svm *svm, struct hmm_range *window, const unsi
 		return hmm_range_fault(window);
 	for (i = 0; i < n && !ret; i = j) {
 		for (j = i + 1; j < n && want[j] == want[i]; j++)
-			;
-		if (!want[i] && !svm->vm.hdev->big_pages)
+			if (!want[i] &&
+			    IS_ALIGNED(window->start + (j << PAGE_SHIFT), HG_BIG_SIZE))
+				break;
+		if (!want[i] && !(svm->vm.hdev->big_pages && wanted_of_big(window, want, i)))
 			continue;
 		run.start = window->start + (i << PAGE_SHIFT);
 		run.end = window->start + (j << PAGE_SHIFT);
@@ -165,17 +185,12 @@ static bool is_big(struct hg_svm *svm, const struct hmm_range *range,
 		   const unsigned long *want, unsigned long i)
 {
 	struct hg_device *hdev = svm->vm.hdev;
-	unsigned long n = (range->end - range->start) >> PAGE_SHIFT, k;
-	unsigned long va = range->start + (i << PAGE_SHIFT);
+	unsigned long va = range->start + (i << PAGE_SHIFT), k;
 	const unsigned long *pfns = range->hmm_pfns + i;
 	struct page *page = hmm_pfn_to_page(pfns[0]);
-	unsigned int wanted = 0;
+	unsigned int wanted = wanted_of_big(range, want, i);
 
-	if (!IS_ALIGNED(va, HG_BIG_SIZE) || i + HG_BIG_PAGES > n)
-		return false;
-	for (k = 0; k < HG_BIG_PAGES; k++)
-		wanted += !want || want[i + k];
-	if (!wanted)
+	if (!IS_ALIGNED(va, HG_BIG_SIZE) || !wanted)
 		return false;
 	for (k = 0; k < HG_BIG_PAGES; k++) {
 		if (!(pfns[k] & HMM_PFN_VALID) ||

@@ -102,8 +102,15 @@ def cover(kept: Iterable[Kept]) -> list[Kept]:
 
 def load(folder: Path, grammar: int) -> list[Kept]:
     """All of a folder's; none of one that is not there.  Raises UsageError."""
-    if folder.exists() and not folder.is_dir():
+    if not folder.exists():
+        return []
+    if not folder.is_dir():
         raise UsageError(f"--corpus {folder} is not a folder")
+    with _locked(folder, fcntl.LOCK_SH):
+        return _all_of(folder, grammar)
+
+
+def _all_of(folder: Path, grammar: int) -> list[Kept]:
     return [one for path in _files(folder) for one in _read(path, grammar)]
 
 
@@ -118,19 +125,23 @@ def merged(corpora: Iterable[Sequence[Kept]]) -> list[Kept]:
     return list(found.values())
 
 
-def save(folder: Path, kept: Sequence[Kept], grammar: int) -> int:
+def save(
+    folder: Path, ran: Sequence[Kept], grammar: int, others: Sequence[Kept] = ()
+) -> int:
     """Add these to a folder's, in one file that is as small as it gets; how many it has then.
+
+    ran    -- what was executed: that counts, also for what it did not reach
+    others -- what was loaded, from wherever, and not executed
 
     Other runs may save there at the same time: nothing of theirs is lost.  Raises UsageError.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
+        with _locked(folder, fcntl.LOCK_EX):
             files = _files(folder)
-            # Of what was run now the latest execution counts, also for what it did not reach.
-            now = {one.input for one in kept}
-            before = [one for one in load(folder, grammar) if one.input not in now]
-            small = cover(merged([kept, before]))
+            now = {one.input for one in ran}
+            before = [one for one in (*others, *_all_of(folder, grammar)) if one.input not in now]
+            small = cover(merged([ran, before]))
             if small:
                 _write(folder, small, grammar, files)
         return len(small)
@@ -155,12 +166,15 @@ def _write(folder: Path, small: Sequence[Kept], grammar: int, instead: Sequence[
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    try:
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise UsageError(f"cannot read the corpus {folder}: {error.strerror}") from error
     try:
         # Some file systems (NFS) lock no folder: better a corpus than none.
         with suppress(OSError):
-            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.flock(held, how)
         yield
     finally:
         os.close(held)

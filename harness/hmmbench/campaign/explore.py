@@ -36,11 +36,12 @@ NEW, KEPT, CHANGED = "new", "kept", "changed"
 
 @dataclass
 class _Parent:
-    """`own`: what it was the first to reach."""
+    """`own`: what it was the first to reach; `ran`: by this explorer's campaign."""
 
     input: Input
     features: frozenset[int]
     own: frozenset[int]
+    ran: bool
 
 
 class Explorer:
@@ -70,7 +71,7 @@ class Explorer:
         self._parents: list[_Parent] = []
         self._places: dict[Input, int] = {}
         for one in cover(kept):
-            self._add(one.input, one.features)
+            self._add(one.input, one.features, ran=False)
         #: those of the corpus that were not run yet, the last one next
         self._waiting = [parent.input for parent in reversed(self._parents)]
         self._loaded, self._loaded_features = len(self._parents), len(self._known)
@@ -124,9 +125,12 @@ class Explorer:
             "examples": dict(self.drawn), "by_kind": features.by_kind(self._known),
         }  # fmt: skip
         if folder is not None:
-            kept = [Kept(parent.input, parent.features) for parent in self._parents]
+            ran, others = (
+                [Kept(p.input, p.features) for p in self._parents if p.ran == way]
+                for way in (True, False)
+            )
             try:
-                out["kept"] = corpus.save(folder, kept, self.grammar)
+                out["kept"] = corpus.save(folder, ran, self.grammar, others)
             except HmmbenchError as error:
                 say(f"the corpus is not kept: {error}")
         return out
@@ -142,13 +146,14 @@ class Explorer:
         if place is not None and found:
             # Whatever it reached in another driver.
             self._parents[place].features = found
+            self._parents[place].ran = True
             self._known |= found
         elif not found <= self._known:
-            self._add(given, found)
+            self._add(given, found, ran=True)
 
-    def _add(self, one: Input, found: frozenset[int]) -> None:
+    def _add(self, one: Input, found: frozenset[int], ran: bool) -> None:
         self._places[one] = len(self._parents)
-        self._parents.append(_Parent(one, found, found - self._known))
+        self._parents.append(_Parent(one, found, found - self._known, ran))
         self._known |= found
 
     def _weigh(self) -> None:

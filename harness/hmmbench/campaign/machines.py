@@ -148,9 +148,10 @@ def run(
             try:
                 campaign.run()
             finally:
+                # Counts first: a corpus may wait for other runs', and a second interrupt ends that.
+                over()
                 if explorer is not None and feedback is not None:
                     report.exploration = explorer.end(feedback.folder, ui.say)
-                over()
                 report.interleavings = (
                     campaign.schedule.coverage() or campaign.meetings.coverage()
                     or report.interleavings

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from hmmbench.base.errors import EXIT_OK, EXIT_VIOLATION, UsageError
+from hmmbench.base.errors import EXIT_OK, EXIT_SHORT, EXIT_VIOLATION, UsageError
 from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, depends, ensure, kernel_config
 from hmmbench.campaign import fleet
@@ -150,11 +150,11 @@ def main(
             refused = kinds.words(recipe.machine)
             typer.echo(f"the driver refuses the device: {refused}")
             write_result(json_file, "replay", {
-                "verdict": "pass", "recipe": str(recipe_file), "machine": recipe.machine,
+                "verdict": "short", "recipe": str(recipe_file), "machine": recipe.machine,
                 "kernel": artifacts.kernel_release, "refused": refused, "executions": 0,
                 "failures": 0, "violations": [],
             }, on)  # fmt: skip
-            return EXIT_OK
+            return EXIT_SHORT
         with ui.stage("replay") as stage_:
             result = replay(
                 Fresh(target, recipe.chain) if recipe.exact else target,

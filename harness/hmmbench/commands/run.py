@@ -20,6 +20,7 @@ from hmmbench.base.errors import (
     EXIT_OK,
     EXIT_SHORT,
     EXIT_VIOLATION,
+    EnvironmentFailure,
     HmmbenchError,
     UsageError,
 )
@@ -388,7 +389,12 @@ def _run(
             break
         on = usual
         if portion.variant:
-            on = machines.other_kernel(usual, portion.variant, ui)
+            try:
+                on = machines.other_kernel(usual, portion.variant, ui)
+            except EnvironmentFailure as error:
+                # Hours into a run: what it has found up to here is worth more.
+                report.shortfalls.append(f"machine not built: {portion.name}: {error.message}")
+                continue
             report.depends["kernel"] |= on.depends["kernel"]
         report.options = options.same(on.request)
         begun, examples = time.monotonic(), tally.examples

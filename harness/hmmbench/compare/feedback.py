@@ -35,13 +35,15 @@ class Pair:
     def ratio(self) -> float | None:
         """How many times as many examples it takes without; None: that is not known."""
         a, b = self.without, self.with_it
+        # Who brings the kernel down while it starts takes none: as good as one.
+        times = max(1, a.examples) / max(1, b.examples)
         if a.status == b.status == KILLED:
-            return a.examples / b.examples
+            return times
         # The examples of who lives are a bound, if there were as many.
         if a.status == KILLED and b.status != KILLED and self._lived(b, a):
-            return a.examples / b.examples
+            return times
         if b.status == KILLED and a.status != KILLED and self._lived(a, b):
-            return a.examples / b.examples
+            return times
         return None
 
     @property

@@ -52,8 +52,8 @@ COUNTED = {
 EVIDENCE = {
     "run": (
         "gpu_faults", "pages_to_device", "promises", "promises_tried", "pages_to_read",
-        "pages_read", "censuses", "censuses_taken", "accounts", "accounts_taken", "unready",
-        "shortfalls",
+        "pages_read", "stores", "stores_there", "censuses", "censuses_taken", "accounts",
+        "accounts_taken", "scans", "unscanned", "unready", "shortfalls",
     ),
 }  # fmt: skip
 

@@ -110,11 +110,14 @@ def _judge_result(
         for a, (_, status, _) in zip(o.acc, r.acc, strict=True)
         if status == 1 and a[0] != Acc.DELAY
     )
-    _count_evidence(outcome, program, result)
+    _count_evidence(outcome, program, result, rules)
     return outcome
 
 
-def _count_evidence(outcome: Verdict, program: Program, result: Result) -> None:
+def _count_evidence(
+    outcome: Verdict, program: Program, result: Result, rules: tuple[str, ...]
+) -> None:
+    kept = injection.keeps_promises(rules)
     outcome.censuses = int(program.again > 0)
     outcome.censuses_taken = int(growth.looked(result) > 1)
     for o, r in zip(program.ops, result.ops, strict=True):
@@ -122,7 +125,7 @@ def _count_evidence(outcome: Verdict, program: Program, result: Result) -> None:
             continue
         if o.op == Promise.number:
             outcome.promises += 1
-            outcome.promises_tried += tried(o, r)
+            outcome.promises_tried += kept and tried(o, r)
         elif o.op == Store.number:
             outcome.stores += 1
             outcome.stores_there += r.status == 0

@@ -21,6 +21,8 @@ class Totals:
     lost: int = 0
     #: machines that were scanned at their end for memory that nobody knows (kmemleak)
     scans: int = 0
+    #: and of which the kernel could not, though it has what it takes
+    unscanned: int = 0
     #: what machines have died of in which nothing ran, or was left in one
     ends: list[Violation] = field(default_factory=list)
     #: every counter of driver and device ("dev_...")

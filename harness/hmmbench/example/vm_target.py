@@ -36,6 +36,7 @@ from hmmbench.oracle import (
     unreferenced,
 )
 from hmmbench.oracle.violation import Violation
+from hmmbench.vm.agent import AgentError
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
 
@@ -48,8 +49,9 @@ STILL_S = 4.0
 #: As the driver's limit: no limit.
 ALL_VRAM = (1 << 64) - 1
 
-#: Counters that are evidence: what a pass says of faults and migrations is read there.
-EVIDENCE = ("pages_to_device", "pages_to_system", "dev_faults")
+#: Counters of the driver's that are evidence: what a pass says of migrations, and of storms of
+#: faults and invalidations (oracle/excess.py), is read there.
+EVIDENCE = ("pages_to_device", "pages_to_system", "dev_faults", "dev_invals")
 
 #: How often the driver looks again by itself, in milliseconds.
 WATCH = "/sys/module/hmm_gpu/parameters/watch_ms"
@@ -181,8 +183,13 @@ class VmTarget:
     def _scan(self, vm: Machine) -> None:
         """What a debug kernel finds that nobody knows any more, once a machine: whichever of its
         examples left it there."""
-        if vm.hello.get("kmemleak") and not self._last_tainted:
-            found = unreferenced.check(vm)
+        if vm.hello.get("kmemleak") and not self._last_tainted and not self._over.is_set():
+            try:
+                found = unreferenced.check(vm)
+            except AgentError:
+                # It switches itself off where it has no memory for what it notes.
+                self.totals.unscanned += 1
+                return
             self.totals.scans += 1
             if found is not None:
                 self.totals.ends.append(replace(found, details=self._explain(found.details)))
@@ -403,24 +410,24 @@ class VmTarget:
     def _driver_text(self, vm: Machine) -> str:
         return self._driver_counters(vm) if self._driven(vm) else ""
 
-    def _counters(self, vm: Machine) -> dict[str, int]:
+    def _counters(self, vm: Machine) -> tuple[dict[str, int], dict[str, int]]:
+        """Those that the driver tells, and all."""
         device = vm.gpu.counters()
-        text = self._driver_text(vm)
-        out = {f"dev_{n}": v for n, v in device.items()}
-        return numbers(text) | out
+        own = numbers(self._driver_text(vm))
+        return own, own | {f"dev_{n}": v for n, v in device.items()}
 
     def _begin(self, vm: Machine) -> None:
         """Counts begin at what a driver that was just loaded has."""
-        self._base = self._counters(vm)
+        _, self._base = self._counters(vm)
 
     def _count(self, vm: Machine) -> None:
-        now = self._counters(vm)
+        own, now = self._counters(vm)
         # Who counts less than before has begun anew: the device was taken away.
         before = {n: b for n, b in self._base.items() if b <= now.get(n, 0)}
         delta = {n: v - before.get(n, 0) for n, v in now.items()}
         # An exact machine has none of the driver's before its first example.
-        if any(not n.startswith("dev_") for n in now):
-            self.totals.missing.update(n for n in EVIDENCE if n not in now)
+        if own:
+            self.totals.missing.update(n for n in EVIDENCE if n not in own)
         self._base = now
         self.totals.counts.update(delta)
         self.totals.faults += delta.get("dev_faults", 0)

@@ -345,9 +345,10 @@ def _fill(
     ends: list[Violation] = []
     try:
         for portion in _portions(request, device, how, limit_s):
-            if not tally.findings:
+            left = examples - tally.examples
+            if not tally.findings and left > 0:
                 ends += _campaign(
-                    row, request, device, ui, out / row.name, how, examples, portion, tally
+                    row, request, device, ui, out / row.name, how, left, portion, tally
                 )
     except VmDied as error:
         # A driver that brings the kernel down while the machine boots was seen, too.
@@ -362,6 +363,8 @@ def _fill(
     row.seconds = round(tally.found_s or tally.run_s, 3)
     row.cpu_s = round(tally.found_cpu_s or tally.cpu_s, 3)
     row.status = silent
+    if silent == SOUND and not row.examples:
+        row.message = "no examples: the driver refuses the device there"
     finding = tally.finding
     if finding is None:
         # What a machine died of when nothing ran in it.
@@ -401,7 +404,7 @@ def _campaign(
     request = replace(request, full=request.full or kinds.needs_full(portion.machine))
     artifacts, spec = _built(request, device)
     made = fleet.exact_machine(spec, how.machine) if how.exact else kinds.made(spec, how.machine)
-    row.kernel = depends.kernel(replace(request, kernel_patches=()), artifacts)
+    row.kernel = row.kernel | depends.kernel(replace(request, kernel_patches=()), artifacts)
     with ui.stage(row.name) as stage, _machine(artifacts, spec, how, folder, ui) as (
         (target, *spare), points,
     ):  # fmt: skip

@@ -50,7 +50,11 @@ def check(space: Space, o: Op, r: OpResult) -> str:
 
 def _known(proc: Process, gp: int, vma: Vma) -> bool:
     """Whether the page can be anything but zeros."""
-    return gp in proc.private or (vma.obj is not None and gp + vma.delta in vma.obj.pages)
+    return (
+        gp in proc.private
+        or vma.fill != 0
+        or (vma.obj is not None and gp + vma.delta in vma.obj.pages)
+    )
 
 
 def _content(world: World) -> World:

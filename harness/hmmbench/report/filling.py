@@ -39,6 +39,7 @@ def fill(report: Report, tally: Tally, totals: Totals) -> None:
     report.pages_to_read, report.pages_read = tally.pages_to_read, tally.pages_read
     report.censuses, report.censuses_taken = tally.censuses, tally.censuses_taken
     report.accounts, report.accounts_taken = tally.accounts, tally.accounts_taken
+    report.scans, report.unscanned = totals.scans, totals.unscanned
     report.migrations = tally.coverage.rows["migrate to VRAM"]
     report.missing, report.unready = dict(sorted(totals.missing.items())), totals.unready
     report.coverage = tally.coverage.to_json()
@@ -110,6 +111,11 @@ def _lacking(report: Report) -> list[str]:
         out.append(
             f"leaks not looked for: of {report.censuses} programs that were to run again none was"
             " followed by a census of the kernel's memory"
+        )
+    if report.unscanned:
+        out.append(
+            f"leaks not scanned: kmemleak was off at the end of {report.unscanned} machines, and"
+            f" found what it could in {report.scans}"
         )
     if report.accounts >= PROMISES and not report.accounts_taken:
         out.append(f"accounts not compared: of {report.accounts} looks none could be taken")

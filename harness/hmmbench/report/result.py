@@ -60,6 +60,10 @@ class Report:
     #: looks at the kernel's accounts of a process, and those for which nothing moved
     accounts: int = 0
     accounts_taken: int = 0
+    #: machines scanned at their end for memory that nobody knows (kmemleak), and those of which
+    #: a kernel that should could not be
+    scans: int = 0
+    unscanned: int = 0
     #: counter that a pass rests on -> times that it was not there
     missing: dict[str, int] = field(default_factory=dict)
     #: executions in which the mirror audit was on and not ready
@@ -217,6 +221,8 @@ class Report:
         table.add_row("kernel", f"{self.censuses_taken} of {self.censuses} censuses of what is"
                                 f" left, {self.accounts_taken} of {self.accounts} accounts"
                                 " compared")  # fmt: skip
+        if self.scans:
+            table.add_row("leaks", f"{self.scans} machines scanned at their end (kmemleak)")
         table.add_row("undecided", f"{self.undecided} words that several had to do with at once")
         for name, times in self.unlooked.items():
             table.add_row("not looked", f"[yellow]{name}[/] came to its bound {times} times")

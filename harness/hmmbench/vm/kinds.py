@@ -60,10 +60,13 @@ _DYNAMIC, _LAZY = "CONFIG_PREEMPT_DYNAMIC", "CONFIG_ARCH_HAS_PREEMPT_LAZY"
 
 #: In this order those that are drawn are numbered: a new one is the last.
 KINDS = {
-    # Strict: what was unmapped is refused at once, not when a list of 256 has filled up.
+    # Strict: what was unmapped is refused at once, not when a list of 256 has filled up.  And no
+    # slab merged, so that the census knows that of bus addresses by its name.
     "iommu": Kind(
         "bus", "an IOMMU translates: a bus address is no physical address",
-        _says("intel_iommu=on", "iommu.passthrough=0", "iommu.strict=1", iommu=True),
+        _says(
+            "intel_iommu=on", "iommu.passthrough=0", "iommu.strict=1", "slab_nomerge", iommu=True
+        ),
         ("CONFIG_INTEL_IOMMU",), full=True,
     ),
     "swiotlb": Kind(

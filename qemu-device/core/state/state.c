@@ -540,6 +540,8 @@ static void io_copy(HgArchive *a, HgDev *d, HgCtx *c)
     CHECK(k->idx == k->nseg || k->off <= k->seg[k->idx].bytes, "copy offset");
     for (unsigned i = 0; i < k->nfault; i++) {
         io_fault(a, d, &d->eng[d->nsm + k->eng], c->asid, &k->fault[i]);
+        /* who waits for an answer has given its miss back with the entry */
+        CHECK(!k->waits || k->fault[i].pend == HG_NO_PEND, "copy");
     }
 }
 

@@ -5,6 +5,7 @@ rare is found sooner."""
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -302,6 +303,39 @@ def test_what_an_input_reaches_now_counts(tmp_path: Path) -> None:
     assert corpus.save(tmp_path, [some(1, 1)], GRAMMAR) == 2
     found = {one.input: one.features for one in corpus.load(tmp_path, GRAMMAR)}
     assert found[some(1).input] == some(1, 1).features
+
+
+def test_what_was_loaded_and_not_run_says_nothing_against_others(tmp_path: Path) -> None:
+    """Meanwhile another run has found that an input of the folder reaches something else."""
+    corpus.save(tmp_path, [some(1, 1, 2, 7), some(2, 5)], GRAMMAR)
+    other = [some(1, 1, 9)]
+    corpus.save(tmp_path, other, GRAMMAR)
+    corpus.save(tmp_path, [some(3, 4)], GRAMMAR, others=[some(1, 1, 2, 7), some(2, 5)])
+    found = {one.input: one.features for one in corpus.load(tmp_path, GRAMMAR)}
+    assert found[other[0].input] >= other[0].features
+    assert found.keys() == {some(n).input for n in (1, 2, 3)}
+
+
+def test_who_loads_while_another_saves_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus.save(tmp_path, [some(1, 1)], GRAMMAR)
+    files = corpus._files
+
+    def saved_meanwhile(folder: Path) -> list[Path]:
+        found = files(folder)
+        saver = threading.Thread(target=corpus.save, args=(tmp_path, [some(2, 2)], GRAMMAR))
+        monkeypatch.setattr(corpus, "_files", files)
+        saver.start()
+        savers.append(saver)
+        saver.join(0.2)
+        return found
+
+    savers: list[threading.Thread] = []
+    monkeypatch.setattr(corpus, "_files", saved_meanwhile)
+    assert corpus.load(tmp_path, GRAMMAR) == [some(1, 1)]
+    savers[0].join()
+    assert len(corpus.load(tmp_path, GRAMMAR)) == 2
 
 
 def change(path: Path, **fields: Any) -> None:

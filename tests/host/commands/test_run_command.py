@@ -338,6 +338,7 @@ def rows(n: int) -> Coverage:
         (Tally(coverage=rows(20)), Totals(), "no migrations"),
         (Tally(promises=10), Totals(), "no promises"),
         (Tally(censuses=3), Totals(), "leaks not looked for"),
+        (Tally(), Totals(unscanned=1, scans=2), "leaks not scanned"),
         (Tally(accounts=10), Totals(), "accounts not compared"),
         (Tally(pages_to_read=10), Totals(), "contents not read"),
     ],

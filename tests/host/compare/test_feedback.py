@@ -34,6 +34,9 @@ def pair(without: int, with_it: int, *, a: str = KILLED, b: str = KILLED) -> Pai
     [
         (pair(100, 50), 2.0, False),
         (pair(50, 100), 0.5, False),
+        # Who brings the kernel down while it starts takes no example.
+        (pair(0, 0), 1.0, False),
+        (pair(3, 0), 3.0, False),
         # Who lived as long as the other took, or longer, is worse by that much at least.
         (pair(1000, 50, a=ALIVE), 20.0, True),
         (pair(50, 1000, b=ALIVE), 0.05, True),

@@ -15,6 +15,7 @@ from hmmbench.guest.program import PAGE, PROT_RW, Acc, MapKind, Op, OpResult, Pr
 from hmmbench.model.ops.jobs import CpuAccess
 from hmmbench.model.ops.mapping import Mmap
 from hmmbench.model.ops.promises import ReadBack
+from hmmbench.model.ops.uffd import How, Uffd
 from hmmbench.oracle import contents
 from hmmbench.oracle.values import Checker
 
@@ -61,6 +62,19 @@ def test_what_was_written_and_nothing_else(kind: MapKind) -> None:
 
 def test_a_call_that_fails_is_a_status() -> None:
     assert run(found=b"", status=-28)[0] != ""
+
+
+def test_what_a_process_serves_is_no_zero() -> None:
+    """Nobody touched the page, but whoever reads it gets what the process brings (userfaultfd)."""
+    ops = [
+        Op(Mmap.number, len=PAGE, a=PROT_RW, arg=int(MapKind.ANON_PRIVATE)),
+        Op(Uffd.number, phase=1, len=PAGE, arg=How.MISSING, a=VALUE),
+        Op(ReadBack.number, phase=2, len=PAGE),
+    ]
+    for found, oracle in ((word(0, VALUE, 512), ""), (b"", "contents")):
+        results = [OpResult(), OpResult(), OpResult(aux0=1, data=found)]
+        said = Checker(Program(ops, (4, 0, 0, 0)), Result(results)).run()
+        assert (said.oracle if said else "") == oracle
 
 
 def test_stray_writes() -> None:

@@ -29,10 +29,12 @@ static unsigned ncounts, looks;
 /*
  * Caches that the kernel fills by looking at names, and empties when memory is short;
  * those whose objects it gives back later, by rules that ask for no process: vmap areas
- * (lazily), KSM's notes of pages, swap's of compressed ones, its own debugging.
+ * (lazily), bus addresses of an IOMMU (each CPU keeps hundreds), KSM's notes of pages,
+ * swap's of compressed ones, its own debugging.
  */
 static const char *const unsteady[] = {
-	"dentry", "inode", "kernfs", "vmap_area", "ksm_", "zs", "key_jar", "kmemleak", "debug_objects",
+	"dentry", "inode", "kernfs", "vmap_area", "iova", "ksm_", "zs", "key_jar", "kmemleak",
+	"debug_objects",
 };
 
 static bool is_steady(const char *cache)

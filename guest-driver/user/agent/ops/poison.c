@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "access.h"
@@ -74,11 +75,11 @@ static int op_poison(const struct op_call *call)
 	data = op_data(call, n);
 	if (!data)
 		return -ENOSPC;
-	for (uint64_t i = 0; !ret && i < n; i++) {
-		data[i] = 0;
+	/* also of pages that it does not come to */
+	memset(data, 0, n);
+	for (uint64_t i = 0; !ret && i < n; i++)
 		ret = break_page(addr + i * PAGE_SIZE, op->arg ? SOFT_OFFLINE : HWPOISON,
 				 frame[i], &data[i]);
-	}
 	call->result->data_len = n;
 	return ret;
 }

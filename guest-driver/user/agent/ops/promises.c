@@ -32,7 +32,7 @@ enum promise {
 };
 
 /* aux0 of the answer */
-enum { PROMISE_TRIED, PROMISE_NO_ROOM, PROMISE_NO_HUGE_PAGE };
+enum { PROMISE_TRIED, PROMISE_NO_ROOM, PROMISE_NO_HUGE_PAGE, PROMISE_NOT_COUNTED };
 
 /* One look at the memory, behind the step of this number; an answer's data is some of these. */
 struct seen {
@@ -100,23 +100,26 @@ static uint32_t count_gone(const void *addr, uint32_t n)
 	return gone;
 }
 
-/* A counter of the driver's; 0 if there is none. */
-static uint64_t counter(const char *text, const char *name)
+/* A counter of the driver's: whether there is one. */
+static bool counter(const char *text, const char *name, uint64_t *value)
 {
 	size_t len = strlen(name);
 
 	while (*text) {
 		const char *end = strchrnul(text, '\n');
 
-		if (strncmp(text, name, len) == 0 && text[len] == ' ')
-			return strtoull(text + len, NULL, 0);
+		if (strncmp(text, name, len) == 0 && text[len] == ' ') {
+			*value = strtoull(text + len, NULL, 0);
+			return true;
+		}
 		text = *end ? end + 1 : end;
 	}
-	return 0;
+	return false;
 }
 
 struct counted {
 	uint64_t faults, flushes;
+	bool known;		/* the driver tells both */
 };
 
 static struct counted count(void)
@@ -124,10 +127,9 @@ static struct counted count(void)
 	char *text = malloc(COUNTERS_SIZE);
 	struct counted c = { 0 };
 
-	if (text && debugfs_read("counters", text, COUNTERS_SIZE) > 0) {
-		c.faults = counter(text, "dev_faults");
-		c.flushes = counter(text, "dev_invals");
-	}
+	c.known = text && debugfs_read("counters", text, COUNTERS_SIZE) > 0 &&
+		  counter(text, "dev_faults", &c.faults) &&
+		  counter(text, "dev_invals", &c.flushes);
 	free(text);
 	return c;
 }
@@ -376,17 +378,43 @@ static bool is_huge(const void *addr)
 	return flags >> KPF_THP & 1;
 }
 
+/* Once, at a place for one; whether it did. */
+static int try_huge_page(struct trial *t, uint8_t *p, uint32_t tries, uint64_t *why, bool *kept)
+{
+	uint64_t migrated, failed;
+	struct seen *s = t->seen;
+	int ret;
+
+	madvise(p, HUGE_SIZE, MADV_HUGEPAGE);
+	*(volatile uint64_t *)p = content_of(0);
+	t->nseen = is_huge(p);
+	*why = t->nseen ? PROMISE_TRIED : PROMISE_NO_HUGE_PAGE;
+	if (!t->nseen)
+		return 0;
+	ret = hmmgpu_prefetch(t->dev, p, HUGE_SIZE, HMM_GPU_MIGRATE_DEVICE, &migrated, &failed);
+	if (!ret)
+		ret = look(t, s, 0, p, HUGE_PAGES);
+	if (ret)
+		return ret;
+	s->tries = tries;
+	s->wrong = count_wrong(p, 1, NULL);
+	*kept = s->wrong || (s->device == HUGE_PAGES && s->mapped_huge == HUGE_PAGES);
+	return 0;
+}
+
 /*
  * A 2 MiB page goes to VRAM in one piece, where the kernel can do that.  There is a
- * free piece of VRAM if less pages are used than there are such pieces.
+ * free piece of VRAM if less pages are used than there are such pieces.  Each try has
+ * a page of its own: what was split once stays small.
  */
 static int try_huge(struct trial *t, uint64_t *why)
 {
 	uint64_t can = 0, all = 0, free = 0, coherent = 0;
 	uint8_t *area, *p;
+	bool kept;
 	int ret = 0;
 
-	*why = PROMISE_NO_HUGE_PAGE;
+	*why = PROMISE_NO_HUGE_PAGE;	/* that such a device and kernel keep */
 	if (hmmgpu_get_param(t->dev, HMM_GPU_PARAM_THP_MIGRATION, &can) || !can ||
 	    hmmgpu_get_param(t->dev, HMM_GPU_PARAM_COHERENT, &coherent) || coherent ||
 	    hmmgpu_get_param(t->dev, HMM_GPU_PARAM_VRAM_PAGES, &all) ||
@@ -396,30 +424,18 @@ static int try_huge(struct trial *t, uint64_t *why)
 		*why = PROMISE_NO_ROOM;
 		return 0;
 	}
-	area = mmap(NULL, 2 * HUGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (area == MAP_FAILED)
-		return -ENOMEM;
-	p = (uint8_t *)(((uintptr_t)area + HUGE_SIZE - 1) & ~(HUGE_SIZE - 1));
-	madvise(p, HUGE_SIZE, MADV_HUGEPAGE);
-	*(volatile uint64_t *)p = content_of(0);
-	if (is_huge(p)) {
-		struct seen *s = next_seen(t);
-		uint64_t migrated, failed;
-
-		*why = PROMISE_TRIED;
-		for (uint32_t tries = 1; tries <= TRIES; tries++) {
-			ret = hmmgpu_prefetch(t->dev, p, HUGE_SIZE, HMM_GPU_MIGRATE_DEVICE, &migrated,
-					      &failed);
-			if (!ret)
-				ret = look(t, s, 0, p, HUGE_PAGES);
-			s->tries = tries;
-			if (ret || (s->device == HUGE_PAGES && s->mapped_huge == HUGE_PAGES))
-				break;
-		}
-		if (!ret)
-			s->wrong = count_wrong(p, 1, NULL);
+	for (uint32_t tries = 1; !ret && tries <= TRIES; tries++) {
+		area = mmap(NULL, 2 * HUGE_SIZE, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (area == MAP_FAILED)
+			return -ENOMEM;
+		p = (uint8_t *)(((uintptr_t)area + HUGE_SIZE - 1) & ~(HUGE_SIZE - 1));
+		kept = false;
+		ret = try_huge_page(t, p, tries, why, &kept);
+		munmap(area, 2 * HUGE_SIZE);
+		if (kept)
+			break;
 	}
-	munmap(area, 2 * HUGE_SIZE);
 	return ret;
 }
 
@@ -473,6 +489,10 @@ static int op_promise(const struct op_call *call)
 	if (free < 2 * t.n + 8) {
 		call->result->aux0 = PROMISE_NO_ROOM;
 		return op->arg == PROMISE_POLICY ? hmmgpu_set_policy(t.dev, op->a) : 0;
+	}
+	if (op->arg == PROMISE_ALONE && !count().known) {
+		call->result->aux0 = PROMISE_NOT_COUNTED;
+		return 0;
 	}
 	p = fresh(t.n);
 	if (!p)

@@ -39,7 +39,8 @@ def looked(o: Op, r: OpResult) -> bool:
 def _sums(data: bytes) -> str:
     """What is wrong with the sums, in kilobytes."""
     anon, file, shmem, rss, anonymous, corrupted = _SUMS.unpack_from(data)
-    # Memory that is said to be broken is in one of them alone; a kernel may be without the others.
+    # Memory that is said to be broken is in one of them alone; a kernel may be without the others,
+    # or keep some of what it counts for each CPU (mm_counter without a sum), and tells none.
     if corrupted or not (anon and rss):
         return ""
     if anon != anonymous:
