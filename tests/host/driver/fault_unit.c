@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * mem/fault.c: pages that a process brings itself are waited for, and no others; where a
- * file's size cannot be held nothing is refused.  A number's former owner's are left out.
+ * mem/fault.c: pages that a process brings itself are waited for, and no others; what a
+ * refusal stands on is held, and nothing is refused where it cannot be.  Faults for which
+ * nobody waits are left out.
  */
 #define FAULT_FLAG_REMOTE	0x80
 
 struct inode { int readers; };
 struct vm_area_struct { unsigned long vm_start, vm_end, vm_flags; struct inode *vm_file; };
 
-static bool armed, brings, grows;
+static bool armed, brings, grows, there, gone, refused_to_all;
 static unsigned int asked, waited_for, flags_seen, locks, cancels;
+static bool writing, area_held;
 static struct vm_area_struct area = { 0, TASK_SIZE, 3 };
 
 #define userfaultfd_armed(vma)	armed
@@ -18,7 +20,11 @@ static struct vm_area_struct area = { 0, TASK_SIZE, 3 };
 #define inode_unlock_shared(inode)	((inode)->readers--)
 #define vma_lookup(mm, addr)	(&area)
 #define mmap_read_lock(mm)	lock_for_reading()
-#define mmap_read_unlock(mm)	unlock()
+#define mmap_read_unlock(mm)	unlock(false)
+#define mmap_write_lock(mm)	lock_for_writing()
+#define mmap_write_downgrade(mm)	downgrade()
+#define mmap_write_unlock(mm)	unlock(true)
+#define vma_start_write(vma)	hold_area()
 #define HMM_PFN_WRITE		4UL
 #define VM_WRITE		2
 #define mmget_not_zero(mm)	1
@@ -32,9 +38,28 @@ static void lock_for_reading(void)
 	locks++;
 }
 
-static void unlock(void)
+static void lock_for_writing(void)
 {
-	CHECK(locks == 1);
+	lock_for_reading();
+	writing = true;
+}
+
+static void hold_area(void)
+{
+	CHECK(writing);
+	area_held = true;
+}
+
+static void downgrade(void)
+{
+	CHECK(writing);
+	writing = area_held = false;
+}
+
+static void unlock(bool from_writing)
+{
+	CHECK(locks == 1 && writing == from_writing);
+	writing = area_held = false;
 	locks--;
 }
 
@@ -44,6 +69,8 @@ static int fixup_user_fault(void *mm, unsigned long addr, unsigned int flags, bo
 	flags_seen = flags;
 	asked++;
 	if (!unlocked)
+		return there ? 0 : -EFAULT;
+	if (refused_to_all)
 		return -EFAULT;
 	if (brings) {
 		*unlocked = true;
@@ -53,6 +80,7 @@ static int fixup_user_fault(void *mm, unsigned long addr, unsigned int flags, bo
 }
 
 #undef usleep_range
+#define sort(base, n, size, compare, swap)	qsort(base, n, size, compare)
 #define usleep_range(least, most)	(slept_us += (least))
 static unsigned long slept_us;
 
@@ -63,9 +91,16 @@ int hg_range_fault(struct hg_svm *svm, struct hmm_range *range, unsigned long wa
 	return -EFAULT;
 }
 
+int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end,
+		      const unsigned long *want, unsigned long *pfns, bool atomic)
+{
+	return -EFAULT;
+}
+
 void hg_fault_cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 how)
 {
-	CHECK(locks == 1 && (!area.vm_file || area.vm_file->readers == 1));
+	CHECK(locks == 1);
+	CHECK(area.vm_file ? area.vm_file->readers == 1 && !writing : writing && area_held);
 	cancels++;
 }
 
@@ -99,9 +134,12 @@ int main(void)
 	static struct hg_svm svm;
 	static struct mm_struct mm;
 	static struct inode inode;
+	static struct hg_fault_buf buf;
+	static struct hg_fault_queue queue = { .buf = &buf };
 	struct hg_fault f = { .addr = 0x7000000000, .access = HG_ACCESS_WRITE };
 
 	svm.vm.hdev = &hdev;
+	hdev.service.queue = &queue;
 	svm.vm.mm = &mm;
 	/* An area of no process that serves its faults: refused as ever. */
 	CHECK(cancel_refused(&svm, &f, true, -EFAULT));
@@ -114,13 +152,18 @@ int main(void)
 	CHECK(waited_for == 2 && flags_seen == FAULT_FLAG_REMOTE);
 	/* Nobody had to bring it, and the mirror may not have it all the same. */
 	brings = false;
+	there = true;
 	CHECK(cancel_refused(&svm, &f, true, -EFAULT));
 	CHECK(cancels == 2 && !locks);
-	/* What is refused for another reason is no matter of theirs. */
-	brings = true;
-	asked = 0;
-	CHECK(cancel_refused(&svm, &f, true, -EPERM));
-	CHECK(cancels == 3 && waited_for == 2);
+	/* It was there, and is not when nobody can wait for it: that is no refusal. */
+	there = false;
+	CHECK(!cancel_refused(&svm, &f, true, -EFAULT));
+	CHECK(cancels == 2 && !locks);
+	/* Who serves the process alone refuses it to all others. */
+	refused_to_all = true;
+	CHECK(cancel_refused(&svm, &f, true, -EFAULT));
+	CHECK(cancels == 3 && !locks);
+	armed = refused_to_all = false;
 	/* A file keeps its size until the cancel is written; one that grows may have the page. */
 	area.vm_file = &inode;
 	CHECK(cancel_refused(&svm, &f, true, -EPERM));
@@ -128,6 +171,33 @@ int main(void)
 	grows = true;
 	CHECK(!cancel_refused(&svm, &f, true, -EPERM));
 	CHECK(cancels == 4 && !inode.readers && !locks);
+	grows = false;
+	/* A hint is no reader, and the entry that is kept is not the hint. */
+	{
+		struct hg_fault two[3] = {
+			{ .addr = 0x1000, .access = HG_ACCESS_PREFETCH },
+			{ .addr = 0x1000, .access = HG_ACCESS_WRITE },
+			{ .addr = 0x1000, .access = HG_ACCESS_PREFETCH },
+		};
+		CHECK(dedupe(&hdev, two, 3) == 1 && two[0].access == HG_ACCESS_WRITE &&
+		      !two[0].reader);
+		two[1] = (struct hg_fault){ .addr = 0x1000, .access = HG_ACCESS_READ };
+		CHECK(dedupe(&hdev, two, 2) == 1 && two[0].access == HG_ACCESS_WRITE &&
+		      two[0].reader);
+		two[0].access = two[1].access = HG_ACCESS_PREFETCH;
+		two[0].reader = two[1].reader = false;
+		CHECK(dedupe(&hdev, two, 2) == 1 && !two[0].reader);
+	}
+	/* Nobody waits any more: no page is asked for. */
+	asked = cancels = 0;
+	over = true;
+	f.done = false;
+	serve_window(&svm, &f, 1);
+	CHECK(!asked && !cancels);
+	over = false;
+	serve_window(&svm, &f, 1);
+	CHECK(asked && cancels == 1);
+	grows = true;
 	/* What came before the owner; of copies, which have other numbers, of who ended. */
 	CHECK(left_out(&hdev, FIRST_FAULT - 1, false) && !left_out(&hdev, FIRST_FAULT, false));
 	CHECK(!left_out(&hdev, 0, true));
