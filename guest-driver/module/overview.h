@@ -115,7 +115,8 @@
  * mmap_lock                    the kernel's, for reading: calls, fault service, and
  *                              the CPU fault that comes to hg_migrate_to_ram() (or
  *                              its area's lock); for writing in hg_svm_create(),
- *                              where the notifier is inserted
+ *                              where the notifier is inserted, and over a cancel, if
+ *                              nobody has it (hold_still())
  * hg_device.homing             bit locks, up to 6.14: the CPU fault that moves a
  *                              folio home; only tried, nobody waits
  * folio locks                  the kernel's: of pages that migrate or become

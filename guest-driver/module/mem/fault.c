@@ -48,8 +48,8 @@
  * was sent so shortly before that the access has not faulted again, which takes the
  * device a walk, and others a service each.
  *
- * A work takes the mmap lock (for writing where it refuses memory without a file) and
- * nothing that migrate_to_ram() or an MMU notifier waits for; while it waits for a process that serves its faults itself, nothing
+ * A work takes the mmap lock for reading (for writing if nobody has it, where it refuses
+ * memory without a file), and nothing that migrate_to_ram() or an MMU notifier waits for; while it waits for a process that serves its faults itself, nothing
  * (served_by_process()).
  */
 #include <linux/delay.h>
@@ -85,8 +85,12 @@ MODULE_PARM_DESC(fault_batch, "GPU faults served before a replay (1..512)");
 #define HG_STARVED_WINDOW	(10 * HZ)
 #define HG_STARVED_MS		20
 
-/* So long (us) who changes a file is left alone before it is asked again whether to refuse. */
-#define HG_RESIZED_US		1000
+/*
+ * So long (us) who has what a refusal stands on is left alone before it is asked again
+ * whether to refuse; and so often, where it is not asked for otherwise.
+ */
+#define HG_PAUSE_US		1000
+#define HG_HELD_TRIES		16
 
 /* The module's, for a work may outlive its device: see above. */
 static struct workqueue_struct *hg_fault_wq;
@@ -278,23 +282,35 @@ static bool starved(struct hg_svm *svm)
 	return svm->starved >= HG_STARVED_TRIES;
 }
 
-/* Whether a process serves faults of the address itself.  The mmap lock is held. */
-static bool is_served(struct hg_svm *svm, u64 addr)
+static unsigned int fault_flags(bool write)
+{
+	return FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0);
+}
+
+/*
+ * Whether the kernel would wait for a process that serves such faults itself (userfaultfd),
+ * which it does only without the mmap lock: with FAULT_FLAG_RETRY_NOWAIT it keeps that and
+ * says so.  Who does not serve the kernel's faults (UFFD_USER_MODE_ONLY) refuses at once.
+ * The mmap lock is held.
+ */
+static bool is_served(struct hg_svm *svm, u64 addr, bool write)
 {
 	struct vm_area_struct *vma = vma_lookup(svm->vm.mm, addr);
 
-	return vma && userfaultfd_armed(vma);
+	if (!vma || !userfaultfd_armed(vma) || !(vma->vm_flags & (write ? VM_WRITE : VM_READ)))
+		return false;
+	return handle_mm_fault(vma, addr, fault_flags(write) | FAULT_FLAG_ALLOW_RETRY |
+			       FAULT_FLAG_RETRY_NOWAIT, NULL) & VM_FAULT_RETRY;
 }
 
 /*
  * What the CPU's page table says to the access: 0; -EFAULT, -EPERM: it may not have the
  * page; -EIO: it may, but its content cannot be read from VRAM; -EBUSY: the table changes,
- * or there was no memory, or the process serves such faults (userfaultfd), for which the
- * kernel waits only without the lock, and @firm is not set: it did not refuse it there;
- * -ENOMEM: that has been tried often enough.
+ * or there was no memory, or the process has to bring the page; -ENOMEM: that has been
+ * tried often enough.
  * What this stands on is held until the cancel is written: see hold_still().
  */
-static int ask_cpu(struct hg_svm *svm, u64 addr, bool write, bool firm)
+static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 {
 	unsigned long pfn;
 	struct hmm_range range = {
@@ -315,9 +331,8 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write, bool firm)
 	ret = hg_range_fault(svm, &range, range.default_flags);
 	/* hmm_range_fault() of 6.12 says so of no memory, too */
 	if (ret == -EFAULT) {
-		ret = fixup_user_fault(svm->vm.mm, addr,
-				       FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0), NULL);
-		if (ret == -EFAULT && !firm && is_served(svm, addr))
+		ret = fixup_user_fault(svm->vm.mm, addr, fault_flags(write), NULL);
+		if (ret == -EFAULT && is_served(svm, addr, write))
 			return -EBUSY;
 		/* it is there, which is not all that the mirror asks of a page */
 		if (!ret)
@@ -356,18 +371,23 @@ struct hg_hold {
  *
  * Memory without a file becomes allowed with the mmap lock for writing, or with it or the
  * area's own for reading (MADV_GUARD_REMOVE, userfaultfd): so the first is held, and the
- * area's too.  A file's memory may keep whoever reads it waiting, and with that lock all of
- * the process: the mmap lock for reading has to do, and who removes guards there, or
- * answers for a userfaultfd that keeps no driver waiting, is not held up.
+ * area's too.  But only if nobody has it: who waits to write keeps out who comes after to
+ * read, and who reads may wait for a file's memory, or have the lock for long.  Then it is
+ * not refused now, and the replay asks again, after a pause; so often as HG_HELD_TRIES, lest
+ * a job wait for who has nothing to do with it.  (Who takes it between the question and the
+ * lock is waited for: there is no mmap_write_trylock().)
+ *
+ * A file's memory may keep whoever asks for it waiting, so there the mmap lock for reading
+ * has to do: who removes guards, or answers for a userfaultfd that keeps no driver waiting,
+ * is not held up.
  *
  * A file grows without the mmap lock, and tells nobody.  What was behind its end when
  * the CPU's page table was asked may be there, and be waited for by another job (or by a
  * job whose access came after the file had grown), before the cancel is written.  Who makes
  * a file longer has the inode's lock for writing (do_truncate(), and each file system's
  * write); so it is held for reading until then, and who finds the page there finds the
- * cancel written.  It is only tried for, since it comes before the mmap lock: whoever has
- * it may want that.  Then it is not refused now, and the replay asks again, after a pause:
- * a large write() has the lock for long.
+ * cancel written.  It is only tried for, too, since it comes before the mmap lock: whoever
+ * has it may want that, and a large write() has it for long.
  * The area keeps its file while the mmap lock is held.
  *
  * Return: whether all is held; the mmap lock is in any case.
@@ -376,23 +396,36 @@ static bool hold_still(struct hg_svm *svm, u64 addr, struct hg_hold *hold)
 {
 	struct vm_area_struct *vma;
 
-	*hold = (struct hg_hold){ .write = true };
-	mmap_write_lock(svm->vm.mm);
+	*hold = (struct hg_hold){};
+	mmap_read_lock(svm->vm.mm);
 	vma = vma_lookup(svm->vm.mm, addr);
-	if (vma && !vma->vm_file) {
-		vma_start_write(vma);
-		return true;
-	}
-	mmap_write_downgrade(svm->vm.mm);
-	hold->write = false;
+	/* where nothing is, only who writes puts something */
 	if (!vma)
 		return true;
-	if (!inode_trylock_shared(file_inode(vma->vm_file))) {
-		svm->resized = true;
+	if (vma->vm_file) {
+		hold->inode = file_inode(vma->vm_file);
+		if (inode_trylock_shared(hold->inode))
+			return true;
+		hold->inode = NULL;
+		svm->pauses = true;
 		return false;
 	}
-	hold->inode = file_inode(vma->vm_file);
-	return true;
+	mmap_read_unlock(svm->vm.mm);
+	hold->write = !rwsem_is_locked(&svm->vm.mm->mmap_lock);
+	if (hold->write)
+		mmap_write_lock(svm->vm.mm);
+	else
+		mmap_read_lock(svm->vm.mm);
+	/* it may be another area by now */
+	vma = vma_lookup(svm->vm.mm, addr);
+	if (vma && !vma->vm_file && (hold->write || ++svm->unheld > HG_HELD_TRIES)) {
+		if (hold->write)
+			vma_start_write(vma);
+		svm->unheld = 0;
+		return true;
+	}
+	svm->pauses = true;
+	return false;
 }
 
 static void let_go(struct hg_svm *svm, const struct hg_hold *hold)
@@ -413,35 +446,26 @@ static void refuse(struct hg_svm *svm, struct hg_fault *f, u32 scope, int error)
 	hg_fault_cancel(svm->vm.hdev, f->asid, f->addr, HG_CANCEL_ADDR | scope);
 }
 
-/* What the kernel says to a fault that a process may serve itself. */
-enum hg_served {
-	HG_NOT_SERVED,		/* nobody serves it, or the page was there */
-	HG_WAITED_FOR,		/* the replay finds what there is now */
-	HG_REFUSED,		/* also to who waits */
-};
-
 /*
  * Whether the page is refused only because the mmap lock is kept.  Where a process serves
  * faults itself (userfaultfd) the kernel waits for it without that lock, which
  * hmm_range_fault() never lets go: it says -EFAULT then.  So the page is asked for once
  * more, and waited for.  Who serves it may take as long as it likes, as a file system
- * may; when its process dies the kernel does without it.
+ * may; when its process dies the kernel does without it.  True: it was waited for, and
+ * the replay finds what there is now.
  */
-static enum hg_served served_by_process(struct hg_svm *svm, u64 addr, bool write)
+static bool served_by_process(struct hg_svm *svm, u64 addr, bool write)
 {
-	enum hg_served served = HG_NOT_SERVED;
+	struct vm_area_struct *vma;
 	bool waited = false;
+	int ret = -EFAULT;
 
 	mmap_read_lock(svm->vm.mm);
-	if (is_served(svm, addr)) {
-		if (fixup_user_fault(svm->vm.mm, addr,
-				     FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0), &waited))
-			served = HG_REFUSED;
-		else if (waited)
-			served = HG_WAITED_FOR;
-	}
+	vma = vma_lookup(svm->vm.mm, addr);
+	if (vma && userfaultfd_armed(vma))
+		ret = fixup_user_fault(svm->vm.mm, addr, fault_flags(write), &waited);
 	mmap_read_unlock(svm->vm.mm);
-	return served;
+	return !ret && waited;
 }
 
 /*
@@ -452,19 +476,16 @@ static enum hg_served served_by_process(struct hg_svm *svm, u64 addr, bool write
  */
 static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, int error)
 {
-	enum hg_served served = HG_NOT_SERVED;
 	struct hg_hold hold;
 	bool held, still;
 
-	if (error != -ENOMEM)
-		served = served_by_process(svm, f->addr, write);
-	if (served == HG_WAITED_FOR)
+	if (error == -EFAULT && served_by_process(svm, f->addr, write))
 		return false;
 	hg_delay(fault_before_cancel);
 	held = hold_still(svm, f->addr, &hold);
 	/* no memory is not the page's fault */
 	if (error != -ENOMEM)
-		error = held ? ask_cpu(svm, f->addr, write, served == HG_REFUSED) : -EBUSY;
+		error = held ? ask_cpu(svm, f->addr, write) : -EBUSY;
 	still = error && error != -EBUSY;
 	if (still)
 		refuse(svm, f, write ? HG_CANCEL_SCOPE_WRITE : HG_CANCEL_SCOPE_ALL, error);
@@ -493,20 +514,17 @@ static bool is_over(struct hg_svm *svm, const struct hg_fault *f)
  */
 static void refuse_atomics(struct hg_svm *svm, struct hg_fault *f, int error)
 {
-	enum hg_served served = HG_NOT_SERVED;
 	struct hg_hold hold;
 	bool held;
 
 	/* since it was mapped, protected against writes by the process itself */
-	if (error != -ENOMEM)
-		served = served_by_process(svm, f->addr, true);
-	if (served == HG_WAITED_FOR)
+	if (error == -EFAULT && served_by_process(svm, f->addr, true))
 		return;
 	hg_delay(fault_before_cancel);
 	held = hold_still(svm, f->addr, &hold);
 	if (error != -ENOMEM) {
 		error = held ? hg_svm_ask_exclusive(svm, f->addr) : 0;
-		if (error == -EFAULT && served != HG_REFUSED && is_served(svm, f->addr))
+		if (error == -EFAULT && is_served(svm, f->addr, true))
 			error = 0;
 	}
 	if (error)
@@ -628,9 +646,9 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 		svm->starved++;
 		msleep(HG_STARVED_MS);
 	}
-	if (svm->resized) {
-		svm->resized = false;
-		usleep_range(HG_RESIZED_US, 4 * HG_RESIZED_US);
+	if (svm->pauses) {
+		svm->pauses = false;
+		usleep_range(HG_PAUSE_US, 4 * HG_PAUSE_US);
 	}
 	/* the end of a large process is nothing to do here */
 	mmput_async(svm->vm.mm);

@@ -5,13 +5,18 @@
  * nobody waits are left out.
  */
 #define FAULT_FLAG_REMOTE	0x80
+#define FAULT_FLAG_ALLOW_RETRY	0x100
+#define FAULT_FLAG_RETRY_NOWAIT	0x200
+#define VM_FAULT_RETRY		0x400
+#define VM_READ			1
 
 struct inode { int readers; };
 struct vm_area_struct { unsigned long vm_start, vm_end, vm_flags; struct inode *vm_file; };
 
-static bool armed, brings, grows, there, gone, refused_to_all;
+static bool armed, brings, grows, there, refused_to_all, busy;
 static unsigned int asked, waited_for, flags_seen, locks, cancels;
 static bool writing, area_held;
+static int tried;
 static struct vm_area_struct area = { 0, TASK_SIZE, 3 };
 
 #define userfaultfd_armed(vma)	armed
@@ -21,8 +26,8 @@ static struct vm_area_struct area = { 0, TASK_SIZE, 3 };
 #define vma_lookup(mm, addr)	(&area)
 #define mmap_read_lock(mm)	lock_for_reading()
 #define mmap_read_unlock(mm)	unlock(false)
+#define rwsem_is_locked(lock)	busy
 #define mmap_write_lock(mm)	lock_for_writing()
-#define mmap_write_downgrade(mm)	downgrade()
 #define mmap_write_unlock(mm)	unlock(true)
 #define vma_start_write(vma)	hold_area()
 #define HMM_PFN_WRITE		4UL
@@ -40,6 +45,7 @@ static void lock_for_reading(void)
 
 static void lock_for_writing(void)
 {
+	CHECK(!busy);
 	lock_for_reading();
 	writing = true;
 }
@@ -50,17 +56,19 @@ static void hold_area(void)
 	area_held = true;
 }
 
-static void downgrade(void)
-{
-	CHECK(writing);
-	writing = area_held = false;
-}
-
 static void unlock(bool from_writing)
 {
 	CHECK(locks == 1 && writing == from_writing);
 	writing = area_held = false;
 	locks--;
+}
+
+/* What it says without waiting, the lock kept. */
+static int handle_mm_fault(struct vm_area_struct *vma, unsigned long addr, unsigned int flags,
+			   void *regs)
+{
+	CHECK(locks == 1 && flags & FAULT_FLAG_ALLOW_RETRY && flags & FAULT_FLAG_RETRY_NOWAIT);
+	return there || refused_to_all ? 0 : VM_FAULT_RETRY;
 }
 
 static int fixup_user_fault(void *mm, unsigned long addr, unsigned int flags, bool *unlocked)
@@ -100,7 +108,10 @@ int hg_svm_map_window(struct hg_svm *svm, unsigned long start, unsigned long end
 void hg_fault_cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 how)
 {
 	CHECK(locks == 1);
-	CHECK(area.vm_file ? area.vm_file->readers == 1 && !writing : writing && area_held);
+	if (area.vm_file)
+		CHECK(area.vm_file->readers == 1 && !writing);
+	else
+		CHECK(busy ? tried > HG_HELD_TRIES : writing && area_held);
 	cancels++;
 }
 
@@ -164,6 +175,13 @@ int main(void)
 	CHECK(cancel_refused(&svm, &f, true, -EFAULT));
 	CHECK(cancels == 3 && !locks);
 	armed = refused_to_all = false;
+	/* Who has the mmap lock is left alone, but not for ever. */
+	busy = true;
+	for (tried = 1; !cancel_refused(&svm, &f, true, -EPERM); tried++)
+		CHECK(tried <= HG_HELD_TRIES && cancels == 3 && svm.pauses);
+	CHECK(tried == HG_HELD_TRIES + 1 && cancels == 4 && !svm.unheld && !locks);
+	busy = svm.pauses = false;
+	cancels = 3;
 	/* A file keeps its size until the cancel is written; one that grows may have the page. */
 	area.vm_file = &inode;
 	CHECK(cancel_refused(&svm, &f, true, -EPERM));
@@ -209,6 +227,6 @@ int main(void)
 	cancel_refused(&dead, &f, true, -EPERM);
 	left_out(&hdev, FIRST_FAULT, false);
 	left_out(&hdev, FIRST_FAULT, false);
-	CHECK(slept_us == HG_RESIZED_US);
+	CHECK(slept_us == HG_PAUSE_US);
 	return 0;
 }

@@ -151,7 +151,6 @@ static int get_ready(void)
 		close(fd);
 		return -EOPNOTSUPP;
 	}
-	uffd.fd = fd;
 	pthread_attr_init(&small);
 	pthread_attr_setstacksize(&small, 128 * 1024);
 	pthread_attr_setguardsize(&small, 0);
@@ -159,9 +158,12 @@ static int get_ready(void)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	err = pthread_create(&t, &small, serve, (void *)(intptr_t)fd);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (err)
+	if (err) {
+		close(fd);
 		return -err;
+	}
 	pthread_detach(t);
+	uffd.fd = fd;
 	return 0;
 }
 
