@@ -85,6 +85,8 @@
  * 4. what the process may not do is cancelled, after one more look under the mmap
  *    lock (cancel_refused(), hg_fault_cancel()).
  *
+ * Faults of copies come from the other ring, if the device has such (hg_fault_error()).
+ *
  * One replay then makes all that wait execute their access again, in whatever address
  * space (hg_fault_replay()).  What changed too fast was left alone: it faults again.
  *
@@ -113,7 +115,8 @@
  * mmap_lock                    the kernel's, for reading: calls, fault service, and
  *                              the CPU fault that comes to hg_migrate_to_ram() (or
  *                              its area's lock); for writing in hg_svm_create(),
- *                              where the notifier is inserted
+ *                              where the notifier is inserted, and over a cancel, if
+ *                              nobody has it (hold_still())
  * hg_device.homing             bit locks, up to 6.14: the CPU fault that moves a
  *                              folio home; only tried, nobody waits
  * folio locks                  the kernel's: of pages that migrate or become
@@ -180,7 +183,8 @@
  *	reset and removal wait for handlers and hg_fault_late() before they take hw_sem
  *	for writing, for the error work the removal before it too, a reset after it: with
  *	no lock held; the end of a context waits for its pump (which takes submit_lock)
- *	under hg_file.lock
+ *	under hg_file.lock.  The removal ends hg_sched_watch_work(), which takes submit_lock
+ *	and hw_sem, before all of these, for it begins them
  *
  * Nobody waits for hg_fault_work(), which waits for processes, for as long as these
  * like: it has its mirror by a reference, and the device and the module likewise.  So

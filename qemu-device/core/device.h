@@ -7,7 +7,9 @@
  *  d->lock      all control state: registers, contexts, rings, fault units,
  *               the stalled warps and copies, engines' request lists and their
  *               in_slice flags.  Held briefly, never across read/write/atomic.
- *  d->l2_lock   the shared TLB.  Leaf lock.
+ *  d->l2_lock   the shared TLB and the walk cache.  Leaf lock.
+ *  d->data_lock which pages of VRAM the data cache has.  Leaf lock; nothing but the
+ *               host's vram_written() is called under it.
  *  Observers have leaf locks of their own (observe/observe.h), and say in their files what
  *  their state relies on.
  *
@@ -20,7 +22,8 @@
  * (translate, then perform) never contains a safe point.  At a safe point with
  * `attn` set it takes d->lock and serves the requests posted to it.
  *
- * The invalidation path relies on exactly this: after removing L2 entries, it
+ * The invalidation path relies on exactly this: after removing L2 entries (and tables
+ * from the walk cache, in the same hold of l2_lock), it
  * flushes parked engines itself and posts to the others; an engine that has
  * served the request has finished every access under the old translation
  * (they lie before the safe point) and cannot find it in a TLB again (the L2
@@ -77,6 +80,10 @@ struct HgDev {
     _Alignas(HG_LINE) pthread_mutex_t l2_lock;
     HgTlb l2;                   /* l2_lock */
     uint64_t l2_gen;            /* l2_lock */
+    HgWalkCache walks;          /* l2_lock */
+
+    _Alignas(HG_LINE) pthread_mutex_t data_lock;
+    HgDataCache data;           /* types/cache.h says what is under data_lock */
 
     _Alignas(HG_LINE) pthread_mutex_t lock;
     pthread_cond_t quiet;       /* an engine left its slice */

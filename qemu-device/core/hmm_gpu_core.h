@@ -22,7 +22,7 @@
 #include "hmm_gpu_hw.h"
 
 /* Of this interface: it grows when anything in this file changes its form or meaning. */
-#define HG_CORE_VERSION 3
+#define HG_CORE_VERSION 10
 
 /* What VRAM and BAR 2 may be; hg_memory_sizes_ok() is the rule. */
 #define HG_VRAM_STEP (2ull << 20)
@@ -100,6 +100,15 @@ typedef struct HgHostOps {
      * time are counted in.  May be NULL: a host that holds up none, now() then.
      */
     uint64_t (*fair_now)(void *host);
+    /*
+     * For the audit, which compares frames of memory, where a bus address is none.  Both or
+     * neither; without them bus addresses are physical.  frame: where an access of the bus at
+     * this address leads to, 0; -1: nowhere; 1: nobody can say now.  look: 8 aligned bytes of
+     * RAM by their physical address, 0 or -1.  A full audit calls them with the device's lock
+     * held, so whatever a host does for them must not come back to the device.
+     */
+    int (*frame)(void *host, uint64_t addr, uint64_t *phys);
+    int (*look)(void *host, uint64_t phys, uint64_t *v);
 } HgHostOps;
 
 typedef struct HgConfig {
@@ -108,7 +117,14 @@ typedef struct HgConfig {
     uint32_t ces;              /* 2..HG_MAX_CES, default 2; engine 0 is for PRIV contexts */
     uint32_t utlb_entries;     /* default 64 */
     uint32_t utlb_misses;      /* default 56 */
+    uint32_t sms_per_utlb;     /* so many SMs have one miss table, default 1 */
     uint32_t l2tlb_entries;    /* default 512 */
+    uint32_t walk_entries;     /* of the walk cache, default 32; 0: there is none */
+    /*
+     * Of the data cache, default 0: there is none.  Else hg_data_least() or more; not with
+     * `coherent`.
+     */
+    uint32_t data_pages;
     uint64_t vram_size;        /* bytes, multiple of 2 MiB */
     uint64_t bar2_size;        /* bytes, power of two <= vram_size */
     void *vram;                /* host memory of vram_size bytes, page aligned */
@@ -122,6 +138,9 @@ typedef struct HgConfig {
     uint32_t asids, ctxs;      /* that it has, default the most: HG_NUM_ASIDS, HG_NUM_CTXS */
     bool coherent;             /* bar2_size is vram_size, and CPUs may use it as memory */
     bool audit_cmd;            /* the guest may ask for full audits (HG_REG_AUDIT_CMD) */
+    bool big_pages;            /* HG_PTE_BIG has a meaning; default no */
+    bool prefetch_faults;      /* prefetch instructions report pages that are missing; default yes */
+    bool ce_faults;            /* copies may report misses to the non-replayable ring; default no */
     bool reset_loses_vram;     /* the host takes VRAM's content away with hg_reset(): FEATURES */
 } HgConfig;
 
@@ -132,6 +151,8 @@ typedef struct HgConfig {
 uint64_t hg_host_atomic(void *p, uint32_t size, HgAtomicOp op, uint64_t operand,
                         uint64_t expected);
 
+/* The fewest pages of a data cache, so that each micro-TLB entry may have one. */
+uint32_t hg_data_least(const HgConfig *cfg);
 /*
  * Was a host made for this core?  It says HG_CORE_VERSION and the sizes of HgConfig
  * and HgHostOps as it knows them (0: it has none); who was compiled apart asks before
@@ -223,6 +244,7 @@ bool hg_step(HgDev *d, uint32_t budget);
 /*
  * Directly reachable guest RAM.  remove returns only when no engine uses the
  * pointer any more.  Ranges do not overlap.  `opaque` comes back in ram_written.
+ * With frame(): the bus address is the physical one there.
  * Address and pointer are equal modulo 4096, so that what is aligned on the bus is aligned
  * in memory; a range that is not is left to read, write and atomic.
  */

@@ -29,7 +29,7 @@ typedef enum {
 
 typedef enum {
     HG_ACT_NONE, HG_ACT_DELAY, HG_ACT_DELAY_VALID, HG_ACT_DUPLICATE, HG_ACT_DROP,
-    HG_ACT_LOST, HG_ACT_ERROR, HG_ACT_PARTIAL, HG_ACT_COUNT
+    HG_ACT_LOST, HG_ACT_ERROR, HG_ACT_PARTIAL, HG_ACT_REPEAT, HG_ACT_COUNT
 } HgInjAct;
 
 /* What a register of an observer says to a write. */

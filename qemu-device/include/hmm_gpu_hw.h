@@ -63,6 +63,18 @@
 #define HG_REG_FEATURES			0x0024	/* RO: HG_FEATURE_* */
 #define HG_FEATURE_COHERENT		0x1	/* BAR2 is all of VRAM, and CPUs may use it as they use RAM */
 #define HG_FEATURE_RESET_LOSES_VRAM	0x2	/* a reset of the function (FLR, bus) leaves nothing of VRAM; CTRL.RESET does not touch it */
+#define HG_FEATURE_WALK_CACHE		0x4	/* upper levels are cached too: a table that is taken away needs an invalidation of all it covers */
+#define HG_FEATURE_BIG_PAGES		0x8	/* HG_PTE_BIG has a meaning */
+/*
+ * HG_PTE_CACHED, HG_OP_FLUSH, HG_INVAL_MEMBAR and HG_FENCE_MEMBAR have a meaning, and writes to
+ * system memory are posted
+ */
+#define HG_FEATURE_DATA_CACHE		0x10
+#define HG_FEATURE_CE_FAULTS		0x20	/* HG_CTX_STALL and HG_CTX_FAULTED have a meaning */
+/* groups of SMs have one miss table: a page that two of them miss is reported once */
+#define HG_FEATURE_SHARED_MISSES	0x40
+/* the mirror audit knows where bus addresses lead to */
+#define HG_FEATURE_AUDIT_BUS		0x80
 #define HG_REG_TIME			0x0028	/* RO (64) virtual nanoseconds */
 #define HG_REG_CTRL			0x0030
 #define HG_CTRL_ENABLE			0x1	/* engines may run; clearing it parks them at an instruction boundary */
@@ -101,6 +113,11 @@
 #define HG_INVAL_ALL			1
 #define HG_INVAL_ASID			2
 #define HG_INVAL_RANGE			3
+/*
+ * | one of them, with HG_FEATURE_DATA_CACHE: DONE also means that posted writes of before are
+ * visible
+ */
+#define HG_INVAL_MEMBAR			0x10
 #define HG_REG_INVAL_SEQ		0x2020	/* RO (64) */
 #define HG_REG_INVAL_DONE		0x2028	/* RO (64) */
 
@@ -176,12 +193,21 @@
 #define HG_CTX_CTRL			0x10
 #define HG_CTX_ENABLE			0x1
 #define HG_CTX_PRIV			0x2	/* may use physical addresses in COPY and runs on copy engine 0 alone */
+/*
+ * with HG_FEATURE_CE_FAULTS: a COPY that misses a page reports that to the non-replayable ring and
+ * waits for FAULTED
+ */
+#define HG_CTX_STALL			0x4
 #define HG_CTX_STATUS			0x14	/* RO */
 #define HG_CTX_ACTIVE			0x1
 #define HG_CTX_HALTED			0x2	/* stopped by a bad descriptor or bus error: see ERROR; ENABLE 0 then 1 restarts at GET = PUT = 0 */
 #define HG_CTX_GET			0x18	/* RO: next descriptor to execute */
 #define HG_CTX_PUT			0x1c	/* RO: last doorbell */
 #define HG_CTX_ERROR			0x20	/* RO: HG_ERR_* of the last failed job or of the halt */
+/* R: 1 while a COPY waits; W: HG_FAULTED_*, ignored if none does */
+#define HG_CTX_FAULTED			0x24
+#define HG_FAULTED_GO_ON		1	/* try again */
+#define HG_FAULTED_GIVE_UP		2	/* the job ends with HG_ERR_FAULT */
 #define HG_CTX_ERROR_ADDR		0x28	/* RO (64) */
 #define HG_CTX_TIMESLICE		0x30	/* microseconds on the SMs before another context may preempt; 0 = default 1000 */
 /*
@@ -243,11 +269,12 @@
  * -- mirror audit: what the device has to know of the CPU's page tables --
  * For checking alone: nothing the device does depends on these registers.
  * HG_REG_AUDIT_ASID + asid * 8 (64): physical address of the process's root
- * table, its levels, and ENABLE.  Only where bus addresses of RAM are physical
- * addresses.  Take it out and invalidate the address space before the table
- * can go away.  GPU addresses that mirror no CPU address have an ASID that is
- * not enabled here, or bit HG_AUDIT_USER_BITS set: those lead to VRAM that is
- * the GPU's alone, and a system frame there is a violation.
+ * table, its levels, and ENABLE.  Without HG_FEATURE_AUDIT_BUS only where bus
+ * addresses of RAM are physical addresses.  Take it out and invalidate the
+ * address space before the table can go away.  GPU addresses that mirror no CPU
+ * address have an ASID that is not enabled here, or bit HG_AUDIT_USER_BITS set:
+ * those lead to VRAM that is the GPU's alone, and a system frame there is a
+ * violation.
  * HG_REG_AUDIT_ENC + HG_ENC_* * 8 (64): the kernel's encodings, written while
  * CTRL is 0; CTRL 1 makes them valid.
  */
@@ -296,6 +323,9 @@
 #define HG_PTE_WRITE			0x2
 #define HG_PTE_ATOMIC			0x4
 #define HG_PTE_HUGE			0x8
+#define HG_PTE_BIG			0x40	/* level 0, with HG_FEATURE_BIG_PAGES: one of 16 aligned entries that are a leaf of 64 KiB */
+/* leaf in VRAM, with HG_FEATURE_DATA_CACHE: through the data cache */
+#define HG_PTE_CACHED			0x80
 #define HG_PTE_APER_MASK		0x30
 #define HG_PTE_APER_VRAM		0x00	/* frame is an offset in VRAM */
 #define HG_PTE_APER_SYS			0x10	/* frame is a bus address */
@@ -314,6 +344,8 @@
 #define HG_FE_FLAGS			7
 #define HG_FE_VALID			0x80000000
 #define HG_FE_REPLAYABLE		0x1
+/* not replayable; the context waits for HG_CTX_FAULTED */
+#define HG_FE_WAITS			0x2
 
 #define HG_ENGINE_SM			0
 #define HG_ENGINE_CE			1
@@ -321,7 +353,7 @@
 #define HG_ACCESS_READ			0	/* also instruction fetch */
 #define HG_ACCESS_WRITE			1
 #define HG_ACCESS_ATOMIC		2
-#define HG_ACCESS_PREFETCH		3
+#define HG_ACCESS_PREFETCH		3	/* nobody waits; may be left alone, never a reason to end a job */
 
 #define HG_REASON_PTE			0	/* leaf or table entry not valid */
 #define HG_REASON_WRITE			1	/* write to an entry without WRITE */
@@ -359,8 +391,17 @@
 #define HG_OP_FENCE			4
 /* WAIT: w1 bus address, w2 value: waits until the 64-bit value there is >= w2 (unsigned). */
 #define HG_OP_WAIT			5
-/* INVALIDATE: w1 HG_INVAL_*[1:0] asid[31:16], w2 start, w3 bytes: done when complete. */
+/*
+ * INVALIDATE: w1 HG_INVAL_*[1:0] HG_INVAL_MEMBAR asid[31:16], w2 start, w3 bytes: done when
+ * complete.
+ */
 #define HG_OP_INVALIDATE		6
+/*
+ * FLUSH, with HG_FEATURE_DATA_CACHE and in a PRIV context: w1 offset in VRAM, w2 bytes: what
+ * the data cache has of these pages and VRAM has not is written there, and pages that no
+ * translation of a micro-TLB leads to are forgotten.
+ */
+#define HG_OP_FLUSH			7
 
 #define HG_SPACE_VIRT			0
 #define HG_SPACE_VRAM			1
@@ -369,6 +410,8 @@
 #define HG_COPY_DST_SHIFT		10
 #define HG_COPY_FILL			0x1000
 #define HG_FENCE_IRQ			0x100
+/* with HG_FEATURE_DATA_CACHE: without it, posted writes of before may become visible later */
+#define HG_FENCE_MEMBAR			0x200
 #define HG_COPY_LIST_MAX		4096
 #define HG_COPY_MAX_BYTES		0x40000000
 

@@ -126,10 +126,38 @@ static int hmm_gpu_do_atomic(HmmGpuState *s, HmmGpuDma *dma)
     return 0;
 }
 
+/* As an access would be translated, which may be a fault that the guest hears of. */
+static int hmm_gpu_do_frame(HmmGpuState *s, HmmGpuDma *dma)
+{
+    PCIDevice *pci = PCI_DEVICE(s);
+    MemTxAttrs attrs = {
+        .memory = 1,
+        .requester_id = pci_requester_id(pci),
+    };
+    IOMMUTLBEntry entry;
+
+    /* About to be told to the core, which then asks for nothing. */
+    if (!(pci_get_word(pci->config + PCI_COMMAND) & PCI_COMMAND_MASTER)) {
+        return 1;
+    }
+    RCU_READ_LOCK_GUARD();
+    entry = address_space_get_iotlb_entry(pci_get_address_space(pci), dma->addr,
+                                          false, attrs);
+    if (entry.target_as != &address_space_memory) {
+        return -1;
+    }
+    dma->old = (entry.translated_addr & ~entry.addr_mask) |
+               (dma->addr & entry.addr_mask);
+    return 0;
+}
+
 int hmm_gpu_dma_do(HmmGpuState *s, HmmGpuDma *dma)
 {
     if (dma->kind == HMM_GPU_DMA_ATOMIC) {
         return hmm_gpu_do_atomic(s, dma);
+    }
+    if (dma->kind == HMM_GPU_DMA_FRAME) {
+        return hmm_gpu_do_frame(s, dma);
     }
     return hmm_gpu_copy(s, dma->addr, dma->buf, dma->len,
                         dma->kind == HMM_GPU_DMA_WRITE);
@@ -166,6 +194,34 @@ static int hmm_gpu_atomic(void *host, uint64_t addr, uint32_t size,
 
     *old = dma.old;
     return ret;
+}
+
+/* What no IOMMU changes is in a section that the core knows. */
+static int hmm_gpu_frame(void *host, uint64_t addr, uint64_t *phys)
+{
+    HmmGpuState *s = host;
+    HmmGpuDma dma = { .kind = HMM_GPU_DMA_FRAME, .addr = addr, .old = addr };
+    int ret = qatomic_read(&s->iommu) ? hmm_gpu_dma(s, &dma) : 0;
+
+    *phys = dma.old;
+    return ret;
+}
+
+/* Memory as the machine has it, whatever the device's bus shows: any thread. */
+static int hmm_gpu_look(void *host, uint64_t phys, uint64_t *v)
+{
+    hwaddr len = sizeof(*v), xlat;
+    MemoryRegion *mr;
+
+    RCU_READ_LOCK_GUARD();
+    mr = address_space_translate(&address_space_memory, phys, &xlat, &len, false,
+                                 MEMTXATTRS_UNSPECIFIED);
+    if (len < sizeof(*v) || !hmm_gpu_is_plain_ram(mr)) {
+        return -1;
+    }
+    *v = qatomic_load_acquire((uint64_t *)((uint8_t *)memory_region_get_ram_ptr(mr) +
+                                           xlat));
+    return 0;
 }
 
 static void hmm_gpu_ram_written(void *host, void *opaque, void *ptr,
@@ -255,6 +311,8 @@ const HgHostOps hmm_gpu_host_ops = {
     .thread_exit = hmm_gpu_thread_exit,
     .kick = hmm_gpu_host_kick,
     .fair_now = hmm_gpu_fair_now,
+    .frame = hmm_gpu_frame,
+    .look = hmm_gpu_look,
 };
 
 static void hmm_gpu_region_add(MemoryListener *listener,

@@ -12,8 +12,9 @@
  * An IOMMU that refuses a translation may send the message that a guest has given it, and AMD's
  * sends it as a write to any address: of this device's configuration, say, where it
  * resets the function.  But a reset waits for the engines, and one of them waits for this
- * very access.  So while accesses are served (in_blocking) the device does not answer its
- * configuration space and its slot does not let go of it (partially_hotplugged), commands of
+ * very access.  A full audit even has the core's lock meanwhile, so that no register of ours
+ * answers then (in_audit).  So while accesses are served (in_blocking) the device does not answer
+ * its configuration space and its slot does not let go of it (partially_hotplugged), commands of
  * its registers that wait are not taken, and what comes by other ways, a reset, a stop, bus
  * mastering, is put off until they are served.
  *

@@ -10,6 +10,8 @@
  *   clear-violations write true: forget them.
  *   audit-full       write true: run the full audit; the processes must be at rest.
  *   audit-full-compared  read only; how many entries the last one compared.
+ *   frame            write a bus address, read the physical one that it leads to; all ones:
+ *                    nowhere.  For those who read the GPU's page tables behind an IOMMU.
  * Reading a property parks no engine: whoever looks at all of them changes nothing.
  *
  * Of an exact machine, for those who look at a failure:
@@ -155,7 +157,9 @@ static void hmm_gpu_set_audit_full(Object *obj, bool value, Error **errp)
     HmmGpuState *s = HMM_GPU(obj);
 
     if (s->gpu && value) {
+        s->in_audit = true;
         hmm_gpu_blocking(s, hmm_gpu_do_audit_full, &s->audit_compared);
+        s->in_audit = false;
     }
 }
 
@@ -163,6 +167,24 @@ static void hmm_gpu_get_compared(Object *obj, Visitor *v, const char *name,
                                  void *opaque, Error **errp)
 {
     visit_type_uint64(v, name, &HMM_GPU(obj)->audit_compared, errp);
+}
+
+static void hmm_gpu_get_frame(Object *obj, Visitor *v, const char *name,
+                              void *opaque, Error **errp)
+{
+    visit_type_uint64(v, name, &HMM_GPU(obj)->frame, errp);
+}
+
+static void hmm_gpu_set_frame(Object *obj, Visitor *v, const char *name,
+                              void *opaque, Error **errp)
+{
+    HmmGpuState *s = HMM_GPU(obj);
+    uint64_t addr;
+
+    if (visit_type_uint64(v, name, &addr, errp) &&
+        hmm_gpu_host_ops.frame(s, addr, &s->frame)) {
+        s->frame = UINT64_MAX;
+    }
 }
 
 static bool hmm_gpu_exact(Error **errp)
@@ -236,6 +258,10 @@ void hmm_gpu_class_add_properties(ObjectClass *oc)
                               hmm_gpu_get_compared, NULL, NULL, NULL);
     object_class_property_set_description(oc, "audit-full-compared",
         "entries that the last full audit compared (read only)");
+    object_class_property_add(oc, "frame", "uint64", hmm_gpu_get_frame,
+                              hmm_gpu_set_frame, NULL, NULL);
+    object_class_property_set_description(oc, "frame",
+        "write a bus address, read the physical one that it leads to");
     object_class_property_add_str(oc, "inject", hmm_gpu_get_inject,
                                   hmm_gpu_set_inject);
     object_class_property_set_description(oc, "inject",

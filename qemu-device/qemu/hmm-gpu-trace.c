@@ -10,6 +10,7 @@
 #include "qemu/log.h"
 #include "qemu/timer.h"
 #include "hw/core/cpu.h"
+#include "system/cpus.h"
 #include "hmm-gpu.h"
 #include "trace.h"
 

@@ -202,8 +202,11 @@ static uint64_t hmm_gpu_mmio_read(void *opaque, hwaddr addr, unsigned size)
     HmmGpuState *s = opaque;
     uint64_t val;
 
-    /* A CPU may still hold the old memory map just after an unplug. */
-    if (!s->gpu) {
+    /*
+     * A CPU may still hold the old memory map just after an unplug.  In an audit
+     * it is an IOMMU's message: hmm-gpu-iommu.c.
+     */
+    if (!s->gpu || s->in_audit) {
         return UINT64_MAX;
     }
     val = hg_mmio_read(s->gpu, addr, size);
@@ -229,7 +232,7 @@ static void hmm_gpu_mmio_write(void *opaque, hwaddr addr, uint64_t val,
 {
     HmmGpuState *s = opaque;
 
-    if (s->gpu) {
+    if (s->gpu && !s->in_audit) {
         HmmGpuMmio w = { .addr = addr, .val = val, .size = size };
 
         /*
@@ -241,7 +244,9 @@ static void hmm_gpu_mmio_write(void *opaque, hwaddr addr, uint64_t val,
             if (s->in_blocking) {
                 return;         /* an IOMMU's message: hmm-gpu-iommu.c */
             }
+            s->in_audit = (addr & ~7) == HG_REG_AUDIT_CMD;
             hmm_gpu_blocking(s, hmm_gpu_do_mmio_write, &w);
+            s->in_audit = false;
         } else {
             hmm_gpu_do_mmio_write(s, &w);
         }
@@ -601,9 +606,15 @@ static const Property hmm_gpu_properties[] = {
     DEFINE_PROP_UINT32("ces", HmmGpuState, cfg.ces, 2),
     DEFINE_PROP_UINT32("utlb-entries", HmmGpuState, cfg.utlb_entries, 64),
     DEFINE_PROP_UINT32("utlb-misses", HmmGpuState, cfg.utlb_misses, 56),
+    DEFINE_PROP_UINT32("sms-per-utlb", HmmGpuState, cfg.sms_per_utlb, 1),
     DEFINE_PROP_UINT32("l2tlb-entries", HmmGpuState, cfg.l2tlb_entries, 512),
+    DEFINE_PROP_UINT32("walk-entries", HmmGpuState, cfg.walk_entries, 32),
+    DEFINE_PROP_UINT32("data-pages", HmmGpuState, cfg.data_pages, 0),
     DEFINE_PROP_UINT32("asids", HmmGpuState, cfg.asids, HG_NUM_ASIDS),
     DEFINE_PROP_UINT32("contexts", HmmGpuState, cfg.ctxs, HG_NUM_CTXS),
+    DEFINE_PROP_BOOL("big-pages", HmmGpuState, cfg.big_pages, false),
+    DEFINE_PROP_BOOL("prefetch-faults", HmmGpuState, cfg.prefetch_faults, true),
+    DEFINE_PROP_BOOL("ce-faults", HmmGpuState, cfg.ce_faults, false),
     DEFINE_PROP_BOOL("coherent", HmmGpuState, cfg.coherent, false),
     DEFINE_PROP_STRING("flr-vram", HmmGpuState, flr_vram),
     DEFINE_PROP_BOOL("audit-cmd", HmmGpuState, cfg.audit_cmd, false),

@@ -51,6 +51,7 @@ struct HmmGpuState {
     char *inject;               /* rules given before realize; BQL */
     char *audit;                /* mode given before realize; BQL */
     uint64_t audit_compared;    /* by the last full audit; BQL */
+    uint64_t frame;             /* that the last bus address asked for leads to; BQL */
     char *flr_vram;             /* property: "keep" or "lost" */
 
     /*
@@ -96,6 +97,7 @@ struct HmmGpuState {
      */
     bool iommu;
     bool in_blocking;           /* accesses through an IOMMU are being served */
+    bool in_audit;              /* ... for a full audit, which has the core's lock */
     bool owes_reset, owes_state;        /* asked for meanwhile */
     bool dma_waiting;           /* a BQL holder serves the queue, not dma_bh */
     QemuMutex dma_lock;
@@ -104,14 +106,18 @@ struct HmmGpuState {
     QEMUBH *dma_bh;
 };
 
-/* One access to the bus by address; lives on the stack of who wants it. */
+/*
+ * One access to the bus by address, or a look where one leads to; lives on the stack of who wants
+ * it.
+ */
 struct HmmGpuDma {
-    enum { HMM_GPU_DMA_READ, HMM_GPU_DMA_WRITE, HMM_GPU_DMA_ATOMIC } kind;
+    enum { HMM_GPU_DMA_READ, HMM_GPU_DMA_WRITE, HMM_GPU_DMA_ATOMIC,
+           HMM_GPU_DMA_FRAME } kind;
     uint64_t addr;
     uint32_t len;               /* ATOMIC: 4 or 8 */
     void *buf;                  /* READ: to; WRITE: from */
     HgAtomicOp op;
-    uint64_t operand, expected, old;
+    uint64_t operand, expected, old;    /* FRAME: old is its physical address */
     int ret;                    /* 0, or -1: bus error */
     bool done;
     QSIMPLEQ_ENTRY(HmmGpuDma) next;

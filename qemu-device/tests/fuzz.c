@@ -126,7 +126,8 @@ static void context(HgDev *d, unsigned n, unsigned how)
     hg_mmio_write(d, c + HG_CTX_CTRL, 0, 4);
     hg_mmio_write(d, c + HG_CTX_RING_BASE, RING(n), 8);
     hg_mmio_write(d, c + HG_CTX_RING_SIZE, size[how >> 1 & 3], 4);
-    hg_mmio_write(d, c + HG_CTX_CTRL, HG_CTX_ENABLE | (how & 1 ? HG_CTX_PRIV : 0), 4);
+    hg_mmio_write(d, c + HG_CTX_CTRL,
+                  HG_CTX_ENABLE | (how & 1 ? HG_CTX_PRIV : 0) | (how & 8 ? HG_CTX_STALL : 0), 4);
 }
 
 /* how: bits 0-2 of context 0, 3-5 of context 1; 6, 7: the fault ring, and the other, is large */
@@ -146,6 +147,7 @@ static void setup(HgDev *d, ThHost *h, unsigned how)
         0x0662a28b,             /* shuffle.xor t0, t0, t1 */
         0x0002b30b,             /* ballot t1, t0 */
         0x0000100b,             /* barrier */
+        0x00156013,             /* prefetch.r 0(a0) */
         0x0000000b,             /* exit */
     };
     uint64_t *pt = (uint64_t *)(h->vram);
@@ -156,7 +158,7 @@ static void setup(HgDev *d, ThHost *h, unsigned how)
     pt[1536 + 16] = (RAM_BASE + 0x8000) | HG_PTE_VALID | HG_PTE_APER_SYS;
     pt[1536 + 17] = (RAM_BASE + 0x9000) | HG_PTE_VALID | HG_PTE_APER_SYS | HG_PTE_WRITE |
                     HG_PTE_ATOMIC;
-    pt[1536 + 18] = 0x4000 | HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC;
+    pt[1536 + 18] = 0x4000 | HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC | HG_PTE_CACHED;
     hg_mmio_write(d, HG_REG_ASID, HG_ROOT_ENABLE | HG_ROOT_VRAM, 8);
     for (unsigned i = 0; i < 2; i++) {
         uint64_t ring = i ? HG_REG_NRFAULT : HG_REG_FAULT;
@@ -250,7 +252,13 @@ static unsigned descriptor(HgDev *d, ThHost *h, In *in)
         }
         break;
     case HG_OP_INVALIDATE:
-        w[1] = (w[1] & 3) | (w[1] & 0xff) << 16;
+        w[1] = (w[1] & (3 | HG_INVAL_MEMBAR)) | (w[1] & 0xff) << 16;
+        break;
+    case HG_OP_FENCE:
+        w[0] |= op & 0x40 ? HG_FENCE_MEMBAR : 0;
+        break;
+    case HG_OP_FLUSH:
+        w[1] = op & 0x40 ? w[1] : 0x4000;
         break;
     }
     if (where >= 0xf8) {        /* as many of it as there is room for; long lists would take long */
@@ -351,7 +359,7 @@ static const char *const rules[] = {
     "tlb_invalidate prob=0.5 delay=3000", "replay prob=0.5 delay=2000", "replay nth=1 lost",
     "copy partial=100", "copy delay=9us", "dma_write prob=0.1 error", "dma_read prob=0.1 error",
     "irq prob=0.5 delay=1us; doorbell prob=0.3 delay=2us; fence delay=1us; launch delay=1us",
-    "walk prob=0.3 delay=4us", "irq duplicate", "replay delay=1ms; tlb_invalidate delay=1ms",
+    "walk prob=0.3 delay=4us", "fault prob=0.5 repeat=20us", "irq duplicate", "replay delay=1ms; tlb_invalidate delay=1ms",
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -369,7 +377,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     In in = { data, data + size };
     double begun = cpu_time();
     ThHost *h = th_new(RAM_BASE, RAM_SIZE, VRAM);
-    unsigned ctx = 0, lists = 0;
+    unsigned ctx = 0, lists = 0, how;
     HgConfig cfg;
     char err[200];
     HgDev *d;
@@ -380,10 +388,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cfg.utlb_entries = 1 + take(&in, 1) % 8;
     cfg.utlb_misses = 1 + take(&in, 1) % 4;
     cfg.l2tlb_entries = 16;
+    cfg.walk_entries = 8;
+    cfg.big_pages = true;
+    cfg.ce_faults = true;
+    cfg.sms_per_utlb = 2;
     cfg.audit_wait_ns = take(&in, 1) * 100;
     cfg.audit_cmd = true;
     h->now_step = 100;
-    d = th_device(h, &cfg, take(&in, 1) & 1, err, sizeof(err));
+    how = take(&in, 1);
+    cfg.data_pages = how & 2 ? hg_data_least(&cfg) : 0;
+    d = th_device(h, &cfg, how & 1, err, sizeof(err));
     MUST(d);
     hg_start(d);
     setup(d, h, 1 | take(&in, 1));      /* two copies at a time have a lot to compare */
@@ -447,8 +461,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         case 13: {              /* one engine a little, the others where they are */
             unsigned e = take(&in, 1) % (hg_engines(d) + 1), n = 1 + take(&in, 1) % 40;
             bool able = e < hg_engines(d) && hg_engines_ready(d) >> e & 1;
+            /* before: the clock goes on with each look, and what was due is over then */
+            bool due = hg_deadline(d) != UINT64_MAX;
             uint32_t did = hg_step_engine(d, e, n);
-            MUST(did <= n && (able || !did || hg_deadline(d) != UINT64_MAX));
+            MUST(did <= n && (able || !did || due));
             continue;
         }
         case 14:
@@ -468,6 +484,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (unsigned i = 0; i < HG_NUM_CTXS; i++) {
         hg_mmio_write(d, HG_REG_CTX + i * HG_CTX_STRIDE + HG_CTX_CTRL, 0, 4);
     }
+    hg_inject(d, "", err, sizeof(err));
+    hg_mmio_write(d, HG_REG_REPLAY, HG_REPLAY_START, 4);   /* what prefetches told of is till then */
     MUST(hg_counter(d, HG_CNT_STALLED_WARPS) == 0);
     MUST(hg_counter(d, HG_CNT_PENDING_FAULTS) == 0);
     MUST(hg_counter(d, HG_CNT_ACTIVE_CTXS) == 0);

@@ -15,12 +15,20 @@ typedef uint64_t __attribute__((may_alias)) u64a;
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static uint8_t *at(ThHost *h, uint64_t addr, uint64_t len)
+/* The physical address of one on the bus: an IOMMU that knows each page by two. */
+static uint64_t phys_of(const ThHost *h, uint64_t addr)
 {
+    return h->alias && addr >= h->alias ? addr - h->alias + h->ram_base : addr;
+}
+
+static uint8_t *at(ThHost *h, uint64_t bus, uint64_t len)
+{
+    uint64_t addr = phys_of(h, bus);
+
     if (addr < h->ram_base || len > h->ram_size || addr - h->ram_base > h->ram_size - len) {
         return NULL;
     }
-    if (addr < h->bad_hi && h->bad_lo < addr + len) {
+    if (bus < h->bad_hi && h->bad_lo < bus + len) {
         return NULL;
     }
     return h->ram + (addr - h->ram_base);
@@ -170,6 +178,23 @@ static uint64_t th_fair_now(void *host)
     return th_now(host) - ((ThHost *)host)->held;
 }
 
+static int th_frame(void *host, uint64_t addr, uint64_t *phys)
+{
+    *phys = phys_of(host, addr);
+    return at(host, addr, 8) ? 0 : -1;
+}
+
+static int th_look(void *host, uint64_t phys, uint64_t *v)
+{
+    ThHost *h = host;
+
+    if (phys < h->ram_base || phys - h->ram_base > h->ram_size - 8) {
+        return -1;
+    }
+    *v = __atomic_load_n((u64a *)(h->ram + (phys - h->ram_base)), __ATOMIC_RELAXED);
+    return 0;
+}
+
 static void th_trace(void *host, HgTraceEvent ev, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
     ThHost *h = host;
@@ -229,7 +254,7 @@ ThHost *th_new(uint64_t ram_base, uint64_t ram_size, uint64_t vram_size)
 
 HgDev *th_device(ThHost *h, HgConfig *cfg, int direct, char *err, size_t errlen)
 {
-    static const HgHostOps ops = {
+    HgHostOps ops = {
         .read = th_read, .write = th_write, .atomic = th_atomic,
         .ram_written = th_ram_written, .vram_written = th_vram_written,
         .irq = th_irq, .now = th_now, .trace = th_trace, .kick = th_kick,
@@ -237,6 +262,10 @@ HgDev *th_device(ThHost *h, HgConfig *cfg, int direct, char *err, size_t errlen)
         .thread_create = th_thread_create, .thread_join = th_thread_join,
     };
 
+    if (h->alias) {
+        ops.frame = th_frame;
+        ops.look = th_look;
+    }
     cfg->vram = h->vram;
     cfg->vram_size = h->vram_size;
     if (!cfg->bar2_size) {

@@ -30,6 +30,7 @@ typedef struct ThHost {
     uint64_t bus_reads, bus_writes;         /* callbacks, not direct accesses */
     uint64_t kicks;
     uint64_t bad_lo, bad_hi;    /* bus error for callbacks that touch [lo, hi) */
+    uint64_t alias;             /* RAM is here on the bus, too; its physical address is ram_base */
     ThEvent *log;
     uint64_t logged;            /* all events; the log keeps the last TH_LOG */
     HgDev *dev;

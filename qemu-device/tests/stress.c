@@ -14,6 +14,9 @@
  * MADV_COLD does, cleared and written again unannounced.  It must stay silent,
  * and must not if the driver forgets to invalidate.
  *
+ * With "posted" the device has a data cache, so that stores to RAM are on their way for a
+ * while, and SMs share their misses; the "driver" invalidates with MEMBAR.
+ *
  * So must the check of page tables, while the "driver" puts another table in the
  * place of the one that has all the leaves, and fills that with ways to poison.
  */
@@ -41,6 +44,7 @@ static HgDev *d;
 static unsigned cur[PAGES];     /* which of its two frames a page has */
 static bool retired[PAGES];     /* the other one is full of poison */
 static unsigned long swaps, tables, violations, launches, faults;
+static bool posted;
 
 static void *bus(uint64_t a)
 {
@@ -174,7 +178,7 @@ static void invalidate(uint64_t start, uint64_t len)
     hg_mmio_write(d, HG_REG_INVAL_ASID, 1, 4);
     hg_mmio_write(d, HG_REG_INVAL_START, start, 8);
     hg_mmio_write(d, HG_REG_INVAL_LEN, len, 8);
-    hg_mmio_write(d, HG_REG_INVAL_CMD, HG_INVAL_RANGE, 4);
+    hg_mmio_write(d, HG_REG_INVAL_CMD, HG_INVAL_RANGE | (posted ? HG_INVAL_MEMBAR : 0), 4);
     seq = hg_mmio_read(d, HG_REG_INVAL_SEQ, 8);
     while (hg_mmio_read(d, HG_REG_INVAL_DONE, 8) < seq) {
         nap(1);
@@ -268,7 +272,8 @@ static void submit(unsigned c)
 int main(int argc, char **argv)
 {
     unsigned seconds = argc > 1 ? atoi(argv[1]) : 2, seed = 1;
-    bool stale_on_purpose = argc > 2;   /* skip waiting: the check must see it */
+    /* skip waiting: the check must see it */
+    bool stale_on_purpose = argc > 2 && !strcmp(argv[2], "stale");
     HgConfig cfg;
     char err[200];
     struct timespec t0, t;
@@ -279,6 +284,9 @@ int main(int argc, char **argv)
     hg_config_default(&cfg);
     cfg.sms = 2;
     cfg.warps = 4;
+    posted = argc > 2 && !strcmp(argv[2], "posted");
+    cfg.data_pages = posted ? hg_data_least(&cfg) : 0;
+    cfg.sms_per_utlb = posted ? 2 : 1;
     cfg.audit_wait_ns = 5000000000ull;  /* never reached by a sound driver */
     d = th_device(h, &cfg, 1, err, sizeof(err));
     memcpy(bus(CODE), code, sizeof(code));

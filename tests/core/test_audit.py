@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import struct
 
+import hg_asm as asm
 import pytest
-from hg_lib import HW, PAGE, RAM_BASE, SYS, VRAM, Ctx, Device, Tables, records
+from hg_asm import EXIT, assemble, li
+from hg_lib import FULL, HW, PAGE, RAM_BASE, SYS, VRAM, Ctx, Device, Tables, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +20,7 @@ TYPES = {"dev_read": 30, "dev_write": 29, "exclusive": 31, "mig_read": 26, "mig_
 ALL = (1 << 64) - 1
 ASID = 3
 VA = 0x7000_4060_3000  # of no large page's begin
+CODE = 0x1_0000
 
 
 def swap(kind: int, offset: int) -> int:
@@ -214,6 +217,52 @@ def test_a_stale_tlb_entry_is_seen_and_an_invalidated_one_is_not() -> None:
         assert dev.counter("violations") == 0
 
 
+#: Where an IOMMU knows RAM by other addresses.
+ALIAS = 1 << 40
+
+
+@pytest.mark.parametrize("mode", [b"fill", b"access"])
+def test_behind_an_iommu_bus_addresses_are_looked_up(mode: bytes) -> None:
+    """Of the GPU's entries, and of its tables; the CPU's are where they are in memory."""
+
+    def bus(addr: int) -> int:
+        return addr - RAM_BASE + ALIAS
+
+    with Device(direct=False, alias=ALIAS, misused=True) as dev:
+        assert dev.rd(HW.HG_REG_FEATURES) & HW.HG_FEATURE_AUDIT_BUS
+        gpu, cpu = Tables(dev, ASID), CpuTable(dev)
+        dev.wr(HW.HG_REG_ASID + ASID * HW.HG_ASID_STRIDE, bus(gpu.root) | HW.HG_ROOT_ENABLE, 8)
+        frame, other = dev.alloc(), dev.alloc()
+        gpu.map(VA, bus(frame), HW.HG_PTE_VALID | HW.HG_PTE_WRITE | SYS)
+        cpu.put(VA, 0, frame | PRESENT | RW)
+        program(dev, cpu.root)
+        assert dev.lib.hg_audit_set(dev.dev, mode) == 0
+        ctx = Ctx(dev, 0, ASID, priv=True)
+        read_va(dev, ctx, VA)
+        assert records(dev)["checks"] == 1
+        assert dev.lib.hg_audit_full(dev.dev) == 1
+        assert names(dev) == []
+        # The entry of another page, and one that leads nowhere.
+        cpu.put(VA, 0, other | PRESENT | RW)
+        assert dev.lib.hg_audit_full(dev.dev) == 1
+        dev.invalidate(HW.HG_INVAL_RANGE, ASID, VA, PAGE)
+        read_va(dev, ctx, VA)
+        assert names(dev) == ["mirror-system-other-frame"] * 2
+        dev.lib.hg_violations_clear(dev.dev)
+        dev.host.bad_lo, dev.host.bad_hi = bus(frame), bus(frame) + PAGE
+        assert dev.lib.hg_audit_full(dev.dev) == 1
+        assert names(dev) == ["mirror-system-nowhere"]
+        # Nobody can look while the device may not be on the bus.
+        dev.lib.hg_set_bus_master(dev.dev, False)
+        assert dev.lib.hg_audit_full(dev.dev) == 0
+        assert names(dev) == ["mirror-system-nowhere"]
+
+
+def test_without_an_iommu_nothing_is_looked_up() -> None:
+    with Device() as dev:
+        assert not dev.rd(HW.HG_REG_FEATURES) & HW.HG_FEATURE_AUDIT_BUS
+
+
 @pytest.mark.parametrize("levels", [4, 5])
 def test_the_upper_half_mirrors_nothing(levels: int) -> None:
     """VRAM there is the driver's own, whatever the CPU's table has; a system frame is a mistake."""
@@ -312,6 +361,61 @@ def test_survives_save_and_load() -> None:
         cpu.put(VA, 0, 0)
         read_va(dev, ctx, VA)
         assert names(dev) == ["mirror-system-unmapped"]
+
+
+@pytest.mark.parametrize("mode", ["fill", "access", "sampled=3", "sampled=5", "sampled=7"])
+def test_goes_on_as_it_was(mode: str) -> None:
+    """What is looked at after a load is what would have been: a look is a step more."""
+    with Device(sms=1, misused=True) as dev:
+        t, cpu = Tables(dev, ASID), CpuTable(dev)
+        program(dev, cpu.root)
+        for va in (VA, VA + PAGE, CODE):
+            at = dev.alloc()
+            t.map(va, at, FULL | SYS)
+            cpu.put(va, 0, leaf("present", 0, at >> 12, True))
+        dev.write(at, assemble([*li(5, VA), *li(6, VA + PAGE), *[asm.load("ld", 7, 5),
+                                asm.load("ld", 7, 6)] * 2, EXIT]))  # fmt: skip
+        dev.lib.hg_audit_set(dev.dev, mode.encode())
+        ctx = Ctx(dev, 3, ASID)
+
+        def steps() -> list[int]:
+            report = ctx.launch(CODE, block=1)
+            stood = []
+            while not dev.report(report).complete:
+                for e in range(dev.lib.hg_engines(dev.dev)):
+                    dev.step_engine(e, 1)
+                    stood.append(dev.lib.hg_engine_at(dev.dev, e))
+            dev.run()
+            return stood
+
+        steps()
+        state, put = dev.save(), ctx.put
+        after = steps()
+        dev.load(state)
+        ctx.put = put
+        assert steps() == after
+
+
+def test_it_waits_in_vain_no_more_after_a_load() -> None:
+    with Device(misused=True, audit_wait_ns=5000) as dev:
+        dev.set_clock(1000)
+        _, cpu, ctx, _ = small(dev)
+        cpu.put(VA, 0, 0)
+
+        def looks() -> int:
+            report, n = ctx.copy(VA, dev.alloc(), 8, HW.HG_SPACE_VIRT, HW.HG_SPACE_SYS), 0
+            while not dev.report(report).complete:
+                dev.step(4096)
+                dev.host.now += 1000
+                n += 1
+            return n
+
+        first = [looks() for _ in range(17)]
+        assert first[0] > first[16]
+        state, put = dev.save(), ctx.put
+        dev.load(state)
+        ctx.put = put
+        assert looks() == first[16]
 
 
 def test_full_audit() -> None:

@@ -174,15 +174,30 @@ ENOUGH: dict[str, Callable[[Tree, int], object]] = {
 }
 
 
+#: These end walks, and leave the table in the walk cache.
+NO_MORE = {"parked", "parked-for-a-time", "contexts-off", "contexts-off-for-a-time"}
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("what", ENOUGH)
 def test_what_ends_walks(what: str, level: int) -> None:
-    with Tree() as x:
+    with Tree(walk_entries=0) as x:
         x.use()
         table = x.unlink(level)
         ENOUGH[what](x, level)
         x.free(table)
         assert not x.found()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("what", ENOUGH)
+def test_what_removes_the_table_from_the_walk_cache(what: str, level: int) -> None:
+    with Tree() as x:
+        x.use()
+        table = x.unlink(level)
+        ENOUGH[what](x, level)
+        x.free(table)
+        assert x.found() == (what in NO_MORE)
 
 
 def test_the_invalidation_must_be_issued() -> None:
@@ -226,7 +241,7 @@ def test_an_invalidation_before_the_walk_does_not_count() -> None:
 @pytest.mark.parametrize("other", [False, True])
 def test_one_context_of_several_is_off(other: bool) -> None:
     """The walk may be that of the other one."""
-    with Tree() as x:
+    with Tree(walk_entries=0) as x:
         second = Ctx(x.dev, 4, x.ASID if other else 8)
         x.use()
         table = x.unlink(0)

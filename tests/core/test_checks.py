@@ -403,6 +403,25 @@ def test_asid_reuse() -> None:
         assert dev.violations() == {"asid-reuse": 1}
 
 
+@pytest.mark.parametrize("walk_entries", [0, 32])
+def test_asid_reuse_by_what_has_only_faulted(walk_entries: int) -> None:
+    """No leaf was found; the walk cache knows the tables all the same, and they are walked on."""
+    with Device(sms=1, misused=True, walk_entries=walk_entries) as dev:
+        dev.enable_faults()
+        Tables(dev, 3).map(CODE, 0, 0)
+        ctx = Ctx(dev, 3, 3)
+        lost = ctx.launch(CODE, 0, block=1)
+        dev.run()
+        assert dev.take_faults()
+        dev.cancel(HW.HG_CANCEL_GLOBAL, 3)
+        dev.run(lambda: dev.report(lost).complete)
+        map_code(dev, Tables(dev, 3), CODE, assemble([EXIT]))
+        assert dev.violations() == ({"asid-reuse": 1} if walk_entries else {})
+        job = ctx.launch(CODE, 0, block=1)
+        dev.run()
+        assert dev.report(job).complete != bool(walk_entries)
+
+
 @pytest.mark.parametrize("evicted", [False, True])
 def test_replay_stale(evicted: bool) -> None:
     """Replay without the invalidation of a read-only entry that now may be written."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import hg_asm as asm
@@ -63,6 +64,7 @@ class Bench:
        sms=st.integers(1, 3), misses=st.integers(1, 40), kind=st.sampled_from([1, 2]),
        rules=st.sampled_from(["", "fault prob=0.3 duplicate", "fault prob=0.3 count=20 drop",
                               "fault prob=0.4 delay_valid=3us",
+                              "fault prob=0.1 count=3 repeat=100us",
                               "replay prob=0.4 delay=5us"]))  # fmt: skip
 @settings(max_examples=50)
 def test_ring_protocol(size: int, batch: int, seed: int, sms: int, misses: int, kind: int,
@@ -285,6 +287,104 @@ def test_valid_comes_out_of_order() -> None:
             orders.add(tuple(Fault(b.dev.read(b.dev.ring + n * 32, 32)).valid for n in range(8)))
     assert all(sum(o) == 3 for o in orders)
     assert len(orders) > 2
+
+
+def _wait_for_entries(b: Bench, n: int) -> list[Fault]:
+    found: list[Fault] = []
+    for _ in range(100_000):
+        b.dev.step(1)
+        found += b.dev.take_faults()
+        if len(found) >= n:
+            return found
+    raise AssertionError(f"{len(found)} entries")
+
+
+def test_an_entry_is_written_again_until_a_replay() -> None:
+    with Bench(page_per_thread(), sms=1) as b:
+        b.dev.inject("fault.entry match=10001000 repeat=20us")
+        rep = b.ctx.launch(CODE, DATA, block=2)
+        seen = _wait_for_entries(b, 7)
+        (first,) = [f for f in seen if f.addr == DATA]
+        again = [f for f in seen if f.addr == DATA + PAGE]
+        assert len(again) >= 6
+        gaps = [y.time - x.time for x, y in itertools.pairwise(again)]
+        assert all(20_000 <= gap < 200_000 for gap in gaps), gaps
+        said = {(f.asid, f.ctx, f.source, f.access, f.reason, f.level, f.replayable) for f in again}
+        assert said == {(7, 3, first.source, HW.HG_ACCESS_WRITE, 0, first.level, True)}
+        state = b.dev.save()
+        b.dev.load(state)
+        assert b.dev.save() == state
+        _wait_for_entries(b, 3)
+        now = 50_000_000
+        b.dev.set_clock(now)
+        for _ in range(5):  # what is sent again has its own entry, and that is repeated
+            b.dev.wr(HW.HG_REG_REPLAY, HW.HG_REPLAY_START)
+            for _ in range(10):
+                b.dev.step(4096)
+            assert [f.addr for f in b.dev.take_faults()] == [DATA, DATA + PAGE]
+        for n in range(1, 4):
+            b.dev.set_clock(now + n * 20_000)
+            for _ in range(10):
+                b.dev.step(4096)
+            assert [f.addr for f in b.dev.take_faults()] == [DATA + PAGE]
+        b.dev.host.manual = False
+        b.fix(At(DATA))
+        b.fix(At(DATA + PAGE))
+        _wait_for_entries(b, 3)
+        assert not b.dev.report(rep).complete, "that it is there is no answer; a replay is"
+        b.dev.inject("")
+        b.dev.wr(HW.HG_REG_REPLAY, HW.HG_REPLAY_START)
+        b.dev.run(lambda: b.dev.report(rep).complete)
+        b.dev.take_faults()
+        b.dev.run()
+        assert not b.dev.take_faults()
+
+
+@pytest.mark.parametrize("how", ["cancel", "abort", "disable"])
+def test_what_ends_the_repeating(how: str) -> None:
+    with Bench(page_per_thread(), sms=1) as b:
+        b.dev.inject("fault.entry repeat=20us")
+        b.ctx.launch(CODE, DATA, block=1)
+        _wait_for_entries(b, 3)
+        if how == "cancel":
+            b.dev.wr(HW.HG_REG_CANCEL_ASID, 7)
+            b.dev.wr(HW.HG_REG_CANCEL_CMD, HW.HG_CANCEL_GLOBAL)
+        elif how == "abort":
+            b.dev.wr(b.ctx.base + HW.HG_CTX_CTRL, 0)
+        else:
+            b.dev.wr(HW.HG_REG_CTRL, 0)
+        for _ in range(20):
+            b.dev.step(1)
+        b.dev.take_faults()
+        for _ in range(2000):
+            b.dev.step(1)
+        assert not b.dev.take_faults()
+        if how == "disable":
+            b.dev.wr(HW.HG_REG_CTRL, HW.HG_CTRL_ENABLE)
+            _wait_for_entries(b, 2)
+
+
+@pytest.mark.parametrize("who", ["another context", "a prefetch"])
+def test_nothing_is_repeated_of_an_inactive_context(who: str) -> None:
+    """Whoever else has its slot: its memory may be gone."""
+    prefetch = assemble([asm.i("ori", 0, 10, 1), EXIT])
+    with Bench(prefetch if who == "a prefetch" else page_per_thread(), sms=1) as b:
+        b.dev.inject("fault.entry nth=1 repeat=20us")
+        other = Ctx(b.dev, 4, 7)
+        rep = b.ctx.launch(CODE, DATA, block=1)
+        if who == "a prefetch":
+            b.dev.run(lambda: b.dev.report(rep).complete)
+        else:
+            _wait_for_entries(b, 2)
+            other.launch(CODE, DATA, block=1)
+            for _ in range(2000):
+                b.dev.step(1)
+        b.dev.wr(b.ctx.base + HW.HG_CTX_CTRL, 0)
+        b.dev.run(lambda: not b.ctx.reg(HW.HG_CTX_STATUS) & HW.HG_CTX_ACTIVE)
+        b.dev.take_faults()
+        for _ in range(2000):
+            b.dev.step(1)
+        assert [f.ctx for f in b.dev.take_faults()] == []
 
 
 def test_delayed_valid() -> None:

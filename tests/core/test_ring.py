@@ -408,6 +408,25 @@ def test_injected_doorbell_fence_launch_irq_replay() -> None:
         dev.run(lambda: dev.u64(page + 64) == 5)
         assert dev.host.now - start >= 150_000
         dev.run(lambda: dev.host.irq[HW.HG_VEC_FENCE] == 2)
+        # Late ones say what was before the one that came at once.
+        dev.inject("doorbell nth=1 delay=100us")
+        c.push([HW.HG_OP_FENCE, page + 64, 6])
+        c.ring_doorbell()
+        c.push([HW.HG_OP_FENCE, page + 64, 7])
+        c.ring_doorbell()
+        dev.run(lambda: dev.u64(page + 64) == 7)
+        put = c.reg(HW.HG_CTX_PUT)
+        dev.run()
+        assert (c.reg(HW.HG_CTX_PUT), c.reg(HW.HG_CTX_GET)) == (put, put)
+        # Nor does a later one come after one that is not as late.
+        dev.inject("doorbell nth=1 delay=100us; doorbell delay=10us")
+        for value in (8, 9):
+            c.push([HW.HG_OP_FENCE, page + 64, value])
+            c.ring_doorbell()
+        dev.run(lambda: dev.u64(page + 64) == 9)
+        put = c.reg(HW.HG_CTX_PUT)
+        dev.run()
+        assert (c.reg(HW.HG_CTX_PUT), c.reg(HW.HG_CTX_GET)) == (put, put)
         dev.inject("replay nth=1 lost; irq nth=1 lost")
         rep = c.launch(0x7000_0000, block=1)
         dev.run()

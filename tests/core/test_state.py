@@ -306,17 +306,19 @@ def sections(state: bytes) -> list[tuple[str, int, int]]:
 
 def test_sections_have_tags_and_lengths() -> None:
     tags = [tag for tag, _, _ in sections(_state())]
-    assert tags == ["CONF", "REGS", "RING", "L2TB", "ENGN", "CTXS", "INJC", "CHCK", "TABL", "AUDT"]
+    assert tags == [
+        "CONF", "REGS", "RING", "L2TB", "DATA", "ENGN", "CTXS", "INJC", "CHCK", "TABL", "AUDT",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", ["version", "other", "missing", "longer", "shorter"])
 def test_what_is_no_state_of_this_device_is_refused_by_name(change: str) -> None:
     state = bytearray(_state())
-    tag, at, length = sections(bytes(state))[5]
+    tag, at, length = sections(bytes(state))[6]
     assert tag == "CTXS"
     if change == "version":
-        state[8:16] = (9).to_bytes(8, "little")
-        said = "version is 9, this device has 10"
+        state[8:16] = (17).to_bytes(8, "little")
+        said = "version is 17, this device has 18"
     elif change == "other":
         state[at - 4 : at] = b"NEW\x01"
         said = r"section 'NEW\?' where this device has 'CTXS'"

@@ -15,14 +15,24 @@ from hmmbench.guest import program as p
 from hmmbench.guest.program import Op, Program, Result
 from hmmbench.model import ops
 from hmmbench.model.ops.advice import Ksm, Madvise
+from hmmbench.model.ops.device import TakeGpu
+from hmmbench.model.ops.folios import Compact, Khugepaged, Mthp
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess
 from hmmbench.model.ops.mapping import Mmap, Mremap
 from hmmbench.model.ops.moving import Evict
+from hmmbench.model.ops.nodes import NumaBalance, Offline
+from hmmbench.model.ops.poison import Poison
 from hmmbench.model.ops.processes import Exit, Fork, Nop, Sleep, Spawn
+from hmmbench.model.ops.reclaim import Memcg
+from hmmbench.model.ops.stores import Store, WriteBack
 from hmmbench.vm.agent import AgentError
 
 #: Not with random arguments on the host: they reach beyond the process.
-UNSAFE = (Madvise.number, Ksm.number, Evict.number)
+UNSAFE = (
+    Madvise.number, Ksm.number, Evict.number, Compact.number, Khugepaged.number, Mthp.number,
+    WriteBack.number, Store.number, NumaBalance.number, Offline.number, Memcg.number, Poison.number,
+    TakeGpu.number,
+)  # fmt: skip
 SAFE = [k for k in ops.OPERATIONS if k not in UNSAFE]
 
 

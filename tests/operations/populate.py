@@ -19,7 +19,7 @@ class Populate(Operation):
     number, name = 300, "populate"
     fields = RANGE
     weight = 20
-    since = 4
+    since = 5
     rows = ("populate",)
     group = "address space"
 

@@ -100,6 +100,12 @@ MUTANTS = {
         "        qatomic_set(&s->iommu, false);\n",
         "iommu",
     ),
+    "frames-not-looked-up": Mutant(
+        "hmm-gpu-dma.c",
+        "    int ret = qatomic_read(&s->iommu) ? hmm_gpu_dma(s, &dma) : 0;\n",
+        "    int ret = 0;\n",
+        "iommu",
+    ),
     "no-step-timer": Mutant(
         "hmm-gpu.c", "timer_mod(s->step_timer,", "if (0) timer_mod(s->step_timer,", "launch"
     ),

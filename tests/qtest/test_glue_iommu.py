@@ -303,6 +303,28 @@ def test_addresses_are_translated(behind: Machine, iommu: type[Iommu]) -> None:
     assert behind.load(56 * MIB + 8, 8) == 0x1234
 
 
+def frame(machine: Machine, address: int) -> int:
+    """Where the device's accesses of a bus address lead to."""
+    where = {"path": "/machine/peripheral/gpu", "property": "frame"}
+    machine.qmp("qom-set", {**where, "value": address})
+    found: int = machine.qmp("qom-get", where)
+    return found
+
+
+def test_who_asks_is_told_where_addresses_lead(behind: Machine, iommu: type[Iommu]) -> None:
+    """As the mirror audit does: it compares frames."""
+    nowhere = (1 << 64) - 1
+    assert frame(behind, 48 * MIB + 8) in (48 * MIB + 8, nowhere), "the bus is not the device's yet"
+    behind.gpu.start()
+    on = iommu(behind)
+    on.map(24, to=28)
+    assert frame(behind, 48 * MIB + 8) == 56 * MIB + 8
+    on.unmap(24)
+    assert frame(behind, 48 * MIB + 8) == nowhere
+    on.map(24, to=24)
+    assert frame(behind, 48 * MIB + 8) == 48 * MIB + 8
+
+
 def test_refused_by_the_iommu(behind: Machine, iommu: type[Iommu]) -> None:
     """An IOMMU fault is a bus error, and the IOMMU's own interrupt is no deadlock."""
     behind.gpu.start()

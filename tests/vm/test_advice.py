@@ -83,7 +83,7 @@ def test_what_comes_is_locked_and_what_is_advised_may_stay_away(watched: Machine
     assert values(result, 10) == [1]
 
 
-def drawn(grammar: int | None, count: int = 200) -> Iterator[Op]:
+def drawn(grammar: int | None, count: int = 300) -> Iterator[Op]:
     for seed in range(count):
         data = random.Random(seed).randbytes(size_of(80))
         yield from program(data, seed, grammar).ops

@@ -35,7 +35,7 @@ ROUNDS = 5
 #: What makes the replay late, and the walk slow.
 SLOW = Environment(("fault_before_replay 20000 1000 1",), ("walk delay=5000000",))
 #: Between the faults of others and the job that is refused (microseconds).
-BEFORE_US = (24_000, 26_000, 28_000, 30_000, 32_000)
+BEFORE_US = (8_000, 10_000, 12_000, 14_000, 16_000)
 
 
 def jobs_after_a_refused_copy(machine: Machine) -> list[int]:

@@ -246,9 +246,9 @@ def test_a_crowd_is_held_together(
                    acc=[(Acc.WRITE, 0, 0, PAGE * page, 1, 0) for page in range(actor, 64, 16)])
                 for actor in range(4)]  # fmt: skip
 
-    def most(words: str) -> int:
+    def most(words: str, seed: int = 1) -> int:
         target.renew()
-        schedule = f"seed=1 slice=5:14 point=200:18:19 at={at} {words}"
+        schedule = f"seed={seed} slice=5:14 point=200:18:19 at={at} {words}"
         done = target.execute(Program(ops, timeout_ms=60000), Environment(schedule=schedule))
         assert done.result is not None
         assert not done.violations
@@ -260,8 +260,12 @@ def test_a_crowd_is_held_together(
         return max(sum(begin <= now < end for begin, end in held) for now, _ in held)
 
     assert most("") == most("crowd=1") == 1
-    assert most("crowd=2") == 2
-    assert most("crowd=4") == 4
+    # How often they come to such a place together is a matter of luck.
+    for crowd in (2, 4):
+        found = []
+        while len(found) < 8 and crowd not in found:
+            found.append(most(f"crowd={crowd}", len(found) + 1))
+        assert max(found) == crowd, found
 
 
 def test_a_livelock_of_concurrent_faults(snapshots: Snapshots) -> None:

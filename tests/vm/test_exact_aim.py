@@ -122,7 +122,7 @@ def test_who_meets(artifacts: Artifacts, spec4: MachineSpec) -> None:
     assert frozenset(("mn_itree_inv_end", "mmu_interval_read_begin")) in pairs
     # HMM reads entries that others change.
     walk = {next(iter(p - {"hmm_vma_walk_pmd"}), "") for p in pairs if "hmm_vma_walk_pmd" in p}
-    assert walk & {"ptep_clear_flush", "unmap_page_range", "change_protection"}
+    assert walk & {"ptep_clear_flush", "unmap_page_range", "change_protection"}, walk
     gpu = {place.symbol.partition(" ")[0] for place in profile.places if place.gpu}
     assert {"hg_irq_fault", "map_leaf"} <= gpu
     assert all(place.gpu <= place.passed for place in profile.places)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hmmbench import cli
-from hmmbench.campaign import second_look
+from hmmbench.campaign import machines, second_look
 from hmmbench.campaign.runner import Campaign
 from hmmbench.campaign.second_look import THREADS_RECIPE
 from hmmbench.commands import run
@@ -30,7 +30,7 @@ def test_an_exact_recipe_for_what_threads_found(
         run, "portions", lambda *words: [one for one in both(*words) if not one.exact]
     )
     # How small the recipes are does not matter here; without shrinking the first finding ends it.
-    monkeypatch.setattr(run, "Campaign", partial(Campaign, shrink_s=0))
+    monkeypatch.setattr(machines, "Campaign", partial(Campaign, shrink_s=0))
     monkeypatch.setattr(second_look, "look", partial(second_look.look, shrink_s=10))
     result = tmp_path / "result.json"
     broken = ["--driver-patch", str(PATCH)]

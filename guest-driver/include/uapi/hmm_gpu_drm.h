@@ -135,7 +135,11 @@ struct drm_hmm_gpu_migrate {
 	__u64 failed;		/* out: pages that should have moved and did not */
 };
 
-/* One __u32 a page: the driver's and the CPU's view.  Does not fault anything in. */
+/*
+ * One __u32 a page: the driver's and the CPU's view.  Does not fault anything in.
+ * What the GPU may do it could before the CPU's table was looked at, so that it may
+ * write no page that the CPU was seen only to read.
+ */
 #define HMM_GPU_Q_GPU_VALID	0x01	/* GPU PTE */
 #define HMM_GPU_Q_GPU_WRITE	0x02
 #define HMM_GPU_Q_GPU_ATOMIC	0x04

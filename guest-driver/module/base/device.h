@@ -37,6 +37,12 @@ struct pci_dev;
  * @hw_live: the device answers; false when it stopped to (hg_wedge()), in a reset and
  *	after the removal.  Set with @hw_sem held for writing
  * @reset_loses_vram: a reset of the function takes VRAM's content away
+ * @data_cache: the GPU's accesses to VRAM go through a cache that the kernel's copies
+ *	go past, and its stores to system memory are posted
+ * @ce_faults: copies of jobs report what they miss to the non-replayable ring, and wait
+ *	for an answer of their context's own
+ * @big_pages: HG_PTE_BIG has a meaning
+ * @audits_bus: the device's mirror audit knows where bus addresses lead to
  * @coherent: VRAM is memory of the CPU too: its pages are device-coherent instead
  *	of device-private
  * @in_reset: between the two callbacks of a PCI reset; changes with @hw_sem held for
@@ -61,6 +67,7 @@ struct pci_dev;
  * @outs: jobs whose syncobj is to be told of their end, in the order of submission
  * @out_work: tells them
  * @error_work: restarts halted contexts, drains the non-replayable ring
+ * @watch: looks again for what was lost on the way, if asked for: see hg_sched_watch()
  * @reap_work: after the removal: waits for the pages that could not leave VRAM
  * @wq: work of contexts, errors
  * @homing: bit locks, one for the folios of a hash value: held by the CPU fault
@@ -78,6 +85,10 @@ struct hg_device {
 	u64 vram_size;
 	bool coherent;
 	bool reset_loses_vram;
+	bool data_cache;
+	bool ce_faults;
+	bool big_pages;
+	bool audits_bus;
 	u32 sms, warps, ces;
 	unsigned int num_ctxs, num_asids;
 
@@ -107,6 +118,7 @@ struct hg_device {
 	spinlock_t user_lock;
 	struct list_head user_list;
 	struct work_struct error_work;
+	struct delayed_work watch;
 	struct delayed_work reap_work;
 	struct workqueue_struct *wq;
 	DECLARE_BITMAP(homing, 1 << HG_HOMING_BITS);

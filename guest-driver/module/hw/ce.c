@@ -5,8 +5,9 @@
  * and with it a CPU page fault, can always wait for it.
  *
  * A list of copies is built in a slot.  To run it, COPY_LIST and FENCE go into
- * the ring; the fence word then passes the list's number.  The wait first looks
- * at the word (most lists are short), then asks for an interrupt.
+ * the ring (and FLUSH before them, if the device has a data cache); the fence
+ * word then passes the list's number.  The wait first looks at the word (most
+ * lists are short), then asks for an interrupt.
  *
  * Locking: struct hg_ce.  hw_sem is held for reading over submission and wait,
  * so a reset or removal finds no list under way.
@@ -198,6 +199,41 @@ static void ce_emit_fence(struct hg_device *hdev, u64 value, bool irq)
 	d[2] = cpu_to_le64(value);
 }
 
+/*
+ * The copies are by physical address and go past the GPU's data cache: what jobs wrote to
+ * VRAM has to be there before it is read, and what the cache has of a frame has to be gone
+ * before it is written.  That is not only who moves out: a frame that was given back without
+ * a copy (munmap(), exit) still has its last owner's data in the cache, and the next one's
+ * jobs would see them instead of what is copied here, or have them written over it.
+ *
+ * A page stays in the cache while a TLB leads to it.  None does: whoever copies out has
+ * invalidated (migrate_vma_setup() and migrate_device_range() come to our notifier), and
+ * a frame that is copied into or cleared is nobody's yet, and was invalidated when it was
+ * given back.  Nobody maps it before the list is done, so once is enough.  The range may
+ * hold frames of others: those are written back, and go on in the cache if they are in use.
+ *
+ * In order with the list behind it; ce->lock is held.
+ */
+static void ce_emit_flush(struct hg_device *hdev, const struct hg_ce_slot *slot)
+{
+	u64 first = U64_MAX, end = 0;
+	unsigned int i;
+	__le64 *d;
+
+	for (i = 0; i < slot->n; i++) {
+		const struct hg_ce_entry *e = &slot->list[i];
+		u64 flags = le64_to_cpu(e->flags), at = le64_to_cpu(e->dst);
+
+		if (((flags >> HG_COPY_DST_SHIFT) & 3) != HG_SPACE_VRAM)
+			at = le64_to_cpu(e->src);
+		first = min(first, at);
+		end = max(end, at + le64_to_cpu(e->bytes));
+	}
+	d = ce_desc(&hdev->ce, HG_OP_FLUSH);
+	d[1] = cpu_to_le64(first);
+	d[2] = cpu_to_le64(end - first);
+}
+
 static void ce_doorbell(struct hg_device *hdev)
 {
 	/* writel() orders the descriptors before it */
@@ -213,8 +249,10 @@ static void ce_restart(struct hg_device *hdev)
 	for (i = 0; i < HG_CE_SLOTS; i++) {
 		struct hg_ce_slot *slot = &hdev->ce.slots[i];
 
-		/* behind it: its report could not be written, or its fence */
-		slot->bad |= slot->at >= 0 && (slot->at == at || (slot->at + 1) % HG_CE_RING == at);
+		/* behind it: its report could not be written, or its fence; before: the flush */
+		slot->bad |= slot->at >= 0 &&
+			     (slot->at == at || (slot->at + 1) % HG_CE_RING == at ||
+			      (hdev->data_cache && (at + 1) % HG_CE_RING == slot->at));
 		slot->at = -1;
 	}
 	hg_write(hdev, HG_REG_CTX + HG_CTX_CTRL, 0);
@@ -262,6 +300,12 @@ static int ce_wait(struct hg_device *hdev, u64 value, unsigned int restarts)
 			hg_wedge(hdev, "kernel copy");
 			return -EIO;
 		}
+		/* the doorbell may be what was lost; with the lock it is the newest again */
+		if (READ_ONCE(hg_watch_ms)) {
+			mutex_lock(&ce->lock);
+			ce_doorbell(hdev);
+			mutex_unlock(&ce->lock);
+		}
 	}
 	return 0;
 }
@@ -282,6 +326,8 @@ static int ce_run_once(struct hg_device *hdev, struct hg_ce_slot *slot)
 	memset(report, 0, HG_REPORT_SIZE);
 
 	mutex_lock(&ce->lock);
+	if (hdev->data_cache)
+		ce_emit_flush(hdev, slot);
 	slot->at = ce->put;
 	slot->bad = false;
 	d = ce_desc(ce, HG_OP_COPY_LIST);

@@ -47,8 +47,9 @@ void hg_fault_program(struct hg_device *hdev)
 	spin_lock_irq(&fu->lock);
 	fu->get = hg_read(hdev, HG_REG_FAULT + HG_FAULT_GET) & HG_FAULT_INDEX_MASK;
 	fu->taken += HG_FAULT_RING;
-	spin_unlock_irq(&fu->lock);
 	fu->nrget = hg_read(hdev, HG_REG_NRFAULT + HG_FAULT_GET) & HG_FAULT_INDEX_MASK;
+	fu->nrtaken += HG_NRFAULT_RING;
+	spin_unlock_irq(&fu->lock);
 }
 
 /*
@@ -77,6 +78,7 @@ static void read_entry(struct hg_fault *f, __le32 *e, u64 num)
 	f->ctx = le32_to_cpu(e[HG_FE_ASID]) >> 16 & (HG_NUM_CTXS - 1);
 	f->source = le32_to_cpu(e[HG_FE_SOURCE]);
 	f->info = le32_to_cpu(e[HG_FE_INFO]);
+	f->waits = le32_to_cpu(e[HG_FE_FLAGS]) & HG_FE_WAITS;
 	f->access = f->info & 0xf;
 	f->reader = false;
 	f->done = false;
@@ -167,19 +169,30 @@ out:
 	return late;
 }
 
+/* How many entries are in a ring, from @get on; the lock is held. */
+static u32 not_taken(struct hg_device *hdev, u32 reg, u32 size, u32 get)
+{
+	u32 put = READ_ONCE(hdev->hw_live) ? hg_read(hdev, reg + HG_FAULT_PUT) : get;
+
+	/* under the lock: nobody gets past what is read here */
+	put &= HG_FAULT_INDEX_MASK;
+	return put < size ? (put + size - get) % size : 0;
+}
+
 /* The number of the next entry that the device writes; the lock is held. */
 static u64 next_entry(struct hg_device *hdev)
 {
 	struct hg_fault_unit *fu = &hdev->fault;
-	u64 n = fu->taken;
-	u32 put;
 
-	/* under the lock: nobody gets past what is read here */
-	put = READ_ONCE(hdev->hw_live) ? hg_read(hdev, HG_REG_FAULT + HG_FAULT_PUT) : fu->get;
-	put &= HG_FAULT_INDEX_MASK;
-	if (put < HG_FAULT_RING)
-		n += (put + HG_FAULT_RING - fu->get) % HG_FAULT_RING;
-	return n;
+	return fu->taken + not_taken(hdev, HG_REG_FAULT, HG_FAULT_RING, fu->get);
+}
+
+/* The same of the non-replayable ring, whose entries have numbers of their own. */
+static u64 next_nonreplay(struct hg_device *hdev)
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+
+	return fu->nrtaken + not_taken(hdev, HG_REG_NRFAULT, HG_NRFAULT_RING, fu->nrget);
 }
 
 /**
@@ -222,6 +235,7 @@ void hg_fault_jobs_ended(struct hg_device *hdev, u32 ctx)
 
 	spin_lock_irq(&fu->lock);
 	WRITE_ONCE(fu->ended[ctx], next_entry(hdev));
+	WRITE_ONCE(fu->nrended[ctx], next_nonreplay(hdev));
 	spin_unlock_irq(&fu->lock);
 }
 
@@ -234,7 +248,9 @@ void hg_fault_jobs_ended(struct hg_device *hdev, u32 ctx)
  */
 bool hg_fault_is_over(struct hg_device *hdev, const struct hg_fault *f)
 {
-	return f->num < READ_ONCE(hdev->fault.ended[f->ctx]);
+	const u64 *ended = f->waits ? hdev->fault.nrended : hdev->fault.ended;
+
+	return f->num < READ_ONCE(ended[f->ctx]);
 }
 
 /**
@@ -262,6 +278,27 @@ void hg_fault_cancel(struct hg_device *hdev, u32 asid, u64 addr, u32 cmd)
 	trace_hmm_gpu_cancel(asid, addr, cmd);
 }
 
+static u32 faulted_reg(unsigned int ctx)
+{
+	return HG_REG_CTX + ctx * HG_CTX_STRIDE + HG_CTX_FAULTED;
+}
+
+/*
+ * The same for copies, each of which waits for an answer of its own.  Also those whose
+ * faults are others' to serve: they report again, as after a replay.  One that waits no
+ * more is not concerned.  The lock is held.
+ */
+static void resume_copies(struct hg_device *hdev)
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+	unsigned int i;
+
+	for (i = 1; fu->waiting && READ_ONCE(hdev->hw_live) && i < hdev->num_ctxs; i++)
+		if (fu->waiting & BIT_ULL(i))
+			hg_write(hdev, faulted_reg(i), HG_FAULTED_GO_ON);
+	fu->waiting = 0;
+}
+
 /**
  * hg_fault_replay() - whoever waits tries again; what is in the ring by now is old
  * @hdev: device
@@ -282,22 +319,47 @@ void hg_fault_replay(struct hg_device *hdev, u64 last)
 		hg_write(hdev, HG_REG_REPLAY, HG_REPLAY_START);
 		hg_inc(hdev, replays);
 	}
+	resume_copies(hdev);
 	spin_unlock_irq(&fu->lock);
 	up_read(&hdev->hw_sem);
 }
 
-/**
- * hg_fault_drain_nonreplay() - take note of faults that ended a job
- * @hdev: device
- *
- * From the error work alone; hw_sem is held for reading.
+/*
+ * A copy waits for this page: @take gets it as it gets what is in the other ring.  Unless
+ * its job has ended meanwhile: then the context waits no more, or for another's page.
  */
-void hg_fault_drain_nonreplay(struct hg_device *hdev)
+static void take_waiting(struct hg_device *hdev, __le32 *e,
+			 void (*take)(struct hg_device *hdev, const struct hg_fault *f))
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+	struct hg_fault f;
+
+	read_entry(&f, e, fu->nrtaken);
+	if (!hg_read(hdev, faulted_reg(f.ctx)) || hg_fault_is_over(hdev, &f))
+		return;
+	spin_lock_irq(&fu->lock);
+	fu->waiting |= BIT_ULL(f.ctx);
+	take(hdev, &f);
+	spin_unlock_irq(&fu->lock);
+}
+
+/**
+ * hg_fault_drain_nonreplay() - take faults out of the non-replayable ring
+ * @hdev: device
+ * @take: gets those of copies that wait, as from hg_fault_drain()
+ *
+ * The others have ended their jobs, and are noted.  From the error work alone; hw_sem is
+ * held for reading.
+ */
+void hg_fault_drain_nonreplay(struct hg_device *hdev,
+			      void (*take)(struct hg_device *hdev, const struct hg_fault *f))
 {
 	struct hg_fault_unit *fu = &hdev->fault;
 	u32 put = hg_read(hdev, HG_REG_NRFAULT + HG_FAULT_PUT);
 	u32 end = put & HG_FAULT_INDEX_MASK;
 	unsigned long until = jiffies + msecs_to_jiffies(HG_VALID_MS);
+	bool lost = put & HG_FAULT_OVERFLOW;
+	unsigned int i;
 
 	if (end >= HG_NRFAULT_RING || (end == fu->nrget && !(put & HG_FAULT_OVERFLOW)))
 		return;
@@ -306,7 +368,9 @@ void hg_fault_drain_nonreplay(struct hg_device *hdev)
 
 		while (!entry_valid(e) && time_before(jiffies, until))
 			usleep_range(10, 20);
-		if (entry_valid(e)) {
+		if (entry_valid(e) && le32_to_cpu(e[HG_FE_FLAGS]) & HG_FE_WAITS) {
+			take_waiting(hdev, e, take);
+		} else if (entry_valid(e)) {
 			hg_inc(hdev, nonreplay_faults);
 			trace_hmm_gpu_fault(le32_to_cpu(e[HG_FE_ASID]) & 0xffff,
 					    le32_to_cpu(e[HG_FE_ADDR_LO]) |
@@ -314,11 +378,19 @@ void hg_fault_drain_nonreplay(struct hg_device *hdev)
 					    le32_to_cpu(e[HG_FE_INFO]) & 0xf,
 					    le32_to_cpu(e[HG_FE_SOURCE]),
 					    le32_to_cpu(e[HG_FE_INFO]));
+		} else {
+			lost = true;
 		}
 		WRITE_ONCE(e[HG_FE_FLAGS], 0);
+		spin_lock_irq(&fu->lock);
 		fu->nrget = (fu->nrget + 1) % HG_NRFAULT_RING;
+		fu->nrtaken++;
+		spin_unlock_irq(&fu->lock);
 	}
 	hg_write(hdev, HG_REG_NRFAULT + HG_FAULT_GET, fu->nrget | (put & HG_FAULT_OVERFLOW));
+	/* who waits without an entry that can be read, nobody knows: each reports again */
+	for (i = 1; lost && hdev->ce_faults && i < hdev->num_ctxs; i++)
+		hg_write(hdev, faulted_reg(i), HG_FAULTED_GO_ON);
 }
 
 /**

@@ -7,6 +7,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/gfp.h>
 #include <linux/iommu.h>
+#include <linux/module.h>
 #include <linux/pci.h>
 
 #include "base/delay.h"
@@ -17,6 +18,10 @@
 
 /* A device that has not answered for so long never will. */
 #define HG_ANSWER_MS	10000
+
+unsigned int hg_watch_ms;
+module_param_named(watch_ms, hg_watch_ms, uint, 0644);
+MODULE_PARM_DESC(watch_ms, "look for lost interrupts, doorbells and replays so often (0: never)");
 
 int hg_hw_init(struct hg_device *hdev)
 {
@@ -38,6 +43,10 @@ int hg_hw_init(struct hg_device *hdev)
 	hdev->vram_size = hg_read64(hdev, HG_REG_VRAM_SIZE);
 	hdev->coherent = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_COHERENT;
 	hdev->reset_loses_vram = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_RESET_LOSES_VRAM;
+	hdev->data_cache = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_DATA_CACHE;
+	hdev->ce_faults = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_CE_FAULTS;
+	hdev->big_pages = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_BIG_PAGES;
+	hdev->audits_bus = hg_read(hdev, HG_REG_FEATURES) & HG_FEATURE_AUDIT_BUS;
 	if (hdev->coherent && pci_resource_len(hdev->pdev, HG_BAR_VRAM) < hdev->vram_size) {
 		dev_err(hdev->drm.dev, "BAR %d smaller than VRAM\n", HG_BAR_VRAM);
 		return -ENODEV;
@@ -166,12 +175,19 @@ static void hg_tlb_wait(struct hg_device *hdev, u64 seq, bool may_sleep)
  * @may_sleep: false in a non-blockable notifier
  *
  * On return no access of the device uses a translation of the range that was
- * read before the call, and none is in flight.  The caller holds hw_sem for
- * reading and has written the page-table entries.
+ * read before the call, none is in flight, and what was stored by one is there.
+ * The caller holds hw_sem for reading and has written the page-table entries.
  */
 void hg_tlb_invalidate(struct hg_device *hdev, u32 asid, unsigned long start,
 		       unsigned long last, bool may_sleep)
 {
+	/*
+	 * What the GPU stored by a translation may be on its way when the translation is
+	 * in use no more.  Whoever invalidates is about to let the page go, read it or let
+	 * others write it, so it has to be there: the store would hit who has the page then,
+	 * or be missing in what is copied.
+	 */
+	u32 membar = hdev->data_cache ? HG_INVAL_MEMBAR : 0;
 	u64 seq;
 
 	lockdep_assert_held_read(&hdev->hw_sem);
@@ -183,11 +199,11 @@ void hg_tlb_invalidate(struct hg_device *hdev, u32 asid, unsigned long start,
 	spin_lock(&hdev->inval_lock);
 	hg_write(hdev, HG_REG_INVAL_ASID, asid);
 	if (last >> HG_VA_BITS) {
-		hg_write(hdev, HG_REG_INVAL_CMD, HG_INVAL_ASID);
+		hg_write(hdev, HG_REG_INVAL_CMD, HG_INVAL_ASID | membar);
 	} else {
 		hg_write64(hdev, HG_REG_INVAL_START, start);
 		hg_write64(hdev, HG_REG_INVAL_LEN, last - start + 1);
-		hg_write(hdev, HG_REG_INVAL_CMD, HG_INVAL_RANGE);
+		hg_write(hdev, HG_REG_INVAL_CMD, HG_INVAL_RANGE | membar);
 	}
 	seq = ++hdev->inval_seq;
 	spin_unlock(&hdev->inval_lock);

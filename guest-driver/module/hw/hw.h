@@ -5,6 +5,9 @@
 
 #include "base/device.h"
 
+/* Milliseconds between two looks for what was lost on the way, 0: none; see hg_sched_watch(). */
+extern unsigned int hg_watch_ms;
+
 int hg_hw_init(struct hg_device *hdev);
 bool hg_hw_translated(struct hg_device *hdev);
 int hg_hw_check_dma(struct hg_device *hdev);

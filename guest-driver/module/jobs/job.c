@@ -240,8 +240,10 @@ static void write_desc(struct hg_ctx *ctx, const u64 *desc)
 
 static void emit(struct hg_ctx *ctx, struct hg_job *job)
 {
+	/* with what the job stored to system memory: whoever waits for it reads that next */
+	u64 membar = ctx->hdev->data_cache ? HG_FENCE_MEMBAR : 0;
 	u64 fence[HG_DESC_SIZE / 8] = {
-		HG_OP_FENCE | HG_FENCE_IRQ, ctx->dma + HG_CTX_FENCE, job->num,
+		HG_OP_FENCE | HG_FENCE_IRQ | membar, ctx->dma + HG_CTX_FENCE, job->num,
 	};
 	void *report = job_report(ctx, job);
 

@@ -21,6 +21,8 @@ int hg_wait_ioctl(struct drm_device *drm, void *data, struct drm_file *file);
 void hg_job_out_work(struct work_struct *work);
 void hg_sched_irq(struct hg_device *hdev);
 void hg_sched_error_work(struct work_struct *work);
+void hg_sched_watch(struct hg_device *hdev);
+void hg_sched_watch_work(struct work_struct *work);
 void hg_sched_stop_all(struct hg_device *hdev, int error);
 int hg_ctx_create(struct hg_file *hf, u32 timeslice, bool priv, u32 *ctx_id);
 int hg_ctx_destroy(struct hg_file *hf, u32 ctx_id);

@@ -16,6 +16,7 @@
 #include "hw/hw.h"
 #include "jobs/jobs.h"
 #include "jobs/sched.h"
+#include "mem/fault.h"
 
 /* Time a context has to come to rest after it was disabled. */
 #define HG_QUIESCE_MS	10000
@@ -64,7 +65,8 @@ void hg_ctx_program(struct hg_ctx *ctx)
 		   ctx->dma | (PAGE_SHIFT + get_order(HG_CTX_MEM)));
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_ASID), ctx->hf->svm->vm.asid);
 	hg_write(hdev, ctx_reg(ctx, HG_CTX_TIMESLICE), ctx->timeslice);
-	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), HG_CTX_ENABLE | (ctx->priv ? HG_CTX_PRIV : 0));
+	hg_write(hdev, ctx_reg(ctx, HG_CTX_CTRL), HG_CTX_ENABLE | (ctx->priv ? HG_CTX_PRIV : 0) |
+		 (hdev->ce_faults ? HG_CTX_STALL : 0));
 }
 
 /*
@@ -195,6 +197,7 @@ int hg_ctx_create(struct hg_file *hf, u32 timeslice, bool priv, u32 *ctx_id)
 		goto err_id;
 	}
 	hg_live_add(hdev, contexts, 1);
+	hg_sched_watch(hdev);
 	*ctx_id = id;
 	xa_store(&hf->ctxs, id, ctx, GFP_KERNEL);
 	mutex_unlock(&hf->lock);
@@ -395,7 +398,7 @@ void hg_sched_error_work(struct work_struct *work)
 	}
 	down_read(&hdev->hw_sem);
 	if (READ_ONCE(hdev->hw_live))
-		hg_fault_drain_nonreplay(hdev);
+		hg_fault_error(hdev);
 	up_read(&hdev->hw_sem);
 	for (i = 1; i < hdev->num_ctxs; i++) {
 		struct hg_ctx *ctx = ctx_by_number(hdev, i);
@@ -405,4 +408,87 @@ void hg_sched_error_work(struct work_struct *work)
 			hg_ctx_put(ctx);
 		}
 	}
+}
+
+/**
+ * hg_sched_watch() - have somebody look again for what was lost on the way
+ * @hdev: device; a context was made
+ *
+ * An interrupt, a doorbell or a replay that was lost is not told of by anybody: so
+ * drivers look again by themselves where jobs do not get on (a fence's fallback timer,
+ * a ring that is polled).  This one does so if it is asked to (watch_ms), as long as
+ * there is a context.  It is off otherwise, for it would also bring back what this
+ * driver has lost itself, and hide the mistake.
+ *
+ * Who makes a context has entered the device, and the removal waits for that before it
+ * ends the work.
+ */
+void hg_sched_watch(struct hg_device *hdev)
+{
+	unsigned int ms = READ_ONCE(hg_watch_ms);
+
+	if (ms)
+		queue_delayed_work(hdev->wq, &hdev->watch, msecs_to_jiffies(ms));
+}
+
+/*
+ * Takes in what is done, and rings again if nothing was since the last time.  With
+ * submit_lock: nobody writes descriptors, restarts the context or frees its memory.
+ * Returns whether it has jobs that do not get on.
+ */
+static bool ctx_watch(struct hg_ctx *ctx)
+{
+	struct hg_device *hdev = ctx->hdev;
+	bool stuck = false;
+
+	mutex_lock(&ctx->submit_lock);
+	if (!ctx->mem)
+		goto out;
+	hg_ctx_retire(ctx);
+	spin_lock_irq(&ctx->lock);
+	stuck = ctx->nrunning && ctx->done == ctx->watched;
+	ctx->watched = ctx->done;
+	spin_unlock_irq(&ctx->lock);
+	if (!stuck)
+		goto out;
+	down_read(&hdev->hw_sem);
+	if (READ_ONCE(hdev->hw_live))
+		hg_write(hdev, HG_REG_DOORBELL + ctx->id * HG_DOORBELL_STRIDE, ctx->put);
+	up_read(&hdev->hw_sem);
+out:
+	mutex_unlock(&ctx->submit_lock);
+	return stuck;
+}
+
+/*
+ * Works of others are queued as a reader of hw_sem who has seen hw_live: so a reset,
+ * which ends the error work after it has been the writer, finds it, and what is left
+ * of the ring's finds the device not live.  The removal has ended all contexts before
+ * it waits for this work, and ends the others after it.
+ */
+void hg_sched_watch_work(struct work_struct *work)
+{
+	struct hg_device *hdev = container_of(to_delayed_work(work), struct hg_device, watch);
+	bool any = false, stuck = false;
+	unsigned int i;
+
+	for (i = 1; i < hdev->num_ctxs; i++) {
+		struct hg_ctx *ctx = ctx_by_number(hdev, i);
+
+		if (!ctx)
+			continue;
+		any = true;
+		stuck |= ctx_watch(ctx);
+		hg_ctx_put(ctx);
+	}
+	if (stuck) {
+		down_read(&hdev->hw_sem);
+		if (READ_ONCE(hdev->hw_live)) {
+			hg_fault_look_again(hdev);
+			queue_work(hdev->wq, &hdev->error_work);
+		}
+		up_read(&hdev->hw_sem);
+	}
+	if (any)
+		hg_sched_watch(hdev);
 }

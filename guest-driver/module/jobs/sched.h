@@ -82,6 +82,7 @@ struct hg_job {
  * @done: number of the last job that is over
  * @dead: nothing runs here any more; @dead_error is what new jobs get
  * @history: results by number % HG_HISTORY
+ * @watched: @done when hg_sched_watch_work() looked last; its own
  * @wait: for @done, for room in @pending
  */
 struct hg_ctx {
@@ -108,6 +109,7 @@ struct hg_ctx {
 	bool dead;
 	int dead_error;
 	struct hg_result *history;
+	u64 watched;
 	wait_queue_head_t wait;
 };
 

@@ -48,16 +48,19 @@
  * was sent so shortly before that the access has not faulted again, which takes the
  * device a walk, and others a service each.
  *
- * A work takes the mmap lock for reading and nothing that migrate_to_ram() or an MMU
- * notifier waits for.
+ * A work takes the mmap lock for reading (for writing if nobody has it, where it refuses
+ * memory without a file), and nothing that migrate_to_ram() or an MMU notifier waits for; while it waits for a process that serves its faults itself, nothing
+ * (served_by_process()).
  */
 #include <linux/delay.h>
+#include <linux/fs.h>
 #include <linux/hash.h>
 #include <linux/hmm.h>
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
+#include <linux/userfaultfd_k.h>
 
 #include <drm/drm_drv.h>
 
@@ -82,12 +85,25 @@ MODULE_PARM_DESC(fault_batch, "GPU faults served before a replay (1..512)");
 #define HG_STARVED_WINDOW	(10 * HZ)
 #define HG_STARVED_MS		20
 
+/*
+ * So long (us) who has what a refusal stands on is left alone before it is asked again
+ * whether to refuse; and so often, where it is not asked for otherwise.
+ */
+#define HG_PAUSE_US		1000
+#define HG_HELD_TRIES		16
+
 /* The module's, for a work may outlive its device: see above. */
 static struct workqueue_struct *hg_fault_wq;
 
 static struct hg_fault_buf *buf_of(struct hg_svm *svm)
 {
 	return svm->vm.hdev->service.queue[svm->vm.asid].buf;
+}
+
+/* Hints are the weakest. */
+static int strength(const struct hg_fault *f)
+{
+	return f->access == HG_ACCESS_PREFETCH ? -1 : f->access;
 }
 
 /* By address, and strongest access first. */
@@ -97,7 +113,7 @@ static int cmp_fault(const void *a, const void *b)
 
 	if (x->addr != y->addr)
 		return x->addr < y->addr ? -1 : 1;
-	return (int)(y->access % HG_ACCESS_PREFETCH) - (int)(x->access % HG_ACCESS_PREFETCH);
+	return strength(y) - strength(x);
 }
 
 static bool wants_write(const struct hg_fault *f)
@@ -113,7 +129,8 @@ static unsigned int dedupe(struct hg_device *hdev, struct hg_fault *f, unsigned 
 	sort(f, n, sizeof(*f), cmp_fault, NULL);
 	for (i = 0; i < n; i++) {
 		if (m && f[m - 1].addr == f[i].addr) {
-			if (!wants_write(&f[i]))
+			/* for a hint nobody waits */
+			if (f[i].access == HG_ACCESS_READ)
 				f[m - 1].reader = true;
 			continue;
 		}
@@ -133,7 +150,7 @@ static bool permits(u64 pte, const struct hg_fault *f)
 	return !wants_write(f) || pte & HG_PTE_WRITE;
 }
 
-/* Marks what an earlier batch, or a 2 MiB entry, has already served. */
+/* Marks what an earlier batch, or a larger leaf, has already served. */
 static void skip_satisfied(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 {
 	unsigned int i, stale = 0;
@@ -235,6 +252,11 @@ static int map_faults(struct hg_svm *svm, struct hg_fault *f, unsigned int n, bo
 	unsigned long start = f[0].addr, end = f[n - 1].addr + PAGE_SIZE;
 	unsigned int i;
 
+	/* what is there already beside the faults may become one leaf with them */
+	if (svm->vm.hdev->big_pages) {
+		start = ALIGN_DOWN(start, HG_BIG_SIZE);
+		end = ALIGN(end, HG_BIG_SIZE);
+	}
 	memset(buf->want, 0, ((end - start) >> PAGE_SHIFT) * sizeof(*buf->want));
 	for (i = 0; i < n; i++) {
 		if (f[i].done)
@@ -260,15 +282,33 @@ static bool starved(struct hg_svm *svm)
 	return svm->starved >= HG_STARVED_TRIES;
 }
 
+static unsigned int fault_flags(bool write)
+{
+	return FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0);
+}
+
+/*
+ * Whether the kernel would wait for a process that serves such faults itself (userfaultfd),
+ * which it does only without the mmap lock: with FAULT_FLAG_RETRY_NOWAIT it keeps that and
+ * says so.  Who does not serve the kernel's faults (UFFD_USER_MODE_ONLY) refuses at once.
+ * The mmap lock is held.
+ */
+static bool is_served(struct hg_svm *svm, u64 addr, bool write)
+{
+	struct vm_area_struct *vma = vma_lookup(svm->vm.mm, addr);
+
+	if (!vma || !userfaultfd_armed(vma) || !(vma->vm_flags & (write ? VM_WRITE : VM_READ)))
+		return false;
+	return handle_mm_fault(vma, addr, fault_flags(write) | FAULT_FLAG_ALLOW_RETRY |
+			       FAULT_FLAG_RETRY_NOWAIT, NULL) & VM_FAULT_RETRY;
+}
+
 /*
  * What the CPU's page table says to the access: 0; -EFAULT, -EPERM: it may not have the
  * page; -EIO: it may, but its content cannot be read from VRAM; -EBUSY: the table changes,
- * or there was no memory; -ENOMEM: that has been tried often enough.
- * The mmap lock is held for reading, and until the cancel is written: a cancel names
- * an address and hits whoever waits there.  A job that the first of two cancels has
- * ended may be followed by one that waits where the second is due, if the address was
- * given to it meanwhile.  That takes the lock for writing: so with it, what is
- * cancelled is refused at that moment, whoever asked.
+ * or there was no memory, or the process has to bring the page; -ENOMEM: that has been
+ * tried often enough.
+ * What this stands on is held until the cancel is written: see hold_still().
  */
 static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 {
@@ -291,8 +331,9 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 	ret = hg_range_fault(svm, &range, range.default_flags);
 	/* hmm_range_fault() of 6.12 says so of no memory, too */
 	if (ret == -EFAULT) {
-		ret = fixup_user_fault(svm->vm.mm, addr,
-				       FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0), NULL);
+		ret = fixup_user_fault(svm->vm.mm, addr, fault_flags(write), NULL);
+		if (ret == -EFAULT && is_served(svm, addr, write))
+			return -EBUSY;
 		/* it is there, which is not all that the mirror asks of a page */
 		if (!ret)
 			ret = hg_range_fault(svm, &range, range.default_flags);
@@ -316,7 +357,88 @@ static int ask_cpu(struct hg_svm *svm, u64 addr, bool write)
 	return res.unreadable ? -EIO : 0;
 }
 
-/* The mmap lock is held: see ask_cpu(). */
+/* What a refusal stands on, beside the mmap lock. */
+struct hg_hold {
+	struct inode *inode;	/* of the area's file, locked; NULL: there is none */
+	bool write;		/* how the mmap lock is held */
+};
+
+/*
+ * Takes what stays from when the CPU's page table is asked until the cancel is written.  A
+ * cancel names an address and hits whoever waits there.  A job that the first of two
+ * cancels has ended may be followed by one that waits where the second is due, if that
+ * became allowed meanwhile.  So what is cancelled is refused at that moment, whoever asked.
+ *
+ * Memory without a file becomes allowed with the mmap lock for writing, or with it or the
+ * area's own for reading (MADV_GUARD_REMOVE, userfaultfd): so the first is held, and the
+ * area's too.  But only if nobody has it: who waits to write keeps out who comes after to
+ * read, and who reads may wait for a file's memory, or have the lock for long.  Then it is
+ * not refused now, and the replay asks again, after a pause; so often as HG_HELD_TRIES, lest
+ * a job wait for who has nothing to do with it.  (Who takes it between the question and the
+ * lock is waited for: there is no mmap_write_trylock().)
+ *
+ * A file's memory may keep whoever asks for it waiting, so there the mmap lock for reading
+ * has to do: who removes guards, or answers for a userfaultfd that keeps no driver waiting,
+ * is not held up.
+ *
+ * A file grows without the mmap lock, and tells nobody.  What was behind its end when
+ * the CPU's page table was asked may be there, and be waited for by another job (or by a
+ * job whose access came after the file had grown), before the cancel is written.  Who makes
+ * a file longer has the inode's lock for writing (do_truncate(), and each file system's
+ * write); so it is held for reading until then, and who finds the page there finds the
+ * cancel written.  It is only tried for, too, since it comes before the mmap lock: whoever
+ * has it may want that, and a large write() has it for long.
+ * The area keeps its file while the mmap lock is held.
+ *
+ * Return: whether all is held; the mmap lock is in any case.
+ */
+static bool hold_still(struct hg_svm *svm, u64 addr, struct hg_hold *hold)
+{
+	struct vm_area_struct *vma;
+
+	*hold = (struct hg_hold){};
+	mmap_read_lock(svm->vm.mm);
+	vma = vma_lookup(svm->vm.mm, addr);
+	/* where nothing is, only who writes puts something */
+	if (!vma)
+		return true;
+	if (vma->vm_file) {
+		hold->inode = file_inode(vma->vm_file);
+		if (inode_trylock_shared(hold->inode))
+			return true;
+		hold->inode = NULL;
+		svm->pauses = true;
+		return false;
+	}
+	mmap_read_unlock(svm->vm.mm);
+	hold->write = !rwsem_is_locked(&svm->vm.mm->mmap_lock);
+	if (hold->write)
+		mmap_write_lock(svm->vm.mm);
+	else
+		mmap_read_lock(svm->vm.mm);
+	/* it may be another area by now */
+	vma = vma_lookup(svm->vm.mm, addr);
+	if (vma && !vma->vm_file && (hold->write || ++svm->unheld > HG_HELD_TRIES)) {
+		if (hold->write)
+			vma_start_write(vma);
+		svm->unheld = 0;
+		return true;
+	}
+	svm->pauses = true;
+	return false;
+}
+
+static void let_go(struct hg_svm *svm, const struct hg_hold *hold)
+{
+	if (hold->inode)
+		inode_unlock_shared(hold->inode);
+	if (hold->write)
+		mmap_write_unlock(svm->vm.mm);
+	else
+		mmap_read_unlock(svm->vm.mm);
+}
+
+/* See hold_still(). */
 static void refuse(struct hg_svm *svm, struct hg_fault *f, u32 scope, int error)
 {
 	/* before the cancel, which ends the job */
@@ -325,27 +447,49 @@ static void refuse(struct hg_svm *svm, struct hg_fault *f, u32 scope, int error)
 }
 
 /*
- * Ends the jobs that wait for the page and may not have it; readers of a page that
- * must not be written go on.  False: it is not refused any more, the replay comes.
+ * Whether the page is refused only because the mmap lock is kept.  Where a process serves
+ * faults itself (userfaultfd) the kernel waits for it without that lock, which
+ * hmm_range_fault() never lets go: it says -EFAULT then.  So the page is asked for once
+ * more, and waited for.  Who serves it may take as long as it likes, as a file system
+ * may; when its process dies the kernel does without it.  True: it was waited for, and
+ * the replay finds what there is now.
+ */
+static bool served_by_process(struct hg_svm *svm, u64 addr, bool write)
+{
+	struct vm_area_struct *vma;
+	bool waited = false;
+	int ret = -EFAULT;
+
+	mmap_read_lock(svm->vm.mm);
+	vma = vma_lookup(svm->vm.mm, addr);
+	if (vma && userfaultfd_armed(vma))
+		ret = fixup_user_fault(svm->vm.mm, addr, fault_flags(write), &waited);
+	mmap_read_unlock(svm->vm.mm);
+	return !ret && waited;
+}
+
+/*
+ * Ends the jobs that wait for the page and may not have it.  Of a write it is only known
+ * that it is refused: a page that may not be written, or has no room on its disk, can be
+ * read.  Its readers are asked for by themselves, also those who came after this batch.
+ * False: it is not refused any more, the replay comes.
  */
 static bool cancel_refused(struct hg_svm *svm, struct hg_fault *f, bool write, int error)
 {
-	u32 scope = HG_CANCEL_SCOPE_ALL;
-	bool still;
+	struct hg_hold hold;
+	bool held, still;
 
+	if (error == -EFAULT && served_by_process(svm, f->addr, write))
+		return false;
 	hg_delay(fault_before_cancel);
-	mmap_read_lock(svm->vm.mm);
+	held = hold_still(svm, f->addr, &hold);
 	/* no memory is not the page's fault */
 	if (error != -ENOMEM)
-		error = ask_cpu(svm, f->addr, write);
+		error = held ? ask_cpu(svm, f->addr, write) : -EBUSY;
 	still = error && error != -EBUSY;
-	if (still) {
-		/* -EIO: it can be read where it is, or its readers are refused by themselves */
-		if (write && (f->reader || error == -EPERM || error == -EIO))
-			scope = HG_CANCEL_SCOPE_WRITE;
-		refuse(svm, f, scope, error);
-	}
-	mmap_read_unlock(svm->vm.mm);
+	if (still)
+		refuse(svm, f, write ? HG_CANCEL_SCOPE_WRITE : HG_CANCEL_SCOPE_ALL, error);
+	let_go(svm, &hold);
 	return still;
 }
 
@@ -356,18 +500,36 @@ static bool is_moot(int error)
 }
 
 /*
+ * Whether nobody waits any more: a process may have kept the page before this one waiting
+ * for as long as it liked.
+ */
+static bool is_over(struct hg_svm *svm, const struct hg_fault *f)
+{
+	return READ_ONCE(svm->vm.dead) || hg_fault_is_over(svm->vm.hdev, f);
+}
+
+/*
  * Ends the jobs that wait with an atomic for a page that the kernel does not give.
  * The CPU's page table, which permits it, is not who to ask; else see ask_cpu().
  */
 static void refuse_atomics(struct hg_svm *svm, struct hg_fault *f, int error)
 {
+	struct hg_hold hold;
+	bool held;
+
+	/* since it was mapped, protected against writes by the process itself */
+	if (error == -EFAULT && served_by_process(svm, f->addr, true))
+		return;
 	hg_delay(fault_before_cancel);
-	mmap_read_lock(svm->vm.mm);
-	if (error != -ENOMEM)
-		error = hg_svm_ask_exclusive(svm, f->addr);
+	held = hold_still(svm, f->addr, &hold);
+	if (error != -ENOMEM) {
+		error = held ? hg_svm_ask_exclusive(svm, f->addr) : 0;
+		if (error == -EFAULT && is_served(svm, f->addr, true))
+			error = 0;
+	}
 	if (error)
 		refuse(svm, f, HG_CANCEL_SCOPE_ATOMIC, error);
-	mmap_read_unlock(svm->vm.mm);
+	let_go(svm, &hold);
 }
 
 /*
@@ -387,7 +549,7 @@ static void serve_atomics(struct hg_svm *svm, struct hg_fault *f, unsigned int n
 	u64 pte;
 
 	for (i = 0; i < n; i++) {
-		if (f[i].done || f[i].access != HG_ACCESS_ATOMIC)
+		if (f[i].done || f[i].access != HG_ACCESS_ATOMIC || is_over(svm, &f[i]))
 			continue;
 		mutex_lock(&svm->vm.pt_lock);
 		pte = hg_mmu_lookup(&svm->vm, f[i].addr);
@@ -417,7 +579,7 @@ static void serve_alone(struct hg_svm *svm, struct hg_fault *f)
 			serve_atomics(svm, f, 1);
 		return;
 	}
-	if (is_moot(ret) || (f->access == HG_ACCESS_PREFETCH && !f->reader))
+	if (is_moot(ret) || f->access == HG_ACCESS_PREFETCH)
 		return;
 	if (ret == -ENOMEM && !starved(svm))
 		return;
@@ -448,7 +610,7 @@ static void serve_window(struct hg_svm *svm, struct hg_fault *f, unsigned int n)
 	if (!ret || is_moot(ret))
 		return;
 	for (i = 0; i < n; i++)
-		if (!f[i].done)
+		if (!f[i].done && !is_over(svm, &f[i]))
 			serve_alone(svm, &f[i]);
 }
 
@@ -468,8 +630,10 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 		return;
 	}
 	WRITE_ONCE(svm->faults, svm->faults + n);
+	/* an earlier owner's; its contexts have ended before there was another */
 	for (i = 0; i < n; i++)
-		f[i].done = f[i].num < svm->first_fault;
+		f[i].done = f[i].waits ? hg_fault_is_over(hdev, &f[i]) :
+					 f[i].num < svm->first_fault;
 	/* it may die at any time; what is mapped after that window_write() finds out */
 	for (i = 0; i < n && !READ_ONCE(svm->vm.dead); i = j) {
 		for (j = i + 1; j < n; j++)
@@ -481,6 +645,10 @@ static void serve_asid(struct hg_device *hdev, struct hg_fault *f, unsigned int 
 		svm->starves = false;
 		svm->starved++;
 		msleep(HG_STARVED_MS);
+	}
+	if (svm->pauses) {
+		svm->pauses = false;
+		usleep_range(HG_PAUSE_US, 4 * HG_PAUSE_US);
 	}
 	/* the end of a large process is nothing to do here */
 	mmput_async(svm->vm.mm);
@@ -552,7 +720,9 @@ static void enqueue(struct hg_device *hdev, const struct hg_fault *f)
 			q->buf->queue[q->n++] = *f;
 		else
 			hg_inc(hdev, faults_dropped);
-		q->last = f->num + 1;
+		/* a copy's needs no replay for itself: each end of a batch answers it */
+		if (!f->waits)
+			q->last = f->num + 1;
 		/* it begins with our lock, so it does not put what it has not got yet */
 		if (queue_work(hg_fault_wq, &q->work)) {
 			drm_dev_get(&hdev->drm);
@@ -574,6 +744,18 @@ void hg_fault_irq(struct hg_device *hdev)
 
 	if (ms >= 0)
 		mod_delayed_work(hg_fault_wq, &hdev->service.late, msecs_to_jiffies(ms));
+}
+
+/**
+ * hg_fault_error() - there may be something in the non-replayable ring
+ * @hdev: device
+ *
+ * From the error work; hw_sem is held for reading.  Faults of copies go the way of all
+ * others, and their answer comes with the replay.
+ */
+void hg_fault_error(struct hg_device *hdev)
+{
+	hg_fault_drain_nonreplay(hdev, enqueue);
 }
 
 /* Waits for nothing but the device, and for that no longer than HG_VALID_MS a time. */
@@ -635,6 +817,23 @@ int hg_fault_init(struct hg_device *hdev)
 		fs->queue[i].hdev = hdev;
 	}
 	return 0;
+}
+
+/**
+ * hg_fault_look_again() - an interrupt of the ring, or a replay, may have been lost
+ * @hdev: device; hw_sem is held for reading, and it answers
+ *
+ * What is in the ring is taken out, and a replay sent after that.  One too many is
+ * harmless: who still waits faults once more.
+ */
+void hg_fault_look_again(struct hg_device *hdev)
+{
+	struct hg_fault_unit *fu = &hdev->fault;
+
+	spin_lock_irq(&fu->lock);
+	fu->owed = true;
+	spin_unlock_irq(&fu->lock);
+	mod_delayed_work(hg_fault_wq, &hdev->service.late, 0);
 }
 
 /**

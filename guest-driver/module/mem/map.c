@@ -120,11 +120,30 @@ int hg_range_fault(struct hg_svm *svm, struct hmm_range *range, unsigned long wa
 }
 
 /*
+ * How many pages are wanted of those that would be one leaf of 64 KiB with the page at @i;
+ * 0, too, where not all of them are in @range.
+ */
+static unsigned int wanted_of_big(const struct hmm_range *range, const unsigned long *want,
+				  unsigned long i)
+{
+	unsigned long n = (range->end - range->start) >> PAGE_SHIFT, k;
+	unsigned long off = ((range->start >> PAGE_SHIFT) + i) % HG_BIG_PAGES;
+	unsigned int wanted = 0;
+
+	if (off > i || i - off + HG_BIG_PAGES > n)
+		return 0;
+	for (k = i - off; k < i - off + HG_BIG_PAGES; k++)
+		wanted += !want || want[k];
+	return wanted;
+}
+
+/*
  * Faults in what @want asks for and reads the CPU's entries, run by run.  A run
  * is a series of pages wanted in the same way: when hmm_range_fault() has to
  * fault a page, it faults all from there to the end of its range alike, and so
  * would touch pages that nobody asked for, or write to those only read.  (For a
- * huge page of hugetlbfs it looks at the first page's wish alone.)
+ * huge page of hugetlbfs it looks at the first page's wish alone.)  What is wanted
+ * in no way is only looked at, and that where a leaf of 64 KiB may take it along.
  * The mmap lock is held for reading.
  */
 static int window_fault(struct hg_svm *svm, struct hmm_range *window, const unsigned long *want)
@@ -137,8 +156,10 @@ static int window_fault(struct hg_svm *svm, struct hmm_range *window, const unsi
 		return hmm_range_fault(window);
 	for (i = 0; i < n && !ret; i = j) {
 		for (j = i + 1; j < n && want[j] == want[i]; j++)
-			;
-		if (!want[i])
+			if (!want[i] &&
+			    IS_ALIGNED(window->start + (j << PAGE_SHIFT), HG_BIG_SIZE))
+				break;
+		if (!want[i] && !(svm->vm.hdev->big_pages && wanted_of_big(window, want, i)))
 			continue;
 		run.start = window->start + (i << PAGE_SHIFT);
 		run.end = window->start + (j << PAGE_SHIFT);
@@ -152,6 +173,41 @@ static int window_fault(struct hg_svm *svm, struct hmm_range *window, const unsi
 static bool is_lost(struct hg_device *hdev, struct page *page)
 {
 	return hdev->reset_loses_vram && hg_is_vram(hdev, page) && hg_vram_lost(hdev, page, 1);
+}
+
+/*
+ * Whether the pages from the one at @i on, of which one is wanted, are alike as one leaf is.
+ * What would never fault for a leaf of system memory has none: a page that did not move
+ * this time, whose neighbours are still to be asked.  And atomics with exclusive access
+ * would take the leaf away again.
+ */
+static bool is_big(struct hg_svm *svm, const struct hmm_range *range,
+		   const unsigned long *want, unsigned long i)
+{
+	struct hg_device *hdev = svm->vm.hdev;
+	unsigned long va = range->start + (i << PAGE_SHIFT), k;
+	const unsigned long *pfns = range->hmm_pfns + i;
+	struct page *page = hmm_pfn_to_page(pfns[0]);
+	unsigned int wanted = wanted_of_big(range, want, i);
+
+	if (!IS_ALIGNED(va, HG_BIG_SIZE) || !wanted)
+		return false;
+	for (k = 0; k < HG_BIG_PAGES; k++) {
+		if (!(pfns[k] & HMM_PFN_VALID) ||
+		    pfns[k] & HMM_PFN_ERROR ||
+		    (pfns[k] ^ pfns[0]) & HMM_PFN_WRITE ||
+		    hmm_pfn_to_map_order(pfns[k]) >= HG_CHUNK_ORDER ||
+		    hmm_pfn_to_page(pfns[k]) != page + k || is_lost(hdev, page + k))
+			return false;
+	}
+	if (hg_is_vram(hdev, page))
+		return hg_is_vram(hdev, page + k - 1) &&
+		       IS_ALIGNED(hg_page_vram(hdev, page), HG_BIG_SIZE);
+	if (svm->vm.exclusive ||
+	    (wanted < HG_BIG_PAGES && READ_ONCE(svm->policy) == HMM_GPU_POLICY_MIGRATE))
+		return false;
+	return page_folio(page) == page_folio(page + k - 1) &&
+	       IS_ALIGNED(page_to_pfn(page), HG_BIG_PAGES);
 }
 
 /*
@@ -182,8 +238,18 @@ static int write_entries(struct hg_svm *svm, const struct hmm_range *range,
 		return -EREMOTE;
 	down_read(&hdev->hw_sem);
 	for (i = 0; i < n && !ret; i++) {
-		if ((want && !want[i]) || !(pfns[i] & HMM_PFN_VALID) ||
-		    pfns[i] & HMM_PFN_ERROR)
+		if (!(pfns[i] & HMM_PFN_VALID) || pfns[i] & HMM_PFN_ERROR)
+			continue;
+		if (hdev->big_pages && !atomic && is_big(svm, range, want, i)) {
+			ret = hg_mmu_map_big(&svm->vm, cache, range->start + (i << PAGE_SHIFT),
+					     hmm_pfn_to_page(pfns[i]), pfns[i] & HMM_PFN_WRITE);
+			if (!ret)
+				i += HG_BIG_PAGES - 1;
+			if (ret != -E2BIG)
+				continue;
+			ret = 0;
+		}
+		if (want && !want[i])
 			continue;
 		if (is_lost(hdev, hmm_pfn_to_page(pfns[i])))
 			ret = -EFAULT;
@@ -257,8 +323,9 @@ static int window_write(struct hg_svm *svm, struct hmm_range *range,
  * @svm: mirror; the caller has a reference to its mm's users
  * @start: first address
  * @end: end, in the same 2 MiB as @start
- * @want: a page: HMM_PFN_REQ_FAULT, with HMM_PFN_REQ_WRITE too, or 0; NULL: map
- *	all pages that are there, fault none
+ * @want: a page: HMM_PFN_REQ_FAULT, with HMM_PFN_REQ_WRITE too, or 0: not faulted in, but
+ *	mapped in a leaf of 64 KiB with one that is; NULL: map all pages that are there,
+ *	fault none
  * @pfns: room for as many
  * @atomic: pages that cannot become exclusive also for atomics where the mirror
  *	needs exclusive access for them

@@ -44,13 +44,14 @@ static bool note_rights(struct hg_svm *svm, const struct hmm_range *range, u8 *n
  * @end: end, in the same 2 MiB as @start
  * @pfns: out: what hmm_range_fault() says, faulting nothing in
  *
- * A page that is faulted in, made writable or exclusive for the GPU does not move the
- * sequence.  So where the GPU may do more than before the look, the look may be too old,
- * and is taken again.  It cannot be taken under pt_lock: in hugetlb areas it takes a lock
- * under which notifiers are called.
+ * A page that is faulted in or made writable for the GPU does not move the sequence.  So
+ * where the GPU may do more than before the look, the look may be too old, and is taken
+ * again.  It cannot be taken under pt_lock: in hugetlb areas it takes a lock under which
+ * notifiers are called.
  *
- * Return: 0 with pt_lock held: until it is released the entries do not lose
- * anything, and the GPU's were what they are before the CPU's were read; -EINTR, -EBUSY.
+ * Return: 0 with pt_lock held: until it is released the entries do not lose anything, and
+ * the GPU may do no more than before the CPU's were read, but to a page that is its own
+ * by now: the look shows nothing of one that the CPU may not use; -EINTR, -EBUSY.
  */
 int hg_snapshot_lock(struct hg_svm *svm, unsigned long start, unsigned long end,
 		     unsigned long *pfns)

@@ -37,6 +37,8 @@
  * @starved: batches since @starved_since (jiffies) that there was not memory enough
  *	for; likewise
  * @starves: this is one; likewise
+ * @pauses: in this batch what a refusal stands on was somebody else's; likewise
+ * @unheld: so often, one after the other, that was the mmap lock; likewise
  * @user: whose file it counts as until the last reference goes: a close while fault
  *	service has the mirror gives no number back
  * @bo_va: which addresses above the process's are a buffer's; hg_device.bo_lock
@@ -53,6 +55,8 @@ struct hg_svm {
 	unsigned int starved;
 	unsigned long starved_since;
 	bool starves;
+	bool pauses;
+	unsigned int unheld;
 	struct hg_user *user;
 	struct drm_mm bo_va;
 };

@@ -16,6 +16,7 @@
 #include "base/stats.h"
 #include "mem/copy.h"
 #include "mem/vram.h"
+#include "mmu/mmu.h"
 
 static unsigned int vram_limit_mb;
 module_param(vram_limit_mb, uint, 0444);
@@ -90,6 +91,21 @@ static bool take_free(struct hg_vram *vram, struct hg_chunk *chunk, unsigned lon
 	return true;
 }
 
+/*
+ * Where to begin in a chunk, so that a series of pages lies in VRAM as leaves of 64 KiB
+ * want them if its addresses do: where all of it fits in line, else anywhere.
+ */
+static unsigned long first_bit(struct hg_device *hdev, const struct hg_chunk *chunk,
+			       unsigned long n)
+{
+	unsigned long bit;
+
+	if (!hdev->big_pages || n < HG_BIG_PAGES)
+		return 0;
+	bit = bitmap_find_next_zero_area(chunk->map, HG_CHUNK_PAGES, 0, n, HG_BIG_PAGES - 1);
+	return bit < HG_CHUNK_PAGES ? bit : 0;
+}
+
 /**
  * hg_vram_alloc() - allocate pages, as many as there are
  * @hdev: device
@@ -113,10 +129,11 @@ unsigned long hg_vram_alloc(struct hg_device *hdev, unsigned long n, struct page
 		n = min(n, vram->limit - vram->used);
 	while (got < n) {
 		struct hg_chunk *chunk = pick_chunk(vram, false);
-		unsigned long base, bit = 0;
+		unsigned long base, bit;
 
 		if (!chunk)
 			break;
+		bit = got ? 0 : first_bit(hdev, chunk, n);
 		list_move_tail(&chunk->lru, &vram->lru);
 		base = vram->base_pfn + (chunk - vram->chunks) * HG_CHUNK_PAGES;
 		while (got < n && take_free(vram, chunk, &bit))

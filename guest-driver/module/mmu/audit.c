@@ -5,9 +5,10 @@
  * alone; driver and device work the same without.
  *
  * The device walks by guest physical address, and compares GPU entries, which
- * hold bus addresses, with frames.  Both are the same only if no IOMMU and no
- * bounce buffer is between, so the audit of an address space begins off where
- * the DMA API translates, and ends for good when a page's two addresses differ.
+ * hold bus addresses, with frames.  It may know where a bus address leads to.
+ * If it does not, both are the same only if no IOMMU and no bounce buffer is
+ * between, so the audit of an address space begins off where the DMA API
+ * translates, and ends for good when a page's two addresses differ.
  *
  * What guarantees that the device does not look at a page table that is gone:
  * the root lives as long as the mm_struct, which the mirror holds (mmgrab())
@@ -98,7 +99,8 @@ void hg_audit_program(struct hg_vm *vm)
 	if (vm->audit_over)
 		return;
 	/* a write to a shadow stack page needs no _PAGE_RW: the device has no rule for it */
-	if (hg_hw_translated(vm->hdev) || cpu_feature_enabled(X86_FEATURE_USER_SHSTK)) {
+	if ((hg_hw_translated(vm->hdev) && !vm->hdev->audits_bus) ||
+	    cpu_feature_enabled(X86_FEATURE_USER_SHSTK)) {
 		dev_warn_once(vm->hdev->drm.dev,
 			      "mirror audit off: an IOMMU translates, or there are shadow stacks\n");
 		return;
@@ -126,6 +128,8 @@ void hg_audit_end(struct hg_vm *vm)
  */
 void hg_audit_not_physical(struct hg_vm *vm)
 {
+	if (vm->hdev->audits_bus)
+		return;
 	dev_warn_once(vm->hdev->drm.dev, "mirror audit off: DMA addresses are not physical\n");
 	hg_audit_end(vm);
 }

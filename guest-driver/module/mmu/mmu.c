@@ -8,6 +8,9 @@
  * in three steps: write 0; invalidate the TLBs and wait; give the page back.
  * struct hg_gather holds what waits for the third step.
  *
+ * A leaf of 64 KiB is written where nothing was, and goes as a whole: a walk reads one
+ * of its 16 entries alone, and any that is left would bring back what was invalidated.
+ *
  * Everything here runs under hg_vm.pt_lock.
  */
 #include <linux/backing-dev.h>
@@ -30,6 +33,7 @@
  */
 #define HG_GATHER_HUGE	BIT(0)
 #define HG_GATHER_WRITE	BIT(1)
+#define HG_GATHER_BIG	BIT(2)
 
 /*
  * A page of a process is never handed over to the device: the CPU goes on to use it,
@@ -49,6 +53,12 @@ static enum dma_data_direction mirror_dir(bool write)
 static unsigned int pt_index(unsigned long va, unsigned int level)
 {
 	return (va >> (HG_PAGE_SHIFT + 9 * level)) & (HG_PT_ENTRIES - 1);
+}
+
+/* bytes that a leaf maps */
+static unsigned long leaf_size(u64 pte)
+{
+	return pte & HG_PTE_HUGE ? HG_HUGE_SIZE : pte & HG_PTE_BIG ? HG_BIG_SIZE : PAGE_SIZE;
 }
 
 /* bytes of address space that one entry of a level covers */
@@ -185,7 +195,8 @@ static struct hg_pt *pt_find_or_add(struct hg_vm *vm, struct hg_pt_cache *cache,
  * @vm: address space; its pt_lock is held
  * @va: address
  *
- * Return: the entry, with HG_PTE_HUGE for a 2 MiB leaf; 0: not mapped.
+ * Return: the entry, with HG_PTE_HUGE for a 2 MiB leaf; of a 64 KiB leaf the one of this
+ * page, with HG_PTE_BIG; 0: not mapped.
  */
 u64 hg_mmu_lookup(struct hg_vm *vm, unsigned long va)
 {
@@ -259,7 +270,8 @@ void hg_mmu_flush(struct hg_vm *vm, bool may_sleep)
 		return;
 	hg_tlb_invalidate(hdev, vm->asid, g->start, g->last, may_sleep);
 	for (i = 0; i < g->n; i++) {
-		size_t size = g->dma[i] & HG_GATHER_HUGE ? HG_HUGE_SIZE : PAGE_SIZE;
+		size_t size = g->dma[i] & HG_GATHER_HUGE ? HG_HUGE_SIZE :
+			      g->dma[i] & HG_GATHER_BIG ? HG_BIG_SIZE : PAGE_SIZE;
 
 		dma_unmap_page_attrs(&hdev->pdev->dev, g->dma[i] & HG_PTE_FRAME_MASK, size,
 				     mirror_dir(g->dma[i] & HG_GATHER_WRITE), HG_MIRROR_ATTRS);
@@ -280,20 +292,35 @@ void hg_mmu_flush(struct hg_vm *vm, bool may_sleep)
 static void gather_leaf(struct hg_vm *vm, u64 pte, unsigned long va, bool may_sleep)
 {
 	struct hg_gather *g = &vm->gather;
-	bool huge = pte & HG_PTE_HUGE;
-	unsigned long size = huge ? HG_HUGE_SIZE : PAGE_SIZE;
+	unsigned long size = leaf_size(pte);
 
 	va &= ~(size - 1);
 	gather_range(g, va, va + size - 1);
 	if ((pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS) {
 		vm->gpu_sys -= size >> PAGE_SHIFT;
-		g->dma[g->n++] = (pte & HG_PTE_FRAME_MASK) | (huge ? HG_GATHER_HUGE : 0) |
+		g->dma[g->n++] = (pte & HG_PTE_FRAME_MASK & ~((u64)size - 1)) |
+				 (pte & HG_PTE_HUGE ? HG_GATHER_HUGE : 0) |
+				 (pte & HG_PTE_BIG ? HG_GATHER_BIG : 0) |
 				 (pte & HG_PTE_WRITE ? HG_GATHER_WRITE : 0);
 		if (g->n == HG_GATHER_MAX)
 			hg_mmu_flush(vm, may_sleep);
 	} else {
 		vm->gpu_vram -= size >> PAGE_SHIFT;
 	}
+}
+
+/* Clears the leaf that entry @i, which maps @va, is or is a part of; returns its bytes. */
+static unsigned long clear_leaf(struct hg_vm *vm, struct hg_pt *pt, unsigned int i,
+				unsigned long va, bool may_sleep)
+{
+	u64 pte = pt_read(pt, i);
+	unsigned int n = pte & HG_PTE_BIG ? HG_BIG_PAGES : 1, k;
+
+	for (k = 0; k < n; k++)
+		pt_write(pt, (i & ~(n - 1)) + k, 0);
+	pt->used -= n;
+	gather_leaf(vm, pte, va, may_sleep);
+	return leaf_size(pte);
 }
 
 struct zap {
@@ -316,7 +343,6 @@ static void zap_table(struct zap *z, struct hg_pt *pt, unsigned long base)
 	for (; i <= to && pt->used; i++) {
 		struct hg_pt *child = pt->level ? pt->child[i] : NULL;
 		unsigned long at = base + i * span;
-		u64 pte;
 
 		if (child) {
 			zap_table(z, child, at);
@@ -328,13 +354,8 @@ static void zap_table(struct zap *z, struct hg_pt *pt, unsigned long base)
 			}
 			continue;
 		}
-		pte = pt_read(pt, i);
-		if (!pte)
-			continue;
-		pt_write(pt, i, 0);
-		pt->used--;
-		z->cleared += pte & HG_PTE_HUGE ? HG_HUGE_SIZE >> PAGE_SHIFT : 1;
-		gather_leaf(z->vm, pte, at, z->may_sleep);
+		if (pt_read(pt, i))
+			z->cleared += clear_leaf(z->vm, pt, i, at, z->may_sleep) >> PAGE_SHIFT;
 	}
 }
 
@@ -361,7 +382,7 @@ static bool zap_range(struct zap *z)
  * @free_tables: the address space is gone, give empty tables back too
  * @may_sleep: false in a non-blockable notifier
  *
- * A 2 MiB entry that overlaps goes as a whole; the GPU faults again where it
+ * A larger leaf that overlaps goes as a whole; the GPU faults again where it
  * still may.  Buffers are no memory of the process and stay, whatever the range:
  * clear_refs, for one, names all addresses.  The caller ends with hg_mmu_flush().
  *
@@ -424,24 +445,34 @@ static bool make_room_for_huge(struct hg_vm *vm, struct hg_pt *pt, unsigned long
 }
 
 /*
+ * What VRAM's leaves have: through the data cache, for no CPU reaches these pages, and the
+ * kernel's copies flush.  System memory never is: CPU and GPU use a page at the same time.
+ */
+static u64 vram_bits(struct hg_device *hdev)
+{
+	return HG_PTE_APER_VRAM | (hdev->data_cache ? HG_PTE_CACHED : 0);
+}
+
+/*
  * The entry's value for @page; DMA-maps a system page.  0 on failure.
  * @atomic: permit atomics even if the address space needs exclusive access for them.
  */
-static u64 make_pte(struct hg_vm *vm, struct page *page, bool huge, bool write,
+static u64 make_pte(struct hg_vm *vm, struct page *page, size_t size, bool write,
 		    bool atomic)
 {
 	struct hg_device *hdev = vm->hdev;
-	size_t size = huge ? HG_HUGE_SIZE : PAGE_SIZE;
 	u64 pte = HG_PTE_VALID;
 	dma_addr_t dma;
 
 	if (write)
 		pte |= HG_PTE_WRITE | HG_PTE_ATOMIC;
-	if (huge)
+	if (size == HG_HUGE_SIZE)
 		pte |= HG_PTE_HUGE;
+	if (size == HG_BIG_SIZE)
+		pte |= HG_PTE_BIG;
 	if (hg_is_vram(hdev, page)) {
 		vm->gpu_vram += size >> PAGE_SHIFT;
-		return pte | HG_PTE_APER_VRAM | hg_page_vram(hdev, page);
+		return pte | vram_bits(hdev) | hg_page_vram(hdev, page);
 	}
 	if (vm->exclusive && !atomic)
 		pte &= ~HG_PTE_ATOMIC;
@@ -528,12 +559,10 @@ static int map_leaf(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long v
 		 */
 		if (enough(old, write, atomic))
 			return 0;
-		pt_write(pt, i, 0);
-		pt->used--;
-		gather_leaf(vm, old, va, true);
+		clear_leaf(vm, pt, i, va, true);
 		hg_mmu_flush(vm, true);
 	}
-	pte = make_pte(vm, page, huge, write, atomic);
+	pte = make_pte(vm, page, huge ? HG_HUGE_SIZE : PAGE_SIZE, write, atomic);
 	if (!pte)
 		return huge ? -E2BIG : -ENOMEM;
 	if (write)
@@ -568,6 +597,55 @@ int hg_mmu_map(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
 }
 
 /**
+ * hg_mmu_map_big() - write a leaf of 64 KiB, where nothing is or one with fewer rights
+ * @vm: address space; pt_lock and hw_sem (read) are held
+ * @cache: tables
+ * @va: 64 KiB aligned address
+ * @page: the first of 16 pages, one after the other, of one folio or of this device's VRAM
+ * @write: as for hg_mmu_map()
+ *
+ * Return: 0; -EAGAIN: @cache must be filled; -E2BIG: not possible as one entry.
+ */
+int hg_mmu_map_big(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
+		   struct page *page, bool write)
+{
+	struct hg_pt *pt = pt_find(vm, va, 1);
+	unsigned int i = pt_index(va, 0), k;
+	u64 old, pte;
+
+	lockdep_assert_held(&vm->pt_lock);
+	if (pt && !pt->child[pt_index(va, 1)] && pt_read(pt, pt_index(va, 1)))
+		return -E2BIG;
+	pt = pt_find_or_add(vm, cache, va, 0);
+	if (!pt)
+		return -EAGAIN;
+	old = pt_read(pt, i);
+	if (old & HG_PTE_BIG) {
+		if (enough(old, write, false))
+			return 0;
+		clear_leaf(vm, pt, i, va, true);
+		hg_mmu_flush(vm, true);
+	}
+	/* what was mapped page by page stays so */
+	for (k = 0; k < HG_BIG_PAGES; k++) {
+		if (pt_read(pt, i + k))
+			return -E2BIG;
+	}
+	pte = make_pte(vm, page, HG_BIG_SIZE, write, false);
+	if (!pte)
+		return -E2BIG;
+	for (k = 0; write && k < HG_BIG_PAGES; k++)
+		mark_dirty(page + k);
+	pt->used += HG_BIG_PAGES;
+	for (k = 0; k < HG_BIG_PAGES; k++)
+		pt_write(pt, i + k, pte + (k << PAGE_SHIFT));
+	hg_inc(vm->hdev, maps);
+	hg_inc(vm->hdev, maps_big);
+	trace_hmm_gpu_map(vm->asid, va, pte);
+	return 0;
+}
+
+/**
  * hg_mmu_map_atomic() - write the leaf of a page for atomics in any case
  * @vm: address space; pt_lock and hw_sem (read) are held
  * @cache: tables
@@ -597,7 +675,7 @@ int hg_mmu_map_buffer(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long
 		      u64 vram, bool huge)
 {
 	unsigned int level = huge ? 1 : 0;
-	u64 pte = HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC | HG_PTE_APER_VRAM | vram;
+	u64 pte = HG_PTE_VALID | HG_PTE_WRITE | HG_PTE_ATOMIC | vram_bits(vm->hdev) | vram;
 	struct hg_pt *pt;
 
 	lockdep_assert_held(&vm->pt_lock);

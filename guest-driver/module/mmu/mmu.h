@@ -12,6 +12,10 @@
 
 #define HG_HUGE_SIZE		BIT(HG_HUGE_SHIFT)
 
+/* A leaf of 64 KiB is 16 entries of level 0, aligned, that all say so. */
+#define HG_BIG_PAGES		16U
+#define HG_BIG_SIZE		(HG_BIG_PAGES * PAGE_SIZE)
+
 /* Pages that one level 0 table maps: what is served, moved and mapped at a time. */
 #define HG_WINDOW_PAGES		HG_PT_ENTRIES
 
@@ -139,6 +143,8 @@ u64 hg_mmu_lookup(struct hg_vm *vm, unsigned long va);
 unsigned long hg_mmu_next(struct hg_vm *vm, unsigned long va);
 int hg_mmu_map(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
 	       struct page *page, bool huge, bool write);
+int hg_mmu_map_big(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
+		   struct page *page, bool write);
 int hg_mmu_map_atomic(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,
 		      struct page *page);
 int hg_mmu_map_buffer(struct hg_vm *vm, struct hg_pt_cache *cache, unsigned long va,

@@ -232,6 +232,8 @@ static void hg_quiesce(struct hg_device *hdev)
 
 	/* also those that somebody else is about to end */
 	wait_var_event(&hdev->ctx_mem, !atomic_read(&hdev->ctx_mem));
+	/* no context comes any more: it does not begin again */
+	cancel_delayed_work_sync(&hdev->watch);
 	xa_for_each(&hdev->svms, asid, svm) {
 		svm = hg_svm_get(hdev, asid);
 		if (!svm)
@@ -279,6 +281,7 @@ static int hg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	hdev->pdev = pdev;
 	init_rwsem(&hdev->hw_sem);
 	init_waitqueue_head(&hdev->reset_wait);
+	INIT_DELAYED_WORK(&hdev->watch, hg_sched_watch_work);
 	spin_lock_init(&hdev->inval_lock);
 	spin_lock_init(&hdev->ctx_lock);
 	spin_lock_init(&hdev->user_lock);

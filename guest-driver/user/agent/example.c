@@ -48,6 +48,14 @@ static bool surround(const struct message *m, const struct hb_example *e)
 			return false;
 		}
 	}
+	if (e->flags & HB_EF_WATCH) {
+		snprintf(text, sizeof(text), "%u", e->watch_ms);
+		ret = write_text(DRIVER_WATCH, text);
+		if (ret) {
+			chan_reply_error(m, "EXAMPLE: watch_ms: %s", strerror(-ret));
+			return false;
+		}
+	}
 	return true;
 }
 

@@ -9,6 +9,8 @@
  *	driver			true if the GPU can be opened
  *	driver_error		why not, as an errno name's text
  *	debugfs			the driver's directory, or ""
+ *	watch			true if the driver can be told to look again for what was lost
+ *	kmemleak		true if the kernel looks for memory that nobody knows
  *	sms, warps, lanes, vram_pages, vram_free, thread_slots, thp_migration
  *	stack_base, global_base, shared_base	where those lie in every process
  */
@@ -79,12 +81,14 @@ void serve_hello(const struct message *m)
 		     "\"example\":%zu,\"example_result\":%zu},"
 		     "\"kernel\":\"%s\",\"page_size\":%ld,\"cpus\":%ld,"
 		     "\"stack_base\":%" PRIu64 ",\"global_base\":%" PRIu64 ",\"shared_base\":%" PRIu64
-		     ",\"debugfs\":\"%s\"%s}",
+		     ",\"debugfs\":\"%s\",\"watch\":%s,\"kmemleak\":%s%s}",
 		     HB_PROTOCOL_VERSION, sizeof(struct hb_header), sizeof(struct hb_program),
 		     sizeof(struct hb_op), sizeof(struct hb_access), sizeof(struct hb_result),
 		     sizeof(struct hb_op_result), sizeof(struct hb_access_result),
 		     sizeof(struct hb_example), sizeof(struct hb_example_result), un.release,
 		     sysconf(_SC_PAGESIZE), sysconf(_SC_NPROCESSORS_ONLN), stack_base, global_base,
-		     (uint64_t)SHARED_BASE, dir ? dir : "", gpu);
+		     (uint64_t)SHARED_BASE, dir ? dir : "",
+		     access(DRIVER_WATCH, W_OK) ? "false" : "true",
+		     access("/sys/kernel/debug/kmemleak", W_OK) ? "false" : "true", gpu);
 	chan_reply(m, &(struct iovec){ text, n }, 1);
 }

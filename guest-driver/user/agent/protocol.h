@@ -50,8 +50,8 @@ struct hb_header {		/* 16 bytes */
 
 /*
  * EXAMPLE: a program and all that surrounds it, in one request, so that it is
- * all a chain of them depends on.  In this order: the delays and the limit are
- * set, the program runs, everything settles, the counters and then the points
+ * all a chain of them depends on.  In this order: the delays, the limit and the
+ * watch are set, the program runs, everything settles, the counters and then the points
  * are read, and the mark is put into the kernel's log.
  *
  * With HB_EF_STAND, over a channel for which the machine can stand, it stands
@@ -64,7 +64,7 @@ struct hb_example {		/* 32 bytes; then delays, then the program */
 	uint32_t flags;		/* HB_EF_* */
 	uint32_t delays_len;
 	uint32_t program_len;
-	uint32_t pad;
+	uint32_t watch_ms;	/* milliseconds */
 	uint64_t vram_limit;	/* pages */
 	uint64_t pad2;
 };
@@ -72,6 +72,8 @@ struct hb_example {		/* 32 bytes; then delays, then the program */
 #define HB_EF_VRAM		2	/* write vram_limit into the driver's file `vram_limit` */
 #define HB_EF_POINTS		4	/* answer what the driver's file `delays` has afterwards */
 #define HB_EF_STAND		8	/* stand when the operations have ended */
+/* set watch_ms of the driver: how often it looks again for what was lost */
+#define HB_EF_WATCH		16
 
 struct hb_example_result {	/* 16 bytes; then PROGRAM's answer, counters, points */
 	uint32_t program_len;

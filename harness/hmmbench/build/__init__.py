@@ -32,7 +32,7 @@ from hmmbench.build import (
 )
 from hmmbench.build.context import Context
 
-__all__ = ["Artifacts", "BuildRequest", "NotBuilt", "ensure", "peek"]
+__all__ = ["Artifacts", "BuildRequest", "NotBuilt", "ensure", "kernel_config", "peek"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class BuildRequest:
     kernel: str = "lts"
     kernel_build: Path | None = None
     kernel_source: Path | None = None
-    #: lockdep, KASAN, kmemleak
-    kernel_debug: bool = False
+    #: sanitised, names of kernel.SANITISED: "debug" has lockdep, KASAN, kmemleak and more
+    kernel_variants: tuple[str, ...] = ()
     #: the full configuration of kernel and QEMU (docs/building.md)
     full: bool = False
     qemu_source: Path | None = None
@@ -188,6 +188,12 @@ def ensure(request: BuildRequest | None = None, ui: Ui | None = None) -> Artifac
     )
 
 
+def kernel_config(artifacts: Artifacts) -> dict[str, str]:
+    """Options of the kernel; empty if its build folder does not say."""
+    path = artifacts.kernel_build_dir / ".config"
+    return kernel.read_config(path) if path.is_file() else {}
+
+
 class NotBuilt(HmmbenchError):
     """peek() met something that only ensure() would make."""
 
@@ -233,11 +239,12 @@ def normalise(request: BuildRequest) -> BuildRequest:
         built = (folder / "Module.symvers").is_file() or (folder / ".config").is_file()
         values["kernel_build" if built else "kernel_source"] = folder
         values["kernel"] = "lts"
-    if values["kernel_build"] is not None and request.kernel_debug:
+    if values["kernel_build"] is not None and request.kernel_variants:
         raise UsageError(
-            "--kernel-debug configures a kernel, and --kernel-build is configured already"
+            "a variant configures a kernel, and --kernel-build is configured already"
         )
     request = BuildRequest(**values)
+    kernel.check_variants(request.kernel_variants)
     # Wrong folders are told before minutes of downloading, not after.
     if request.kernel_build is not None:
         kernel.from_build(request.kernel_build)
@@ -251,8 +258,10 @@ def normalise(request: BuildRequest) -> BuildRequest:
 
 def variant(request: BuildRequest) -> kernel.Variant:
     """What is merged into the kernel's configuration."""
-    names = {"full": request.full, "debug": request.kernel_debug, "coverage": request.coverage}
-    return tuple(name for name, wanted in names.items() if wanted)
+    wanted = {*request.kernel_variants}
+    wanted |= {"full"} if request.full else set()
+    wanted |= {"coverage"} if request.coverage else set()
+    return tuple(name for name in kernel.VARIANTS if name in wanted)
 
 
 def _guest(

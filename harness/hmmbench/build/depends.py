@@ -40,10 +40,11 @@ ORACLES = (
     "suites/selftests.py", "suites/ktap.py",
 )  # fmt: skip
 CAMPAIGN = (
-    "campaign/generate.py", "campaign/runner.py", "campaign/surroundings.py",
+    "campaign/corpus.py", "campaign/explore.py", "campaign/features.py", "campaign/generate.py",
+    "campaign/mutate.py", "campaign/portions.py", "campaign/runner.py", "campaign/surroundings.py",
     "model/drawing.py", "model/scenes.py", "model/ops",
     "example/delays.py", "example/schedules.py", "symbols/points.py",
-    "vm/spec.py", "vm/standard.py",
+    "vm/kinds.py", "vm/spec.py", "vm/standard.py",
 )  # fmt: skip
 
 #: Those that are one hash each.

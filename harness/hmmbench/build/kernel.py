@@ -29,9 +29,11 @@ LTS_SUITES = (
 #: Where the newest kernels are. Their versions move every week: resolved when building.
 LATEST_SUITES = ("trixie-backports", "sid")
 
-#: Fragments that are merged over base.config, in this order: "full", "debug", "coverage".
+#: Fragments that are merged over base.config, in this order.
 Variant = tuple[str, ...]
-VARIANTS = frozenset({"full", "debug", "coverage"})
+#: Those that look for mistakes.  "debug" has what the three behind it have, and more.
+SANITISED = ("debug", "kasan", "lockdep", "debug-vm", "kcsan")
+VARIANTS = ("full", *SANITISED, "coverage")
 
 #: In a build folder: what it was finished for.
 STAMP = ".hmmbench.json"
@@ -94,6 +96,17 @@ class Kernel:
     system_map: Path | None
     #: the image is another than that of the build tree (kernel_patch.py)
     patched: bool = False
+
+
+def check_variants(names: Sequence[str]) -> None:
+    """Raises UsageError for what is no variant, and for two that no kernel can be at once."""
+    unknown = [name for name in names if name not in SANITISED]
+    if unknown:
+        raise UsageError(
+            f"there is no kernel variant {', '.join(unknown)}: {', '.join(SANITISED)}"
+        )
+    if "kcsan" in names and {"debug", "kasan"} & set(names):
+        raise UsageError("KCSAN and KASAN are not to be had in one kernel")
 
 
 def build(ctx: Context, which: str, variant: Variant = ()) -> Kernel:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from hmmbench.campaign.replay import sound
 from hmmbench.example.recipe import Recipe
-from hmmbench.guest.program import F_CTX1, F_NOWAIT, PAGE, Acc, Access, Op, Program
+from hmmbench.guest.program import F_CTX1, F_NOWAIT, F_THREAD, PAGE, Acc, Access, Op, Program
 from hmmbench.model import ops
 from hmmbench.model.ops import outside
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
@@ -90,7 +90,8 @@ def _operation(o: Op, sentence: str, checks: list[str]) -> list[str]:
         for name in _MEMBERS
         if (value := getattr(o, name))
     ]
-    flags = [n for n, bit in (("HB_F_CTX1", F_CTX1), ("HB_F_NOWAIT", F_NOWAIT)) if o.flags & bit]
+    known = {"HB_F_CTX1": F_CTX1, "HB_F_NOWAIT": F_NOWAIT, "HB_F_THREAD": F_THREAD}
+    flags = [name for name, bit in known.items() if o.flags & bit]
     said += [f".flags = {' | '.join(flags)}"] if flags else []
     thread = f", thread {o.actor}" if o.actor else ""
     return [f"\t/* process {o.proc}{thread}: {sentence} */", f"\t{{ {', '.join(said + checks)} }},"]
@@ -115,7 +116,7 @@ def _look_at_the_end(program: Program, expected: Predictor, space: Space) -> lis
         for region, off in places:
             gp = gp_of(region, off)
             vma = expected.space.procs[p.number].find(gp)
-            if vma is None or not vma.prot & 1:
+            if vma is None or not vma.allows(gp, 1):
                 continue
             page = expected.space.procs[p.number].page(gp, vma)
             value = page.worlds[0].get(off // 8 % 512)
@@ -151,6 +152,8 @@ def _setup(recipe: Recipe) -> str:
     if env.vram is not None:
         path = "/sys/kernel/debug/dri/0/vram_limit"
         text += f" *\n * VRAM is short, by, before:\n *	echo {env.vram} >{path}\n"
+    if env.again:
+        text += f" *\n * It ran {env.again} times more, with a look at what the kernel has.\n"
     if env.rebind:
         text += " *\n * Afterwards the driver was unbound and bound again.\n"
     return text
@@ -211,8 +214,8 @@ def _accesses(i: int, o: Op, expected: Predictor) -> Iterator[str]:
         more = f", .lane = {a[2]}" if gpu and a[2] else ""
         if uncertain:
             more = ", .signal = -1"
-        elif not gpu and expected.refused[i][k]:
-            more = ", .signal = SIGSEGV"
+        elif not gpu and (signal := expected.refused[i][k]):
+            more = f", .signal = {signal.name}"
         yield _access(a, expected.seen[i][k], more)
 
 

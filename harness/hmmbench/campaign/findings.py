@@ -57,6 +57,7 @@ class Findings:
     note     -- told what is going on
     shrink_s -- time for making one failure small
     delays   -- names of the driver's delay points
+    machine  -- of the targets, if it is another than the usual one (vm/kinds.py)
     exact    -- the targets are exact machines: where their schedules may hold CPUs
     The others are of Campaign.
     """
@@ -68,10 +69,11 @@ class Findings:
     delays: tuple[str, ...]
     note: Callable[[str], None]
     shrink_s: float
-    coherent: bool
+    device: str
     exact: schedules.Points | None
     cpus: int
     built: Mapping[str, str]
+    machine: str = ""
 
     def write(self, example: Assignment, violations: Sequence[Violation], number: int) -> Finding:
         """Its folder, with all that is known before it is made small."""
@@ -143,8 +145,8 @@ class Findings:
         """The whole example, as it ran."""
         recipe = Recipe(
             example.program, example.env, oracle, message, self.kernel, self.seed, example.index,
-            repeat=200 if self.exact is None else 1, coherent=self.coherent, cpus=self.cpus,
-            chain=example.chain, built=self.built,
+            repeat=200 if self.exact is None else 1, device=self.device, cpus=self.cpus,
+            chain=example.chain, built=self.built, machine=self.machine,
         )  # fmt: skip
         return recipe if self.exact is None else holds.kept(recipe, self.exact.table)
 

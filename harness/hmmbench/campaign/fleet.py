@@ -15,9 +15,11 @@ from hmmbench.base import host
 from hmmbench.campaign import aim
 from hmmbench.example.exact_target import ExactTarget
 from hmmbench.example.schedules import Points
+from hmmbench.example.seen import Counted, Looker
 from hmmbench.example.totals import Totals
 from hmmbench.example.vm_target import VmTarget
 from hmmbench.symbols.named import Names
+from hmmbench.vm import kinds
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
@@ -92,13 +94,16 @@ def fleet(
 def exact_fleet(
     artifacts: Artifacts, spec: MachineSpec, number: int, out: Path, say: Callable[[str], None],
     leaving: Callable[[Machine], None] = lambda vm: None, snapshots: Snapshots | None = None,
-    explain: Callable[[str], str] = lambda text: text, aimed: bool = False,
+    explain: Callable[[str], str] = lambda text: text, aimed: bool = False, machine: str = "",
+    look: bool = False,
 ) -> Iterator[tuple[list[ExactTarget], Points]]:  # fmt: skip
     """As fleet(), with exact machines; and the points where their schedules may hold CPUs.
 
-    aimed -- with what aimed schedules aim at (aim.py)
+    aimed   -- with what aimed schedules aim at (aim.py)
+    machine -- another than the usual one (vm/kinds.py)
+    look    -- executions tell what they have Seen, for feedback (explore.py)
     """
-    spec = exact_spec(spec, EXACT_CPUS)
+    spec = exact_machine(spec, machine)
     points = exact_points(artifacts, spec, snapshots)
     names = names_of(artifacts, spec, snapshots)
     if aimed and points.table is not None:
@@ -107,17 +112,23 @@ def exact_fleet(
         )
         points = replace(points, aims=aim.aims(profile, points.table))
     lost = _keeper(out, say)
+    counted = Counted(points.table) if look and points.table is not None else None
     with ExitStack() as stack:
         targets = [
             stack.enter_context(
                 ExactTarget(
                     stack.enter_context(Opener(spec, snapshots, say)), lost, leaving, explain,
-                    points=points.all, names=names,
+                    points=points.all, names=names, looker=Looker(counted) if look else None,
                 )
             )
             for _ in range(number)
         ]  # fmt: skip
         yield targets, points
+
+
+def exact_machine(spec: MachineSpec, machine: str = "") -> MachineSpec:
+    """The exact machine of a campaign, the usual one or another (vm/kinds.py)."""
+    return kinds.made(exact_spec(spec, EXACT_CPUS), machine)
 
 
 def names_of(

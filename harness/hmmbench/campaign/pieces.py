@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from hmmbench.device import injection
 from hmmbench.guest.program import Op, Program
 from hmmbench.model import ops
 from hmmbench.model.ops.moving import Policy
@@ -44,18 +45,13 @@ def touching(ops: list[Op], first: int, end: int) -> list[Op]:
     return [o for o in ops if o.phase in phases or o.op in stage]
 
 
-#: What a sound driver survives however often it comes true.  Of what is lost or fails it may
-#: survive one and not all.
-_HARMLESS = ("delay=", "delay_valid=", "duplicate")
-
-
 def always(inject: tuple[str, ...]) -> tuple[str, ...]:
     """Rules of the device that come true each time, not the n-th or a few times or by chance: which
-    those are depends on all that there was before.  Only what is late or comes twice."""
+    those are depends on all that there was before.  Only what a sound driver survives so."""
     words = ("prob=", "nth=", "count=")
     return tuple(
         " ".join(word for word in rule.split() if not word.startswith(words))
-        if any(word.startswith(_HARMLESS) for word in rule.split()) else rule
+        if (line := injection.of(rule)) is not None and line.always else rule
         for rule in inject
     )  # fmt: skip
 

@@ -30,6 +30,8 @@ class Progress:
             self._said = now
             rate = (tally.operations - self._before) / (now - self._begun)
             text = f"{tally.gpu_accesses} GPU accesses, {rate:.0f} operations/s"
+            if tally.reached:
+                text += ", {features} states by {inputs} inputs".format(**tally.reached)
             if self._limit_s is not None:
                 left = max(0.0, self._limit_s - (now - self._begun))
                 text += f", {left:.0f} s left"

@@ -20,14 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hmmbench.base.processes import Children
-from hmmbench.campaign.generate import MAX_STEPS, MIN_STEPS, program, size_of
-from hmmbench.campaign.surroundings import (
-    INJECTED,
-    INJECTIONS,
-    VRAM_PAGES,
-    VRAM_SHORT,
-    scheduled,
-)
+from hmmbench.campaign.generate import lengths, program, size_of, version
+from hmmbench.campaign.surroundings import INJECTED, VRAM_PAGES, VRAM_SHORT, scheduled
 from hmmbench.device import injection
 from hmmbench.example import schedules
 from hmmbench.example.exact_target import ExactTarget, Print
@@ -48,7 +42,8 @@ CPUS = (1, 2, 4)
 def nth(seed: int, index: int, grammar: int | None = None) -> Program:
     """A program from our own random bytes, which no library's version changes."""
     rng = random.Random(seed << 32 | index)
-    return program(rng.randbytes(size_of(rng.randint(MIN_STEPS, MAX_STEPS))), seed, grammar)
+    steps = rng.randint(*lengths(version(grammar)))
+    return program(rng.randbytes(size_of(steps)), seed, grammar)
 
 
 def surroundings(
@@ -56,7 +51,7 @@ def surroundings(
 ) -> Environment:
     """What a campaign on exact machines would put around it, but for unbinding the driver."""
     rng = random.Random(f"{seed} {index} surroundings")
-    inject = (rng.choice(INJECTIONS),) if rng.random() < INJECTED else ()
+    inject = (rng.choice(injection.RULES),) if rng.random() < INJECTED else ()
     vram = rng.choice(VRAM_PAGES) if rng.random() < VRAM_SHORT else None
     return scheduled(
         Environment((), inject, "access", False, vram), schedules.draw(kind, rng, points)

@@ -16,21 +16,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 
 from hmmbench.base import host, interrupt
+from hmmbench.campaign import features
+from hmmbench.campaign.explore import Explorer
 from hmmbench.campaign.findings import Assignment, Findings
-from hmmbench.campaign.generate import blocks, program, version
+from hmmbench.campaign.generate import blocks, grown, program, steps_of, version
 from hmmbench.campaign.shrink import SMALL
-from hmmbench.campaign.surroundings import INJECTIONS, Surroundings, scheduled
+from hmmbench.campaign.surroundings import Surroundings, scheduled
+from hmmbench.device import injection
 from hmmbench.example import schedules
 from hmmbench.example.delays import SCHEDULES
-from hmmbench.example.judge import judge
+from hmmbench.example.judge import Verdict, judge
 from hmmbench.example.recipe import Environment, Link
 from hmmbench.example.target import Execution, Target
 from hmmbench.guest.program import Program
+from hmmbench.model.trail import Trail
 from hmmbench.oracle.violation import NO_END, Violation
 from hmmbench.report.tally import Tally
 from hmmbench.vm.errors import VmError
@@ -80,7 +84,7 @@ class Campaign:
     note        -- called with the tally now and then
     shrink_s    -- time for making one failure small
     audit       -- the device's mirror audit: off, sampled, fill or access
-    coherent    -- VRAM is memory of the CPU too: noted in recipes, for `replay`
+    device      -- of the targets, a name of DEVICES: noted in recipes, for `replay`
     limit_s     -- no new example after so many seconds (none: `examples` alone counts)
     exact       -- the targets are exact machines: where their schedules may hold CPUs
     kind        -- of those schedules: a name of schedules.KINDS
@@ -89,8 +93,10 @@ class Campaign:
     tally       -- that of a campaign before, which this one goes on with
     given       -- programs that are run in turn instead of new ones, each in its surroundings; on
                    exact machines under another schedule each time
+    machine     -- of the targets, if it is another than the usual one (vm/kinds.py), for recipes
     grammar     -- of which version what the seed makes is (generate.py; None: the newest)
     built       -- what recipes of exact machines depend on (recipe.BUILT)
+    explorer    -- what examples follow from beside the seed, on exact machines (None: nothing)
     """
 
     def __init__(
@@ -103,11 +109,11 @@ class Campaign:
         kernel: str = "",
         delays: Sequence[str] = (),
         schedule: str = "delay-random",
-        injections: Sequence[str] = INJECTIONS,
+        injections: Sequence[str] = injection.RULES,
         note: Callable[[Tally, str], None] = lambda tally, text: None,
         shrink_s: float = 150.0,
         audit: str = "off",
-        coherent: bool = False,
+        device: str = "",
         limit_s: float | None = None,
         exact: schedules.Points | None = None,
         kind: str = "mixed",
@@ -118,6 +124,8 @@ class Campaign:
         built: Mapping[str, str] | None = None,
         spare: Sequence[Target] = (),
         grammar: int | None = None,
+        machine: str = "",
+        explorer: Explorer | None = None,
     ) -> None:
         self.targets = tuple(targets) if isinstance(targets, Sequence) else (targets,)
         self.out = out
@@ -139,10 +147,15 @@ class Campaign:
         self.tally = Tally() if tally is None else tally
         self.given = tuple(given)
         self.spare = tuple(spare)
+        self.explorer = explorer
+        self._functions = (
+            features.Functions(exact.table)
+            if explorer is not None and exact is not None and exact.table is not None else None
+        )  # fmt: skip
         self.findings = Findings(
             (*self.targets, *self.spare), out, seed, kernel, tuple(delays),
-            lambda text: self.note(self.tally, text), shrink_s, coherent, exact,
-            cpus, dict(built or {}),
+            lambda text: self.note(self.tally, text), shrink_s, device, exact,
+            cpus, dict(built or {}), machine,
         )  # fmt: skip
         self._started = 0
         self._begun = time.monotonic()
@@ -198,7 +211,7 @@ class Campaign:
 
         def give(number: int) -> None:
             """The machine's next example, if there is one."""
-            if not waiting[number] and self._going():
+            if not waiting[number] and self._going() and self._ready():
                 waiting[number] = list(islice(source, self._block()))
             if waiting[number] and not self._enough() and not self._late():
                 self._submit(number, waiting[number].pop(0))
@@ -223,6 +236,10 @@ class Campaign:
         if self.exact is None:
             return 1
         return CHAIN - (self.first + self._started) % CHAIN
+
+    def _ready(self) -> bool:
+        """Nothing that runs just now has a say in the next examples."""
+        return self.explorer is None or self.explorer.ready(self.first + self._started)
 
     def _going(self) -> bool:
         interrupt.check()
@@ -254,10 +271,20 @@ class Campaign:
                 yield _Example(index, link.program, env, not (index % CHAIN))
             for data in [] if self.given else self._batch(number):
                 index = self._number()
-                # Without a seed, which only a reader of its bytes sees: recipes have none, and
-                # what ran is what they hold.
-                p = program(data, grammar=self.grammar)
-                yield _Example(index, p, self.surroundings.of(index, p), not (index % CHAIN))
+                yield _Example(index, *self._drawn(index, data), not (index % CHAIN))
+
+    def _drawn(self, index: int, data: bytes) -> tuple[Program, Environment]:
+        # Without a seed, which only a reader of its bytes sees: recipes have none, and what ran is
+        # what they hold.
+        if self.explorer is None:
+            p = program(data, grammar=self.grammar)
+            return p, self.surroundings.of(index, p)
+        chosen = self.explorer.choose(index, steps_of(data))
+        p = grown(chosen.steps, grammar=self.grammar)
+        env = self.surroundings.of(index, p, chosen.around, chosen.when)
+        if chosen.chance and env.schedule:
+            env = replace(env, schedule=schedules.reseeded(env.schedule, chosen.chance))
+        return p, env
 
     def _number(self) -> int:
         """Of the next example."""
@@ -317,6 +344,8 @@ class Campaign:
 
     def _failed(self, example: Assignment, error: VmError) -> None:
         """The machine failed, and not the driver in it: what is needed to see it again is kept."""
+        if self.explorer is not None:
+            self.explorer.reached(example.index, frozenset())
         folder = self.out / f"machine-failed-{example.index}"
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -367,11 +396,21 @@ class Campaign:
         execution = example.answer.result()
         self.schedule.learn(example.env.delays, execution.points)
         self.meetings.learn(example.env.schedule, execution.met)
-        outcome = judge(execution, self.tally.coverage)
+        outcome = self._judged(example, execution)
         self.tally.examples += 1
         self.tally.operations += outcome.operations
         self.tally.gpu_accesses += outcome.gpu_accesses
         self.tally.undecided += outcome.undecided
+        self.tally.promises += outcome.promises
+        self.tally.promises_tried += outcome.promises_tried
+        self.tally.stores += outcome.stores
+        self.tally.stores_there += outcome.stores_there
+        self.tally.pages_to_read += outcome.pages_to_read
+        self.tally.pages_read += outcome.pages_read
+        self.tally.censuses += outcome.censuses
+        self.tally.censuses_taken += outcome.censuses_taken
+        self.tally.accounts += outcome.accounts
+        self.tally.accounts_taken += outcome.accounts_taken
         self._record(example.env)
         if outcome.violations and not self.tally.found_examples:
             self.tally.found_s = self._elapsed()
@@ -379,6 +418,18 @@ class Campaign:
             self.tally.found_examples = self.tally.examples
         self.note(self.tally, "")
         return outcome.violations
+
+    def _judged(self, example: Assignment, execution: Execution) -> Verdict:
+        if self.explorer is None:
+            return judge(execution, self.tally.coverage)
+        trail = self.tally.coverage.trail = Trail()
+        outcome = judge(execution, self.tally.coverage)
+        self.tally.coverage.trail = None
+        found = features.of(trail, outcome, execution, self._functions)
+        # What ran again has counted more than once, which no other example can reach.
+        self.explorer.reached(example.index, frozenset() if example.env.again else found)
+        self.tally.reached = self.explorer.counts()
+        return outcome
 
     def _record(self, env: Environment) -> None:
         """What the report shows besides the sums."""

@@ -352,6 +352,8 @@ class Shrinker:
         for name in self.environment.delays:
             fewer = tuple(d for d in self.environment.delays if d != name)
             self._fails(self.program.ops, replace(self.environment, delays=fewer))
+        if before.again:
+            self._fails(self.program.ops, replace(self.environment, again=0))
         if before.rebind:
             self._fails(self.program.ops, replace(self.environment, rebind=False))
         if before.vram is not None:

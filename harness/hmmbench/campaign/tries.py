@@ -25,6 +25,7 @@ from typing import TypeVar
 from hmmbench.campaign.fresh import Fresh, plain
 from hmmbench.campaign.pieces import copy_ops, draws
 from hmmbench.campaign.shrink import Shrinker, Shrunk
+from hmmbench.device import injection
 from hmmbench.example import holds, schedules
 from hmmbench.example.judge import Verdict, judge, run
 from hmmbench.example.recipe import Environment, Link
@@ -248,7 +249,7 @@ class Tries(Shrinker):
             if self.violation.key == NO_END or self.violation.oracle == "kernel":
                 # Without an answer it is seen as well: that nobody answers, and the console.
                 kill = limit
-            limit += takes_ms(program)
+            limit += takes_ms(program) + injection.waits_ms(environment.inject)
         return replace(program, timeout_ms=limit, settle_ms=settle, kill_ms=kill)
 
     def _candidates(

@@ -18,6 +18,7 @@ from hmmbench.base.ui import Ui
 from hmmbench.build import Artifacts, BuildRequest, ensure
 from hmmbench.commands import options
 from hmmbench.report.result import check_writable, write_json
+from hmmbench.vm import kinds
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.ssh import Ssh, keys
 from hmmbench.vm.standard import best_spec
@@ -32,7 +33,9 @@ def main(
     ] = None,
     kernel: options.Kernel = "lts",
     kernel_build: options.KernelBuild = None,
+    kind: options.Machine = "",
     kernel_debug: options.KernelDebug = False,
+    kernel_variant: options.KernelVariant = None,
     full: options.Full = False,
     vram: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Memory of the GPU (such as 16M).")
@@ -59,11 +62,14 @@ def main(
     check_writable(json_file, "--json")
     artifacts = ensure(
         BuildRequest(
-            kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug, full=full
+            kernel=kernel, kernel_build=kernel_build,
+            full=full or kinds.needs_full(kind),
+            kernel_variants=options.variants(kernel_debug, kernel_variant),
         ),
         Ui(),
     )
     spec, accel = best_spec(artifacts)
+    spec = kinds.made(spec, kind)
     if vram is not None:
         spec = spec.with_gpu(vram_size=vram)
     words = tuple(append.split()) + (("hmmbench.shell",) if console else ())

@@ -21,6 +21,7 @@ from hmmbench.campaign.repeat import CPUS, exact_specs, load, repeat
 from hmmbench.commands import options
 from hmmbench.compare import checkouts, exact
 from hmmbench.report.result import check_writable, write_json, write_result
+from hmmbench.vm import kinds
 from hmmbench.vm.standard import standard_spec
 
 
@@ -41,6 +42,7 @@ def main(
     cpus: Annotated[
         str, typer.Option(help="CPUs of the machine; of several, the first program draws one.")
     ] = ",".join(map(str, CPUS)),
+    machine: options.Machine = "",
     kernel: options.Kernel = "lts",
     kernel_build: options.KernelBuild = None,
     kernel_source: options.KernelSource = None,
@@ -97,7 +99,7 @@ def main(
     request = BuildRequest(
         kernel=kernel, kernel_build=kernel_build, kernel_source=kernel_source,
         qemu_source=qemu_source, driver_source=driver_dir,
-        driver_patches=tuple(driver_patch or ()),
+        driver_patches=tuple(driver_patch or ()), full=built is None and kinds.needs_full(machine),
     )  # fmt: skip
     ui = Ui()
     if built is not None and request != BuildRequest():
@@ -105,8 +107,8 @@ def main(
     if verdicts and other is None:
         raise UsageError("--verdicts is a way to --against")
     if other is not None:
-        if times is not None or built is not None or busy:
-            raise UsageError("--against has no use for --times, --built and --load")
+        if times is not None or built is not None or busy or machine:
+            raise UsageError("--against has no use for --times, --built, --load and --machine")
         words = [
             "--examples", str(examples), "--times", "1", "--seed", str(seed), "--chain", str(chain),
             "--cpus", cpus, "--memory" if memory and not verdicts else "--no-memory",
@@ -119,7 +121,10 @@ def main(
     grammar = version(grammar)
     artifacts = Artifacts.read(built) if built is not None else ensure(request, ui)
     on = depends.built(request, artifacts)
-    specs = exact_specs(standard_spec(artifacts), wanted)
+    specs = {
+        n: kinds.made(spec, machine)
+        for n, spec in exact_specs(standard_spec(artifacts), wanted).items()
+    }
     with ui.stage("virtual machines"):
         points = {n: fleet.exact_points(artifacts, spec) for n, spec in specs.items()}
     total = examples * times
@@ -142,6 +147,7 @@ def main(
         "seed": seed,
         "grammar": grammar,
         "kernel": artifacts.kernel_release,
+        **({"machine": machine} if machine else {}),
         "examples": examples,
         "times": times,
         "chain": chain,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from hmmbench.base.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_VIOLATION, Usag
 from hmmbench.base.ui import Ui
 from hmmbench.build import depends
 from hmmbench.commands import options
+from hmmbench.compare.feedback import Comparison
 from hmmbench.mutation import kernel_bugs as kernel_set
 from hmmbench.mutation.jobs import run_many
 from hmmbench.mutation.mutants import Mutant, choose, table
@@ -55,9 +57,42 @@ def main(
     accel: Annotated[
         options.Accel, typer.Option(help="In exact machines (docs/exact.md), or with threads.")
     ] = options.Accel.exact,
+    machine: options.Machine = "",
+    draw: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="N",
+            help="So many other machines share the last third of each mutant's time.",
+        ),
+    ] = 0,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="With --draw: also those that take the full configuration."),
+    ] = False,
     delays: Annotated[
         bool, typer.Option(help="Widen races at the driver's delay points now and then.")
     ] = True,
+    examples: Annotated[
+        int | None, typer.Option(min=1, help="For each mutant, so many at most.")
+    ] = None,
+    feedback: Annotated[
+        bool,
+        typer.Option(
+            "--feedback/--no-feedback",
+            help="Draw examples out of those that reached something new (docs/exploration.md).",
+        ),
+    ] = False,
+    both_ways: Annotated[
+        bool,
+        typer.Option(
+            "--both-ways",
+            help="Each without and with feedback: which takes fewer examples? Nothing is made "
+            "small. With --examples, and time enough, the host's speed has no say in it.",
+        ),
+    ] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="With --both-ways: so many seeds, from --seed on.")
+    ] = 1,
     folder: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Patches of your own (default: tests/mutants)."),
@@ -94,10 +129,20 @@ def main(
 
     With --kernel-bugs it is the kernel that is broken (tests/kernel-bugs/).
 
+    With --both-ways: is feedback worth it?
+
+    ./hmmbench mutants --both-ways --examples 1500 --seeds 3 --folder DIR --json feedback.json
+
     Example:  ./hmmbench mutants no-read-retry no-set-seq --json mutants.json
     """
     if kernel_bugs and folder is not None:
         raise UsageError("--folder is of broken drivers, --kernel-bugs of broken kernels")
+    if (feedback or both_ways) and accel != options.Accel.exact:
+        raise UsageError(f"feedback is of exact machines, not of --accel {accel.value}")
+    if both_ways and (feedback or hmm_tests):
+        raise UsageError("--both-ways excludes --feedback and --hmm-tests")
+    if seeds > 1 and not both_ways:
+        raise UsageError("--seeds is of --both-ways")
     if accel == options.Accel.kvm:
         raise UsageError("--accel kvm: broken drivers are tried with exact or threads")
     chosen: list[Mutant] = [
@@ -120,13 +165,21 @@ def main(
     try:
         how = How(
             seed, limit, shrink, delays, accel == options.Accel.exact,
-            machines or max(1, host.cpus() // jobs),
+            machines or max(1, host.cpus() // jobs), machine, draw, full, feedback, examples,
         )  # fmt: skip
-        _run(result, chosen, ui, out, jobs, how, control, hmm_tests)
+        if both_ways:
+            _both_ways(result, chosen, ui, out, jobs, how, control, seeds)
+        else:
+            _run(result, chosen, ui, out, jobs, how, control, hmm_tests)
     finally:
         # Also after an interrupt: what was found up to then is worth having.
-        write_result(json_file, "mutants", result.to_json(), result.depending())
+        data = result.to_json()
+        if both_ways:
+            data["feedback"] = Comparison.of(result.rows).to_json()
+        write_result(json_file, "mutants", data, result.depending())
     _show_summary(result)
+    if both_ways:
+        typer.echo("\n" + "\n".join(Comparison.of(result.rows).lines()))
     return {"pass": EXIT_OK, "fail": EXIT_VIOLATION}.get(result.verdict, EXIT_ENVIRONMENT)
 
 
@@ -134,6 +187,35 @@ def _run(
     result: Result, chosen: list[Mutant], ui: Ui, out: Path, jobs: int, how: How, control: bool,
     hmm_tests: bool,
 ) -> None:  # fmt: skip
+    _header()
+    _rows(result, chosen, ui, out, jobs, how, hmm_tests)
+    if control:
+        _controls(result, chosen, ui, out, how)
+
+
+def _both_ways(
+    result: Result, chosen: list[Mutant], ui: Ui, out: Path, jobs: int, how: How, control: bool,
+    seeds: int,
+) -> None:  # fmt: skip
+    """Without and with feedback in turn, so that what is broken off leaves pairs."""
+    # A proof that nothing differs says nothing of either way; sanitised kernels run with threads.
+    left = [m for m in chosen if not m.proof and not m.debug]
+    if not left:
+        raise UsageError("--both-ways is of mutants that exact machines are to kill: none of these")
+    ui.say(f"{len(left)} mutants, {seeds} seeds, both ways; {len(chosen) - len(left)} left out")
+    how = replace(how, shrink_s=0.0)
+    _header()
+    for seed in range(how.seed, how.seed + seeds):
+        for first in range(0, len(left), jobs):
+            for way in (False, True):
+                one, name = replace(how, seed=seed, feedback=way), "feedback" if way else "chance"
+                part = left[first : first + jobs]
+                _rows(result, part, ui, out / f"seed-{seed}-{name}", jobs, one, False)
+    if control:
+        _controls(result, left, ui, out, replace(how, feedback=True))
+
+
+def _header() -> None:
     typer.echo(
         _line(
             "mutant", "class", "status", "oracle", "examples", "seconds", "cpu", "ops", "hmm-tests",
@@ -141,6 +223,10 @@ def _run(
         )
     )  # fmt: skip
 
+
+def _rows(
+    result: Result, chosen: list[Mutant], ui: Ui, out: Path, jobs: int, how: How, hmm_tests: bool
+) -> None:
     def took(row: Row) -> None:
         result.rows.append(row)
         _show(row)
@@ -155,17 +241,20 @@ def _run(
         run_many(
             chosen, ui, out, jobs, took, how, ["--hmm-tests"] if hmm_tests else []
         )
-    if control:
-        machines = {m.name: (m.kernel, m.debug, m.coherent) for m in chosen}
-        for kernel, debug, coherent in sorted(set(machines.values())):
-            wanted = (kernel, debug, coherent)
-            rows = [r for r in result.having(KILLED) if machines[r.name] == wanted]
-            row = run_sound(
-                ui, out, how, examples=max((r.examples for r in rows), default=0),
-                kernel=kernel, debug=debug, coherent=coherent,
-            )  # fmt: skip
-            result.controls.append(row)
-            _show(row)
+
+
+def _controls(result: Result, chosen: list[Mutant], ui: Ui, out: Path, how: How) -> None:
+    machines = {m.name: (m.kernel, m.full, m.variant, m.device, m.machine) for m in chosen}
+    for wanted in sorted(set(machines.values())):
+        kernel, full, variant, device, machine = wanted
+        rows = [r for r in result.having(KILLED) if machines[r.name] == wanted]
+        row = run_sound(
+            ui, out, how, examples=max((r.examples for r in rows), default=0),
+            kernel=kernel, full=full, variant=variant, device=device,
+            machine=machine or how.machine,
+        )  # fmt: skip
+        result.controls.append(row)
+        _show(row)
 
 
 def _line(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 
 from hmmbench.build import BuildRequest
+from hmmbench.vm import kinds
 
 
 class Audit(StrEnum):
@@ -29,6 +31,15 @@ class Accel(StrEnum):
     kvm = "kvm"
 
 
+class Device(StrEnum):
+    """Which GPU: DEVICES of vm/spec.py."""
+
+    coherent = "coherent"
+    caches = "caches"
+    copy_faults = "copy-faults"
+    big_pages = "big-pages"
+
+
 Kernel = Annotated[
     str, typer.Option(help="lts, latest, or a folder with a kernel's source or build.")
 ]
@@ -38,8 +49,26 @@ KernelBuild = Annotated[
 KernelSource = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Your own clean kernel source tree.")
 ]
+
+class Variant(StrEnum):
+    """Kernels that look for mistakes themselves: build/kernel.py, SANITISED."""
+
+    debug = "debug"
+    kasan = "kasan"
+    lockdep = "lockdep"
+    debug_vm = "debug-vm"
+    kcsan = "kcsan"
+
+
 KernelDebug = Annotated[
-    bool, typer.Option(help="The kernel with lockdep, KASAN and kmemleak (slow).")
+    bool, typer.Option(help="The same as --kernel-variant debug.")
+]
+KernelVariant = Annotated[
+    list[Variant] | None,
+    typer.Option(
+        help="A kernel that looks for mistakes itself (slow; may be repeated): lockdep, KASAN, "
+        "kmemleak, page_table_check and DEBUG_VM (debug), one of them, or KCSAN."
+    ),
 ]
 Full = Annotated[
     bool,
@@ -55,6 +84,13 @@ DebugInfo = Annotated[
         "--debug-info",
         help="Debug information of kernel and driver too, for file and line in the kernel's "
         "reports and for gdb (the first time for a kernel as long as building it).",
+    ),
+]
+Machine = Annotated[
+    str,
+    typer.Option(
+        "--machine", metavar="KIND[+KIND]", show_default="the usual one",
+        help=f"Another machine: {', '.join(kinds.KINDS)}.",
     ),
 ]
 QemuSource = Annotated[
@@ -89,13 +125,19 @@ KeepIn = Annotated[
 ]
 
 
+def variants(debug: bool, names: Sequence[Variant] | None) -> tuple[str, ...]:
+    """What --kernel-debug and --kernel-variant ask for, each once, in the order of `Variant`."""
+    wanted = {*(names or ()), *((Variant.debug,) if debug else ())}
+    return tuple(one.value for one in Variant if one in wanted)
+
+
 def same(request: BuildRequest) -> list[str]:
     """The options with which another command uses the same kernel and driver."""
     words = [] if request.kernel == "lts" else ["--kernel", request.kernel]
     if request.kernel_build is not None:
         words += ["--kernel-build", str(request.kernel_build)]
-    if request.kernel_debug:
-        words.append("--kernel-debug")
+    for variant in request.kernel_variants:
+        words += ["--kernel-variant", variant]
     if request.full:
         words.append("--full")
     if request.driver_source is not None:

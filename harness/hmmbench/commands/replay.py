@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from hmmbench.base.errors import EXIT_OK, EXIT_VIOLATION, UsageError
+from hmmbench.base.errors import EXIT_OK, EXIT_SHORT, EXIT_VIOLATION, UsageError
 from hmmbench.base.ui import Ui
-from hmmbench.build import Artifacts, BuildRequest, depends, ensure
+from hmmbench.build import Artifacts, BuildRequest, depends, ensure, kernel_config
 from hmmbench.campaign import fleet
 from hmmbench.campaign.export_c import export
 from hmmbench.campaign.fresh import Fresh
@@ -40,7 +40,7 @@ from hmmbench.report.result import check_writable, write_result
 from hmmbench.report.trace import chrome
 from hmmbench.report.trace import write as write_trace
 from hmmbench.symbols.source import explainer
-from hmmbench.vm import decisions
+from hmmbench.vm import decisions, kinds
 from hmmbench.vm.opener import Opener
 from hmmbench.vm.snapshot import Snapshots
 from hmmbench.vm.spec import MachineSpec
@@ -61,6 +61,7 @@ def main(
     kernel: options.Kernel = "lts",
     kernel_build: options.KernelBuild = None,
     kernel_debug: options.KernelDebug = False,
+    kernel_variant: options.KernelVariant = None,
     full: options.Full = False,
     driver_dir: options.DriverDir = None,
     driver_patch: options.DriverPatch = None,
@@ -106,15 +107,20 @@ def main(
         debugger.check()
     ui = Ui()
     request = BuildRequest(
-        kernel=kernel, kernel_build=kernel_build, kernel_debug=kernel_debug, full=full,
+        kernel=kernel, kernel_build=kernel_build,
+        kernel_variants=options.variants(kernel_debug, kernel_variant),
+        full=full or kinds.needs_full(recipe.machine),
         driver_source=driver_dir, driver_patches=tuple(driver_patch or ()),
         kernel_patches=tuple(kernel_patch or ()), debuginfo=gdb, driver_debuginfo=True,
     )  # fmt: skip
     artifacts = ensure(request, ui)
     on = depends.built(request, artifacts)
+    if lost := kinds.lacking(recipe.machine, kernel_config(artifacts)):
+        raise UsageError(
+            f"no machine {recipe.machine} with this kernel, which has not {', '.join(lost)}"
+        )
     spec, accel = best_spec(artifacts)
-    if recipe.coherent:
-        spec = spec.with_gpu(coherent=True)
+    spec = spec.with_device(recipe.device)
     if trace is not None:
         spec = dataclasses.replace(spec, trace=DEVICE_EVENTS)
     tracing = _Tracing()
@@ -123,6 +129,8 @@ def main(
     written, left_out = recipe, ""
     if recipe.exact:
         spec = exact_spec(spec, recipe.cpus)
+    spec = kinds.made(spec, recipe.machine)
+    if recipe.exact:
         with ui.stage("virtual machine"):
             points = fleet.exact_points(artifacts, spec)
         recipe, lost = holds.here(recipe, points.table)
@@ -138,6 +146,15 @@ def main(
             ) if recipe.exact
             else VmTarget(opener, explain=explain)
         )  # fmt: skip
+        if kinds.may_be_refused(recipe.machine) and not target.has_driver():
+            refused = kinds.words(recipe.machine)
+            typer.echo(f"the driver refuses the device: {refused}")
+            write_result(json_file, "replay", {
+                "verdict": "short", "recipe": str(recipe_file), "machine": recipe.machine,
+                "kernel": artifacts.kernel_release, "refused": refused, "executions": 0,
+                "failures": 0, "violations": [],
+            }, on)  # fmt: skip
+            return EXIT_SHORT
         with ui.stage("replay") as stage_:
             result = replay(
                 Fresh(target, recipe.chain) if recipe.exact else target,
@@ -171,6 +188,7 @@ def main(
         "recipe": str(recipe_file),
         "kernel": artifacts.kernel_release,
         "accel": "exact" if recipe.exact else accel.name,
+        **({"machine": recipe.machine} if recipe.machine else {}),
         "as_recorded": as_recorded,
         **({"parted": parted, "built_differs": others} if recipe.exact else {}),
         **({"left_out": left_out} if left_out else {}),

@@ -6,7 +6,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -21,31 +20,39 @@ from hmmbench.base.errors import (
     EXIT_OK,
     EXIT_SHORT,
     EXIT_VIOLATION,
+    EnvironmentFailure,
     HmmbenchError,
     UsageError,
 )
 from hmmbench.base.ui import Ui
-from hmmbench.build import Artifacts, BuildRequest, depends, ensure
-from hmmbench.campaign import fleet, line_coverage, second_look
+from hmmbench.build import Artifacts, BuildRequest, depends, ensure, kernel, kernel_config
+from hmmbench.campaign import fleet, line_coverage, machines, second_look
+from hmmbench.campaign.explore import Feedback
 from hmmbench.campaign.generate import version
-from hmmbench.campaign.progress import Progress
-from hmmbench.campaign.runner import PROFILES, UNBOUNDED, Campaign
-from hmmbench.campaign.surroundings import INJECTIONS
+from hmmbench.campaign.portions import (
+    DRAWS,
+    Draw,
+    Portion,
+    drawn,
+    portions,
+    profile_of,
+    sanitised,
+)
+from hmmbench.campaign.runner import PROFILES, UNBOUNDED
 from hmmbench.commands import options
+from hmmbench.device import injection
 from hmmbench.example import schedules
 from hmmbench.example.delays import SCHEDULES
-from hmmbench.example.recipe import BUILT
 from hmmbench.example.totals import Totals
-from hmmbench.example.vm_target import VmTarget
 from hmmbench.report.filling import conclude, fill
 from hmmbench.report.folder import own
 from hmmbench.report.page import write as write_page
 from hmmbench.report.result import Report, check_writable
-from hmmbench.report.tally import Tally
+from hmmbench.report.tally import EXACT, THREADS, Tally
 from hmmbench.suites import moments
 from hmmbench.symbols.source import explainer
+from hmmbench.vm import kinds
 from hmmbench.vm.accel import exact_refused
-from hmmbench.vm.errors import VmError
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec, standard_spec
 
@@ -62,14 +69,6 @@ class Schedule(StrEnum):
     delay_random = "delay-random"
     delay_pct = "delay-pct"
     delay_pairs = "delay-pairs"
-
-
-#: Of the examples of a run on exact machines, one of so many is run on machines with threads: for
-#: real parallelism, and memory order that one thread cannot show.
-THREADS_EACH = 10
-
-#: Their numbers begin here, so that they are other programs.
-THREADS_FIRST = 1_000_000
 
 
 _CODES = {"pass": EXIT_OK, "fail": EXIT_VIOLATION, "short": EXIT_SHORT}
@@ -113,6 +112,7 @@ def main(
     kernel_build: options.KernelBuild = None,
     kernel_source: options.KernelSource = None,
     kernel_debug: options.KernelDebug = False,
+    kernel_variant: options.KernelVariant = None,
     full: options.Full = False,
     qemu_source: options.QemuSource = None,
     driver_dir: options.DriverDir = None,
@@ -128,6 +128,13 @@ def main(
     inject: Annotated[
         bool, typer.Option(help="Let the device misbehave now and then, as hardware may.")
     ] = True,
+    inject_only: Annotated[
+        str,
+        typer.Option(
+            metavar="EVENTS", show_default="all that a sound driver survives",
+            help="And only so: EVENT or EVENT:ACTION of docs/device.md, with commas between them.",
+        ),
+    ] = "",
     delays: Annotated[
         bool, typer.Option(help="Widen races at the driver's delay points now and then.")
     ] = True,
@@ -143,9 +150,24 @@ def main(
     accel: Annotated[
         options.Accel | None,
         typer.Option(
-            show_default="exact; with --kernel-debug threads",
+            show_default="exact; with --kernel-variant threads",
             help="Machines whose executions repeat to the instruction, and for a tenth of the "
             "examples machines with threads; threads alone; KVM (not tried by us)."
+        ),
+    ] = None,
+    device: Annotated[
+        options.Device | None,
+        typer.Option(
+            help="Another GPU: whose VRAM is memory of the CPU too; with a data cache, which the "
+            "driver has to flush; whose copies report what they miss to another ring, and wait."
+        ),
+    ] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND[+KIND]|usual", show_default="drawn",
+            help=f"All examples on one machine, not most on the usual one and some on others "
+            f"that are drawn: {', '.join(kinds.DRAWN)}.",
         ),
     ] = None,
     audit: Annotated[
@@ -163,6 +185,21 @@ def main(
             "driver's other moments after the examples."
         ),
     ] = False,
+    feedback: Annotated[
+        bool | None,
+        typer.Option(
+            "--feedback/--no-feedback", show_default="no, but with --corpus",
+            help="Draw examples out of those that reached something new (docs/exploration.md).",
+        ),
+    ] = None,
+    corpora: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--corpus", metavar="DIR",
+            help="With feedback: begin with the inputs that are kept there, and keep the new ones, "
+            "made small. May be repeated: others are only read, and so merged into the first.",
+        ),
+    ] = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -188,6 +225,10 @@ def main(
     Nightly:  ./hmmbench run --minutes 480 --seed random --json night.json
     """
     number = _seed(seed)
+    injection.chosen(inject_only)
+    if machine == kinds.USUAL:
+        machine = ""
+    kinds.kinds(machine or "")
     if minutes is not None and (examples is not None or profile is not None):
         given = "--profile" if examples is None else "--examples"
         raise UsageError(f"--minutes and {given} contradict each other", "Give one of them.")
@@ -199,12 +240,14 @@ def main(
         raise UsageError(f"--out {out} is not a folder")
     request = BuildRequest(
         kernel=kernel, kernel_build=kernel_build, kernel_source=kernel_source,
-        kernel_debug=kernel_debug, full=full, qemu_source=qemu_source, driver_source=driver_dir,
+        kernel_variants=options.variants(kernel_debug, kernel_variant),
+        full=full or kinds.needs_full(machine or ""),
+        qemu_source=qemu_source, driver_source=driver_dir,
         driver_patches=tuple(driver_patch or ()),
         kernel_patches=tuple(kernel_patch or ()), coverage=coverage,
     )  # fmt: skip
     ui = Ui()
-    if kernel_debug and accel is None:
+    if request.kernel_variants and accel is None:
         accel = options.Accel.threads
         ui.say(
             "The sanitised kernel runs on machines with threads alone: nobody has tried yet whether"
@@ -217,9 +260,13 @@ def main(
         schedule=_schedule(schedule, accel or options.Accel.exact), minutes=minutes or 0.0,
     )  # fmt: skip
     count = UNBOUNDED if minutes else examples or PROFILES[profile.value]
+    exact = accel in (None, options.Accel.exact)
     wanted = _Wanted(
-        request, out, number, report.grammar, count, None if minutes is None else 60 * minutes,
-        jobs or fleet.size(count), inject, delays, accel, schedule,
+        out, number, report.grammar, count, jobs or fleet.size(count),
+        inject_only if inject else None, delays, device or "",
+        Feedback.asked(feedback, corpora or (), report.grammar, exact), request,
+        None if minutes is None else 60 * minutes, accel, schedule, machine,
+        _draw(profile, minutes, machine, request, accel),
     )  # fmt: skip
     with own(out) as before:
         if before is not None:
@@ -275,45 +322,46 @@ def _reported(
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What the options say; `jobs` machines, `limit_s` None: `examples` alone count."""
+class _Wanted(machines.Asked):
+    """What the options say; `limit_s` None: `examples` alone count; `machine` None, and `draw`:
+    which machines are drawn."""
 
     request: BuildRequest
-    out: Path
-    seed: int
-    grammar: int
-    examples: int
     limit_s: float | None
-    jobs: int
-    inject: bool
-    delays: bool
     accel: options.Accel | None
     schedule: Schedule | None
+    machine: str | None
+    draw: Draw | None
 
 
-@dataclass(frozen=True)
-class _Portion:
-    """Examples on machines of one kind: how many, or for how long, and the first one's number."""
+def _draw(
+    profile: Profile, minutes: float | None, machine: str | None, request: BuildRequest,
+    accel: options.Accel | None,
+) -> Draw | None:  # fmt: skip
+    """None: all examples are on the machine that was asked for."""
+    asked = machine is not None or request.kernel_variants or request.coverage
+    if asked or accel == options.Accel.kvm:
+        return None
+    return DRAWS[profile.value if minutes is None else profile_of(minutes)]
 
-    exact: bool
-    examples: int
-    limit_s: float | None
-    first: int = 0
 
-
-def portions(accel: options.Accel, examples: int, limit_s: float | None) -> list[_Portion]:
-    """One of THREADS_EACH examples, or so much of the time, is for threads."""
-    if accel != options.Accel.exact:
-        return [_Portion(False, examples, limit_s)]
-    if limit_s is not None:
-        on_threads = limit_s / THREADS_EACH
-        return [
-            _Portion(True, examples, limit_s - on_threads),
-            _Portion(False, examples, on_threads, THREADS_FIRST),
-        ]
-    few = examples // THREADS_EACH
-    both = [_Portion(True, examples - few, None), _Portion(False, few, None, THREADS_FIRST)]
-    return [portion for portion in both if portion.examples]
+def _portions(
+    wanted: _Wanted, artifacts: Artifacts, spec: MachineSpec, accel: options.Accel
+) -> list[Portion]:
+    exact = accel == options.Accel.exact
+    others: list[Portion] = []
+    if wanted.draw is not None:
+        usual = fleet.exact_machine(spec) if exact else spec
+        ours = wanted.request.kernel_build is None
+        others = drawn(
+            wanted.draw, wanted.seed, usual, kernel_config(artifacts),
+            kernel.read_config(kernel.FRAGMENTS / "full.config") if ours else None,
+        )  # fmt: skip
+        others += sanitised(wanted.draw) if ours else []
+    return portions(
+        exact, wanted.examples, wanted.limit_s, others,
+        wanted.draw.each if wanted.draw is not None else 1, wanted.machine or "",
+    )  # fmt: skip
 
 
 def _run(
@@ -323,102 +371,58 @@ def _run(
     report.depends = depends.of(request)
     artifacts = ensure(request, ui)
     report.depends["kernel"] = depends.kernel(request, artifacts)
+    if wanted.device:
+        report.depends["gpu"] = wanted.device
     accel = _accel(wanted.accel, artifacts, ui)
+    if wanted.feedback is not None and accel != options.Accel.exact:
+        ui.say("NO FEEDBACK: it is of exact machines.")
     report.schedule = _schedule(wanted.schedule, accel)
-    spec = describe(artifacts, report, accel)
+    spec = describe(artifacts, report, accel).with_device(wanted.device)
+    if lost := kinds.lacking(wanted.machine or "", kernel_config(artifacts)):
+        raise UsageError(f"--machine {wanted.machine}: this kernel has not {', '.join(lost)}")
     counted = line_coverage.Collector.of(artifacts) if request.coverage else None
     leaving = counted.take if counted is not None else lambda vm: None
-    explain = explainer(artifacts, report.options)
-    tally = Tally()
-    counts = Totals()
-    for portion in portions(accel, wanted.examples, wanted.limit_s):
+    tally, counts = Tally(), Totals()
+    usual = machines.On(request, artifacts, spec, dict(report.depends))
+    for portion in _portions(wanted, artifacts, spec, accel):
         if tally.findings:
             break
-        with ExitStack() as stack:
-            targets: list[VmTarget] = []
-            points = None
-            with ui.stage("virtual machine"):
-                if portion.exact:
-                    found, points = stack.enter_context(
-                        fleet.exact_fleet(
-                            artifacts, spec, wanted.jobs, wanted.out, ui.say, leaving,
-                            explain=explain, aimed=report.schedule in schedules.AIMED,
-                        )
-                    )
-                    targets += found
-                else:
-                    targets = stack.enter_context(
-                        fleet.fleet(
-                            spec, wanted.jobs, wanted.out, ui.say, leaving, explain=explain
-                        )
-                    )
-                report.jobs = len(targets)
-                try:
-                    delay_points = targets[0].delay_points() if wanted.delays else []
-                except VmError:
-                    # That may be a finding.
-                    for target in targets:
-                        target.close()
-                    counts += fleet.totals(targets)
-                    fill(report, tally, counts)
-                    raise
-            with ui.stage("examples") as stage:
-                campaign = Campaign(
-                    targets, wanted.out, seed=wanted.seed, grammar=wanted.grammar,
-                    examples=portion.examples,
-                    kernel=report.kernel, delays=delay_points,
-                    injections=INJECTIONS if wanted.inject else (),
-                    note=Progress(stage, tally, wanted.examples, portion.limit_s),
-                    audit=report.audit, limit_s=portion.limit_s,
-                    schedule=report.schedule if report.schedule in SCHEDULES else "delay-random",
-                    kind=report.schedule, exact=points,
-                    cpus=fleet.EXACT_CPUS if portion.exact else 0, first=portion.first,
-                    tally=tally,
-                    built=depends.parts(report.depends, BUILT) if portion.exact else None,
-                )  # fmt: skip
-                try:
-                    campaign.run()
-                finally:
-                    for target in targets:
-                        target.close()
-                    counts += fleet.totals(targets)
-                    fill(report, tally, counts)
-                    report.interleavings = (
-                        campaign.schedule.coverage() or campaign.meetings.coverage()
-                        or report.interleavings
-                    )  # fmt: skip
-                    done[:] = [(tally, counts.counts)]
-        if tally.findings and accel == options.Accel.exact and not portion.exact:
-            _look_again(
-                artifacts, spec, wanted, tally, ui, depends.parts(report.depends, BUILT)
+        on = usual
+        if portion.variant:
+            try:
+                on = machines.other_kernel(usual, portion.variant, ui)
+            except EnvironmentFailure as error:
+                # Hours into a run: what it has found up to here is worth more.
+                report.shortfalls.append(f"machine not built: {portion.name}: {error.message}")
+                continue
+            report.depends["kernel"] |= on.depends["kernel"]
+        report.options = options.same(on.request)
+        begun, examples = time.monotonic(), tally.examples
+        refused = ""
+        try:
+            refused = machines.run(
+                wanted, portion, on, ui, report, leaving, tally, counts, done
             )
+        finally:
+            report.portions.append({
+                "machine": portion.name,
+                "kind": accel.value if portion.exact == (accel == EXACT) else THREADS,
+                "kernel": depends.kernel_name(on.request), "first": portion.first,
+                "examples": tally.examples - examples, "refused": refused,
+                "seconds": round(time.monotonic() - begun, 3),
+            })  # fmt: skip
+        if tally.findings and accel == options.Accel.exact and not portion.exact:
+            if not on.request.kernel_variants:
+                second_look.look_at_all(
+                    tally.findings, on.artifacts, on.spec, portion.machine, wanted.jobs,
+                    wanted.out, ui, explainer(on.artifacts, report.options), on.built,
+                )  # fmt: skip
             fill(report, tally, counts)
+    if not tally.findings:
+        report.options = options.same(request)
     if counted is not None:
         moments.take_all(report, artifacts, spec, counted, ui)
     return tally
-
-
-def _look_again(
-    artifacts: Artifacts, spec: MachineSpec, wanted: _Wanted, tally: Tally, ui: Ui,
-    built: dict[str, str],
-) -> None:  # fmt: skip
-    """What threads have found, in exact machines; one that fails costs nothing that was found."""
-    explain = explainer(artifacts, options.same(wanted.request))
-    try:
-        with (
-            ui.stage("the same in exact machines") as stage,
-            fleet.exact_fleet(
-                artifacts, spec, wanted.jobs, wanted.out, ui.say, explain=explain
-            ) as (targets, points),
-        ):
-            for finding in tally.findings:
-                second_look.look(
-                    finding, targets, points, cpus=fleet.EXACT_CPUS,
-                    limit_s=second_look.LOOK_S / len(tally.findings), built=built,
-                    note=lambda tally, text: stage.note(text or f"{tally.examples} executions"),
-                )  # fmt: skip
-    except HmmbenchError as error:
-        ui.say(f"exact machines could not look for what threads have found: {error.message}")
 
 
 def _seed(text: str) -> int:
@@ -433,9 +437,9 @@ def _schedule(wanted: Schedule | None, accel: options.Accel) -> str:
     """Raises UsageError if it is none of these machines."""
     exact = accel == options.Accel.exact
     name = wanted.value if wanted is not None else "mixed" if exact else "delay-random"
-    kinds = schedules.KINDS if exact else SCHEDULES
-    if name not in kinds:
-        raise UsageError(f"--schedule {name} is not for --accel {accel.value}: {', '.join(kinds)}")
+    known = schedules.KINDS if exact else SCHEDULES
+    if name not in known:
+        raise UsageError(f"--schedule {name} is not for --accel {accel.value}: {', '.join(known)}")
     return name
 
 

@@ -27,6 +27,7 @@ def main(
     kernel_build: options.KernelBuild = None,
     kernel_source: options.KernelSource = None,
     kernel_debug: options.KernelDebug = False,
+    kernel_variant: options.KernelVariant = None,
     full: options.Full = False,
     driver_dir: options.DriverDir = None,
     driver_patch: options.DriverPatch = None,
@@ -53,7 +54,8 @@ def main(
     check_writable(json_file, "--json")
     request = BuildRequest(
         kernel=kernel, kernel_build=kernel_build, kernel_source=kernel_source,
-        kernel_debug=kernel_debug, full=full, driver_source=driver_dir,
+        kernel_variants=options.variants(kernel_debug, kernel_variant),
+        full=full, driver_source=driver_dir,
         driver_patches=tuple(driver_patch or ()),
     )  # fmt: skip
     ui = Ui()

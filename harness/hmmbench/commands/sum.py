@@ -107,6 +107,11 @@ def _show(group: sums.Group) -> None:
         lines["all"] = group.total()
     for line, counts in lines.items():
         typer.echo(f"{line:40} {counts['parts']:6,}" + "".join(f" {counts[k]:14,}" for k in keys))
+    if evidence := sums.EVIDENCE.get(group.kind):
+        total = group.total()
+        typer.echo("  of them: " + ", ".join(f"{total[key]:,} {_head(key)}" for key in evidence))
+    for machine, examples in sorted(group.machines().items()):
+        typer.echo(f"{examples:12,} examples on {machine}")
     for words in group.again():
         typer.echo(f"more than once, the same examples: {words}")
     for part in group.parts:
@@ -134,6 +139,9 @@ def _show_mutants(group: sums.Group) -> None:
         typer.echo(f"{m.name:34} {m.kernel:14} {m.word:14} {found:>7} {seconds:>9}  {each}")
     words = sorted({m.word for m in mutants})
     typer.echo(", ".join(f"{sum(m.word == word for m in mutants)} {word}" for word in words))
+    compared = group.feedback()
+    for line in compared.lines() if compared.pairs else ():
+        typer.echo(line)
     controls = group.controls()
     if controls:
         typer.echo(f"the sound driver: {sum(row.examples for row in controls):,} examples")

@@ -24,6 +24,7 @@ from hmmbench.base.ui import Ui
 from hmmbench.build import cache as files
 from hmmbench.build import depends, kernel
 from hmmbench.build.context import Context
+from hmmbench.compare.feedback import Comparison
 from hmmbench.mutation import kernel_bugs, mutants
 from hmmbench.mutation.trial import ALIVE, ERROR, KILLED, Row
 
@@ -45,6 +46,15 @@ COUNTED = {
     "mutants": (),
     "selftests": ("passed", "failed", "skipped", "expected_failures", "audit_checks"),
     "exact": ("executions", "equal", "parted"),
+}  # fmt: skip
+
+#: What a pass rests on: counted too, where a file has it.
+EVIDENCE = {
+    "run": (
+        "gpu_faults", "pages_to_device", "promises", "promises_tried", "pages_to_read",
+        "pages_read", "stores", "stores_there", "censuses", "censuses_taken", "accounts",
+        "accounts_taken", "scans", "unscanned", "unready", "shortfalls",
+    ),
 }  # fmt: skip
 
 
@@ -161,6 +171,14 @@ class Group:
             total.update(_counts(part))
         return total
 
+    def machines(self) -> Counter[str]:
+        """Examples of runs by machine (Report.portions); of older ones that is not known."""
+        found: Counter[str] = Counter()
+        for part in self.parts:
+            for one in part.data.get("portions", ()):
+                found[f"{one['machine']} ({one['kind']})"] += int(one["examples"])
+        return found
+
     def again(self) -> list[str]:
         """Seeds that several runs share: the same examples, though no execution of threads is
         the other's."""
@@ -183,6 +201,10 @@ class Group:
                     )
                 found.setdefault(row.name, Mutant(row.name)).rows.append(row)
         return [found[name] for name in sorted(found)]
+
+    def feedback(self) -> Comparison:
+        """Of what was run without and with it."""
+        return Comparison.of(row for m in self.mutants() for row in m.rows)
 
     def controls(self) -> list[Row]:
         return [row for part in self.parts for row in _rows(part, "sound")]
@@ -222,16 +244,21 @@ class Group:
             "again": self.again(),
         }
         if self.kind == "mutants":
+            feedback = self.feedback()
             return data | {
                 "mutants": [m.to_json() for m in self.mutants()],
                 "false_alarms": self.false_alarms(),
                 "sound_examples": sum(row.examples for row in self.controls()),
+                **({"feedback": feedback.to_json()} if feedback.pairs else {}),
             }
-        return data | {"lines": self.lines(), "total": self.total()}
+        return data | {
+            "lines": self.lines(), "total": self.total(), "machines": self.machines()
+        }
 
 
 def _counts(part: Part) -> dict[str, int]:
-    return {"parts": 1, **{key: part.count(key) for key in COUNTED[part.kind]}}
+    keys = (*COUNTED[part.kind], *EVIDENCE.get(part.kind, ()))
+    return {"parts": 1, **{key: part.count(key) for key in keys}}
 
 
 def _rows(part: Part, key: str) -> list[Row]:
@@ -300,12 +327,13 @@ def _check(part: Part) -> None:
 
 def _stale_patches(part: Part) -> list[str]:
     """Mutants whose patch is another now, or gone."""
+    # The folders beside the set (--folder) have patches of the same names, perhaps.
     now = {
-        path.stem: files.file_digest(path)
+        (path.stem, files.file_digest(path))
         for folder in (mutants.folder(), kernel_bugs.folder())
-        for path in folder.glob("*.patch")
+        for path in folder.rglob("*.patch")
     }
-    return [row.name for row in _rows(part, "mutants") if now.get(row.name) != row.patch]
+    return [row.name for row in _rows(part, "mutants") if (row.name, row.patch) not in now]
 
 
 @cache
@@ -320,7 +348,7 @@ def kernel_here(name: str) -> str | None:
     A folder's kernel, or a patched one, may be another one by now: that is not looked into.
     """
     which, *variant = name.split()
-    if which not in ("lts", "latest") or not set(variant) <= kernel.VARIANTS:
+    if which not in ("lts", "latest") or not set(variant) <= set(kernel.VARIANTS):
         return None
     try:
         # By itself: the driver beside it may be one that was not built yet.

@@ -194,9 +194,12 @@ class Device:
 
     def __init__(self, *, deterministic: bool = True, direct: bool = True, seed: int = 1,
                  edits: Sequence[Edit] = (), start: bool = True, now_step: int = 1000,
-                 misused: bool = False, vec: str | None = None, **cfg: Any) -> None:  # fmt: skip
+                 misused: bool = False, vec: str | None = None, alias: int = 0,
+                 **cfg: Any) -> None:  # fmt: skip
+        """``alias``: RAM is there on the bus, too, and an IOMMU between."""
         self.lib = library(edits)
         self.host = self.lib.th_new(RAM_BASE, RAM_SIZE, VRAM_SIZE)
+        self.host.alias = alias
         self.host.now_step = now_step if deterministic else 0
         config = ffi.new("HgConfig *")
         self.lib.hg_config_default(config)

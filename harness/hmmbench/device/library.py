@@ -19,7 +19,8 @@ from hmmbench.base.errors import EnvironmentFailure
 _CDEF = """
 typedef struct HgDev HgDev;
 typedef struct HgConfig {
-    uint32_t sms, warps, ces, utlb_entries, utlb_misses, l2tlb_entries;
+    uint32_t sms, warps, ces, utlb_entries, utlb_misses, sms_per_utlb, l2tlb_entries, walk_entries;
+    uint32_t data_pages;
     uint64_t vram_size, bar2_size;
     void *vram;
     bool deterministic;
@@ -28,6 +29,9 @@ typedef struct HgConfig {
     uint32_t asids, ctxs;
     bool coherent;
     bool audit_cmd;
+    bool big_pages;
+    bool prefetch_faults;
+    bool ce_faults;
     bool reset_loses_vram;
 } HgConfig;
 typedef struct ThEvent { uint32_t ev; uint64_t a, b, c, d; } ThEvent;
@@ -42,6 +46,7 @@ typedef struct ThHost {
     uint64_t bus_reads, bus_writes;
     uint64_t kicks;
     uint64_t bad_lo, bad_hi;
+    uint64_t alias;
     ThEvent *log;
     uint64_t logged;
     HgDev *dev;
@@ -96,7 +101,7 @@ size_t hg_violations_json(HgDev *d, char *buf, size_t len);
 """
 
 #: HG_CORE_VERSION of the interface that is declared above.
-CORE_VERSION = 3
+CORE_VERSION = 10
 
 #: A change of the core's source, for tests that break it: file, text that is there once, new text.
 Edit = tuple[str, str, str]

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from hmmbench.device.injection import waits_ms
 from hmmbench.example.delays import parse as parse_points
 from hmmbench.example.recipe import Environment
+from hmmbench.example.seen import Looker
 from hmmbench.example.target import Execution
-from hmmbench.example.vm_target import ALL_VRAM, STILL_S, VmTarget
+from hmmbench.example.vm_target import ALL_VRAM, STILL_S, VmTarget, asked, unfit
 from hmmbench.guest import example, splat
 from hmmbench.guest.program import BUSY_TIMES, Program
 from hmmbench.model.ops import takes_ms
-from hmmbench.oracle import leaks, progress
 from hmmbench.oracle.violation import Violation
 from hmmbench.symbols.named import Names
 from hmmbench.vm import decisions
@@ -34,9 +35,9 @@ from hmmbench.vm.standing import HOST_S
 
 T = TypeVar("T")
 
-#: Virtual milliseconds that a program has beside what its operations wait by themselves; one that
-#: has to do with a device that misbehaves; and one that waits at delay points, or in which all are
-#: held again and again.  What repeats a fault for ever executes all of that.  Of 1,800 examples
+#: Virtual milliseconds that a program has beside what its operations, and rules, let it wait; one
+#: that has to do with a device that misbehaves; and one that waits at delay points, or in which all
+#: are held again and again.  What repeats a fault for ever executes all of that.  Of 1,800 examples
 #: of a sound driver, no crowds among them, none took more than 300, 520 and 8,600 (docs/exact.md),
 #: and what works at the end of its time has six times that.
 TIMEOUT_MS, INJECTED_TIMEOUT_MS, DELAYED_TIMEOUT_MS = 1000, 2000, 5000
@@ -73,6 +74,7 @@ class ExactTarget(VmTarget):
     points -- addresses at which schedules may hold a CPU
     take   -- take a Print of each execution, with hashes of all pages if memory is set
     names  -- of places in this guest, for people
+    looker -- tells of each execution what it has Seen (None: nobody does)
     """
 
     def __init__(
@@ -85,10 +87,12 @@ class ExactTarget(VmTarget):
         take: bool = False,
         memory: bool = False,
         names: Names | None = None,
+        looker: Looker | None = None,
     ) -> None:
         super().__init__(opener, lost, leaving, explain)
         self.points = points
         self.names = names
+        self._looker = looker
         self._take = take
         self._memory = memory
         self._delayed = False
@@ -150,20 +154,26 @@ class ExactTarget(VmTarget):
     def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm
         program = limited(program, environment)
-        done = Execution(program)
+        done = Execution(program, inject=environment.inject)
         self._busy = True
         # Not that of the example before, if no answer comes.
         self.print = Print()
         splats, text = [], ""
         try:
             self._surround_device(vm, environment)
+            if self._looker is not None:
+                self._looker.begin(vm, self._driver)
             self._post(vm, program, environment)
             answer = self.answer(vm, program, environment)
             result = done.result = answer.result
             self._driver = answer.counters
+            if self._looker is not None:
+                record = self.record()
+                log = None if record is None else record.log
+                done.seen = self._looker.end(vm, self._driver, log)
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = answer.counters
-            done.tainted = bool(progress.check(program, result) or leaks.check(result))
+            done.tainted = unfit(program, result)
             done.violations += self._checked(vm, done)
             if environment.delays:
                 done.points = parse_points(answer.points)
@@ -173,8 +183,7 @@ class ExactTarget(VmTarget):
             splats = splat.scan(text)
             if self._take:
                 self._taken(vm, text)
-            if environment.rebind and not done.tainted:
-                self._rebind(vm, done, program.settle_ms / 1000)
+            if self._unbound(vm, done, environment, program):
                 splats += splat.scan(vm.printed())
         except AgentTimeout as error:
             if not vm.standing:
@@ -248,7 +257,8 @@ class ExactTarget(VmTarget):
         vm.post(
             protocol().HB_MSG_EXAMPLE,
             example.Example(
-                program, delays, vram, points=bool(environment.delays), stand=True
+                program, delays, vram, points=bool(environment.delays), stand=True,
+                watch_ms=environment.watch_ms if self.watches() else None,
             ).encode(),
         )
 
@@ -358,13 +368,15 @@ class ExactTarget(VmTarget):
 
 
 def limited(program: Program, environment: Environment) -> Program:
-    """With the time that it has in an exact machine, if its own is longer."""
+    """As asked(), with the time that it has in an exact machine, if its own is longer."""
+    program = asked(program, environment)
     limit = (
         DELAYED_TIMEOUT_MS if environment.delays or environment.crowded
         else INJECTED_TIMEOUT_MS if environment.inject
         else TIMEOUT_MS
     )  # fmt: skip
-    return replace(program, timeout_ms=min(program.timeout_ms, limit + takes_ms(program)))
+    limit += takes_ms(program) + waits_ms(environment.inject)
+    return replace(program, timeout_ms=min(program.timeout_ms, limit))
 
 
 def _limit_s(program: Program) -> float:

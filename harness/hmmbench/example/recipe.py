@@ -5,6 +5,8 @@
      "seed": ..., "example": ..., "repeat": ..., "delays": [...], "inject": [...],
      "file_pages": [...], "ops": [{"op": "mmap", "kind": "anon_private", ...}, ...]}
 
+"machine" is there if it is another than the usual one (vm/kinds.py): "iommu", "cpus-1+small".
+
 A recipe of an exact machine has "cpus" and "schedule", and in "chain" the examples that ran before
 it in the same machine, if it takes them; such a recipe fails each time.  "decisions" are part of
 the schedule, by names that mean the same in another build:
@@ -35,6 +37,7 @@ from hmmbench.device import injection
 from hmmbench.guest.program import (
     F_CTX1,
     F_NOWAIT,
+    F_THREAD,
     MAX_ACTORS,
     MAX_PROCS,
     MAX_REGIONS,
@@ -47,6 +50,8 @@ from hmmbench.guest.program import (
 from hmmbench.model import ops
 from hmmbench.model.ops.jobs import GpuAccess
 from hmmbench.oracle.mirror import MODES
+from hmmbench.vm import kinds
+from hmmbench.vm.spec import DEVICES
 
 VERSION = 1
 
@@ -71,7 +76,8 @@ class Environment:
     [SEED [TIMES]]]"); `inject`: rules of the device (docs/device.md); `audit`: the device's mirror
     audit (docs/audit.md); `rebind`: after the program the driver is unbound and bound again;
     `vram`: pages of VRAM that the driver may use (None: all); `schedule`: of an exact machine
-    (schedules.py), "": as it comes.
+    (schedules.py), "": as it comes; `again`: the program runs so many times more, for a look each
+    time at what it leaves in the kernel (oracle/growth.py).
     """
 
     delays: tuple[str, ...] = ()
@@ -80,6 +86,7 @@ class Environment:
     rebind: bool = False
     vram: int | None = None
     schedule: str = ""
+    again: int = 0
 
     @property
     def crowded(self) -> bool:
@@ -92,7 +99,12 @@ class Environment:
         return any(
             " at " in x or sum(word.isdigit() for word in x.split()) == NUMBERS
             for x in self.delays
-        ) or any("count=" in x for x in self.inject)
+        ) or any("count=" in x or "nth=" in x for x in self.inject)
+
+    @property
+    def watch_ms(self) -> int:
+        """How often the driver is to look again by itself, 0: not at all."""
+        return injection.watch_ms(self.inject)
 
 
 @dataclass(frozen=True)
@@ -123,10 +135,11 @@ class Link:
 class Recipe:
     """One example and where it comes from.
 
-    `repeat`: executions one replay is made of; `coherent`: on a device whose VRAM is memory of
-    the CPU too; `cpus`: of an exact machine (0: it is one with threads); `chain`: what runs in it
-    before; `hash`: of its decisions then (hmm-exact-log.c; 0: not known); `decisions`: the list of
-    its schedule; `built`: by name of BUILT, a hash of what it ran with.
+    `repeat`: executions one replay is made of; `device`: on which one, of DEVICES; `machine`:
+    another than the usual one (vm/kinds.py); `cpus`: of an exact machine (0: it is one with
+    threads); `chain`: what runs in it before; `hash`: of its decisions then (hmm-exact-log.c; 0:
+    not known); `decisions`: the list of its schedule; `built`: by name of BUILT, a hash of what it
+    ran with.
     """
 
     program: Program
@@ -137,12 +150,13 @@ class Recipe:
     seed: int = 0
     example: int = -1
     repeat: int = 20
-    coherent: bool = False
+    device: str = ""
     cpus: int = 0
     chain: tuple[Link, ...] = ()
     hash: int = 0
     decisions: tuple[Anchor, ...] = ()
     built: Mapping[str, str] = field(default_factory=dict)
+    machine: str = ""
 
     @property
     def exact(self) -> bool:
@@ -158,7 +172,8 @@ class Recipe:
             "seed": self.seed,
             "example": self.example,
             "repeat": self.repeat,
-            **({"coherent": True} if self.coherent else {}),
+            **({self.device: True} if self.device else {}),
+            **({"machine": self.machine} if self.machine else {}),
             **({"cpus": self.cpus, "hash": f"{self.hash:#x}"} if self.exact else {}),
             **({"built": dict(self.built)} if self.built else {}),
             **_link_to_json(Link(self.program, self.environment)),
@@ -219,6 +234,13 @@ class Recipe:
         built = data.get("built", {})
         if not isinstance(built, dict) or not all(isinstance(v, str) for v in built.values()):
             raise TypeError("built must be an object of strings")
+        machine = data.get("machine", "")
+        if not isinstance(machine, str):
+            raise TypeError("machine must be a string")
+        try:
+            kinds.kinds(machine)
+        except UsageError as error:
+            raise ValueError(error.message) from error
         return Recipe(
             link.program,
             link.environment,
@@ -228,12 +250,13 @@ class Recipe:
             _number(data.get("seed", 0), "seed"),
             _number(data.get("example", -1), "example"),
             max(1, _number(data.get("repeat", 20), "repeat")),
-            _flag(data, "coherent"),
+            next((name for name in DEVICES if name and _flag(data, name)), ""),
             cpus,
             chain,
             _number(data.get("hash", 0), "hash"),
             anchors,
             built,
+            machine,
         )  # fmt: skip
 
     def with_program(self, program: Program) -> Recipe:
@@ -249,6 +272,7 @@ def _link_to_json(link: Link) -> dict[str, Any]:
         **({"rebind": True} if env.rebind else {}),
         **({} if env.vram is None else {"vram": env.vram}),
         **({"schedule": env.schedule} if env.schedule else {}),
+        **({"again": env.again} if env.again else {}),
         "file_pages": list(link.program.file_pages),
         "ops": [op_to_json(o) for o in link.program.ops],
     }
@@ -271,6 +295,7 @@ def _link_from_json(data: Mapping[str, Any]) -> Link:
             _flag(data, "rebind"),
             None if "vram" not in data else _number(data["vram"], "vram"),
             schedule,
+            _number(data.get("again", 0), "again"),
         ),
     )  # fmt: skip
 
@@ -354,6 +379,8 @@ def op_to_json(o: Op) -> dict[str, Any]:
         out["ctx"] = 1
     if o.flags & F_NOWAIT:
         out["nowait"] = True
+    if o.flags & F_THREAD:
+        out["thread"] = True
     for field_ in operation.fields:
         value = getattr(o, field_.at)
         if field_.words is not None:
@@ -379,8 +406,9 @@ def op_from_json(index: int, data: Any) -> Op:
     try:
         o = Op(operation.number, _field(data, "proc", MAX_PROCS), _field(data, "actor", MAX_ACTORS))
         o.phase = _field(data, "phase", 1 << 32)
-        o.flags = (F_CTX1 if data.get("ctx") else 0) | (F_NOWAIT if data.get("nowait") else 0)
-        known = {"op", "phase", "proc", "actor", "ctx", "nowait", "accesses"}
+        said = (("ctx", F_CTX1), ("nowait", F_NOWAIT), ("thread", F_THREAD))
+        o.flags = sum(flag for name, flag in said if data.get(name))
+        known = {"op", "phase", "proc", "actor", "accesses", *(name for name, _ in said)}
         for field_ in operation.fields:
             name, words = field_.name, field_.words
             known.add(name)

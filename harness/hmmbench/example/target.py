@@ -14,6 +14,7 @@ from typing import Protocol
 from hmmbench.example.delays import Point
 from hmmbench.example.event import TimedEvent
 from hmmbench.example.recipe import Environment
+from hmmbench.example.seen import Seen
 from hmmbench.guest.program import Program, Result
 from hmmbench.oracle.violation import Violation
 
@@ -28,6 +29,7 @@ class Execution:
     points      -- the driver's delay points, if any was set
     met         -- of an exact machine's schedule: a CPU was held at the first address while
                    another passed the second
+    seen        -- of an exact machine, if that was asked for
     """
 
     program: Program
@@ -36,6 +38,9 @@ class Execution:
     tainted: bool = False
     points: list[Point] = field(default_factory=list)
     met: frozenset[tuple[int, int]] = frozenset()
+    seen: Seen | None = None
+    #: rules of the device that were in force
+    inject: tuple[str, ...] = ()
     #: oracles that did not look
     unseen: frozenset[str] = frozenset()
 

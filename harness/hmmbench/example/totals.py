@@ -19,7 +19,11 @@ class Totals:
     to_system: int = 0
     machines: int = 0
     lost: int = 0
-    #: what machines have died of in which nothing ran
+    #: machines that were scanned at their end for memory that nobody knows (kmemleak)
+    scans: int = 0
+    #: and of which the kernel could not, though it has what it takes
+    unscanned: int = 0
+    #: what machines have died of in which nothing ran, or was left in one
     ends: list[Violation] = field(default_factory=list)
     #: every counter of driver and device ("dev_...")
     counts: Counter[str] = field(default_factory=Counter)
@@ -27,6 +31,10 @@ class Totals:
     audit_undecided: int = 0
     #: protocol check -> times that it came to a bound and did not look
     unlooked: Counter[str] = field(default_factory=Counter)
+    #: what the bench reads of driver or device -> times that it was not there
+    missing: Counter[str] = field(default_factory=Counter)
+    #: executions of which the mirror audit was on and not ready
+    unready: int = 0
 
     def __iadd__(self, other: Totals) -> Totals:
         for one in fields(self):

@@ -18,13 +18,25 @@ from hmmbench.example.delays import Point
 from hmmbench.example.delays import parse as parse_points
 from hmmbench.example.event import TimedEvent
 from hmmbench.example.recipe import Environment
+from hmmbench.example.seen import numbers
 from hmmbench.example.target import Execution
 from hmmbench.example.totals import Totals
 from hmmbench.example.tracer import Tracer, page_events
 from hmmbench.guest import splat
-from hmmbench.guest.program import BUSY_TIMES, Program, Result
-from hmmbench.oracle import device, leaks, mirror, misuse, progress, unload
+from hmmbench.guest.program import BUSY_TIMES, PF_COUNTERS, Program, Result
+from hmmbench.model.ops.device import reloaded, takes_gpu
+from hmmbench.oracle import (
+    device,
+    growth,
+    leaks,
+    mirror,
+    misuse,
+    progress,
+    unload,
+    unreferenced,
+)
 from hmmbench.oracle.violation import Violation
+from hmmbench.vm.agent import AgentError
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
 
@@ -37,6 +49,13 @@ STILL_S = 4.0
 #: As the driver's limit: no limit.
 ALL_VRAM = (1 << 64) - 1
 
+#: Counters of the driver's that are evidence: what a pass says of migrations, and of storms of
+#: faults and invalidations (oracle/excess.py), is read there.
+EVIDENCE = ("pages_to_device", "pages_to_system", "dev_faults", "dev_invals")
+
+#: How often the driver looks again by itself, in milliseconds.
+WATCH = "/sys/module/hmm_gpu/parameters/watch_ms"
+
 #: So many times QEMU may end by itself, or by somebody's signal, before that is an error.
 LOST_MACHINES = 2
 
@@ -47,6 +66,16 @@ def _moving(vm: Machine, end: float) -> bool:
     before = vm.gpu.counters()
     time.sleep(STILL_S)
     return time.monotonic() < end and vm.gpu.counters() != before
+
+
+def asked(program: Program, environment: Environment) -> Program:
+    """What the guest is sent: with all that oracles want to know of its run."""
+    return replace(program, again=environment.again, flags=program.flags | PF_COUNTERS)
+
+
+def unfit(program: Program, result: Result) -> bool:
+    """Whether what is left in the machine would be taken for another example's doing."""
+    return any((progress.check(program, result), leaks.check(result), growth.check(result)))
 
 
 class VmTarget:
@@ -94,6 +123,7 @@ class VmTarget:
                 with contextlib.suppress(Exception):
                     try:
                         self._count(vm)
+                        self._scan(vm)
                     except VmDied as error:
                         self._died_idle(vm, error)
                 with contextlib.suppress(VmError):
@@ -150,6 +180,20 @@ class VmTarget:
             self.totals.lost += 1
         self._lost(vm, error.summary)
 
+    def _scan(self, vm: Machine) -> None:
+        """What a debug kernel finds that nobody knows any more, once a machine: whichever of its
+        examples left it there."""
+        if vm.hello.get("kmemleak") and not self._last_tainted and not self._over.is_set():
+            try:
+                found = unreferenced.check(vm)
+            except AgentError:
+                # It switches itself off where it has no memory for what it notes.
+                self.totals.unscanned += 1
+                return
+            self.totals.scans += 1
+            if found is not None:
+                self.totals.ends.append(replace(found, details=self._explain(found.details)))
+
     def _go_on(self) -> None:
         if self._over.is_set():
             self.close()
@@ -169,9 +213,21 @@ class VmTarget:
         """Continue in a fresh copy."""
         self.close()
 
+    def has_driver(self) -> bool:
+        """Whether the guest has a GPU that somebody drives."""
+        return self._driven(self.vm)
+
+    @staticmethod
+    def _driven(vm: Machine) -> bool:
+        return bool(vm.hello.get("driver", True))
+
     def delay_points(self) -> list[str]:
         """Names of the driver's delay points."""
         return [point.name for point in self._points(self.vm)]
+
+    def watches(self) -> bool:
+        """Whether the driver can be told to look again for what was lost."""
+        return bool(self.vm.hello.get("watch"))
 
     def _points(self, vm: Machine) -> list[Point]:
         return parse_points(vm.agent.read_file(self._debugfs() + "/delays").decode())
@@ -188,6 +244,8 @@ class VmTarget:
             vm.agent.write_file(self._debugfs() + "/delays", text.encode(), mode=0)
         if wanted.inject != self._set.inject or wanted.counted:
             vm.gpu.inject(wanted.inject)
+        if wanted.watch_ms != self._set.watch_ms and self.watches():
+            vm.agent.write_file(WATCH, str(wanted.watch_ms).encode(), mode=0)
         if wanted.vram != self._set.vram:
             pages = ALL_VRAM if wanted.vram is None else wanted.vram
             vm.agent.write_file(self._debugfs() + "/vram_limit", str(pages).encode(), mode=0)
@@ -226,7 +284,8 @@ class VmTarget:
 
     def _execute(self, program: Program, environment: Environment) -> Execution:
         vm = self.vm
-        done = Execution(program)
+        program = asked(program, environment)
+        done = Execution(program, inject=environment.inject)
         self._busy = True
         try:
             self._surround(environment)
@@ -234,14 +293,16 @@ class VmTarget:
             moving = partial(_moving, vm, time.monotonic() + BUSY_TIMES * limit + GRACE_S)
             answer = vm.agent.program(program.encode(), limit + GRACE_S, moving)
             result = done.result = Result.decode(answer, program)
+            if takes_gpu(program):
+                self._find(vm)
             if result.live_nonzero and not result.counters_after:
                 result.counters_after = self._driver_counters(vm)
-            done.tainted = bool(progress.check(program, result) or leaks.check(result))
+            done.tainted = unfit(program, result)
             done.violations += self._checked(vm, done)
             if environment.delays:
                 done.points = self._points(vm)
-            if environment.rebind and not done.tainted:
-                self._rebind(vm, done, program.settle_ms / 1000)
+            if self._unbound(vm, done, environment, program):
+                self._find(vm)
             splats = splat.scan(vm.printed())
         except AgentTimeout as error:
             done.violations.append(Violation("progress", f"the guest hangs: {error.message}"))
@@ -271,6 +332,27 @@ class VmTarget:
             done.violations.append(found)
         done.tainted = True
 
+    @staticmethod
+    def _find(vm: Machine) -> None:
+        """Where the driver's files are by now: the device may have another number."""
+        found = vm.agent.execute("ls -d /sys/kernel/debug/dri/*/evict").output.split()
+        if found:
+            vm.hello["debugfs"] = found[0].removesuffix("/evict")
+
+    def _unbound(
+        self, vm: Machine, done: Execution, environment: Environment, program: Program
+    ) -> bool:
+        """Unbinds the driver and binds it again, if that is asked for, or if the program has taken
+        the device away: what is left then may be of a device that is gone, and the device's number
+        is another one as long as somebody has that open.  Whether it did."""
+        away = takes_gpu(program)
+        if not (environment.rebind or away) or done.tainted:
+            return False
+        self._rebind(vm, done, program.settle_ms / 1000)
+        # Its module lies elsewhere than the machine's names and points say.
+        done.tainted |= reloaded(program, done.result)
+        return True
+
     def _rebind(self, vm: Machine, done: Execution, settle_s: float) -> None:
         # Driver and device count from zero afterwards.
         self._count(vm)
@@ -290,6 +372,7 @@ class VmTarget:
         self.totals.audit_undecided += max(0, seen.undecided - self._audited.undecided)
         self.totals.unlooked += Counter(seen.unlooked) - Counter(self._audited.unlooked)
         self._audited = seen
+        self.totals.unready += self._set.audit != "off" and not seen.ready
         if self._set.audit == "off" or not seen.ready:
             done.unseen |= {"mirror"}
         wrong = mirror.check(seen)
@@ -325,25 +408,26 @@ class VmTarget:
         return vm.agent.read_file(folder + "/counters").decode()
 
     def _driver_text(self, vm: Machine) -> str:
-        return self._driver_counters(vm)
+        return self._driver_counters(vm) if self._driven(vm) else ""
 
-    def _counters(self, vm: Machine) -> dict[str, int]:
+    def _counters(self, vm: Machine) -> tuple[dict[str, int], dict[str, int]]:
+        """Those that the driver tells, and all."""
         device = vm.gpu.counters()
-        text = self._driver_text(vm)
-        out = {f"dev_{n}": v for n, v in device.items()}
-        for line in text.splitlines():
-            name, _, value = line.partition(" ")
-            if value.strip().lstrip("-").isdigit():
-                out.setdefault(name, int(value))
-        return out
+        own = numbers(self._driver_text(vm))
+        return own, own | {f"dev_{n}": v for n, v in device.items()}
 
     def _begin(self, vm: Machine) -> None:
         """Counts begin at what a driver that was just loaded has."""
-        self._base = self._counters(vm)
+        _, self._base = self._counters(vm)
 
     def _count(self, vm: Machine) -> None:
-        now = self._counters(vm)
-        delta = {n: v - self._base.get(n, 0) for n, v in now.items()}
+        own, now = self._counters(vm)
+        # Who counts less than before has begun anew: the device was taken away.
+        before = {n: b for n, b in self._base.items() if b <= now.get(n, 0)}
+        delta = {n: v - before.get(n, 0) for n, v in now.items()}
+        # An exact machine has none of the driver's before its first example.
+        if own:
+            self.totals.missing.update(n for n in EVIDENCE if n not in own)
         self._base = now
         self.totals.counts.update(delta)
         self.totals.faults += delta.get("dev_faults", 0)

@@ -25,6 +25,7 @@ EF_DELAYS = 1
 EF_VRAM = 2
 EF_POINTS = 4
 EF_STAND = 8
+EF_WATCH = 16
 
 _EXAMPLE = struct.Struct("<4I2Q")
 _ANSWER = struct.Struct("<4I")
@@ -41,6 +42,7 @@ class Example:
     vram   -- limit in pages for the driver's file `vram_limit`; None: it stays as it is
     points -- answer what the driver counted at its delay points
     stand  -- the machine stands when all operations have ended, before anybody is let go
+    watch_ms -- how often the driver looks again by itself (0: never); None: it stays as it is
     """
 
     program: Program
@@ -48,6 +50,7 @@ class Example:
     vram: int | None = None
     points: bool = False
     stand: bool = False
+    watch_ms: int | None = None
 
     def encode(self) -> bytes:
         """The payload of HB_MSG_EXAMPLE. Raises ValueError as Program.encode does."""
@@ -58,8 +61,11 @@ class Example:
             | (EF_VRAM if self.vram is not None else 0)
             | (EF_POINTS if self.points else 0)
             | (EF_STAND if self.stand else 0)
+            | (EF_WATCH if self.watch_ms is not None else 0)
         )
-        head = _EXAMPLE.pack(flags, len(delays), len(program), 0, self.vram or 0, 0)
+        head = _EXAMPLE.pack(
+            flags, len(delays), len(program), self.watch_ms or 0, self.vram or 0, 0
+        )
         return head + delays + program
 
     @staticmethod
@@ -67,7 +73,7 @@ class Example:
         """The inverse of `encode` (for executors written in Python). Raises ValueError."""
         if len(data) < _EXAMPLE.size:
             raise ValueError("example: short header")
-        flags, delays_len, program_len, _, vram, _ = _EXAMPLE.unpack_from(data)
+        flags, delays_len, program_len, watch_ms, vram, _ = _EXAMPLE.unpack_from(data)
         at = _EXAMPLE.size + delays_len
         if len(data) != at + program_len:
             raise ValueError("example: length does not match its header")
@@ -77,6 +83,7 @@ class Example:
             vram if flags & EF_VRAM else None,
             bool(flags & EF_POINTS),
             bool(flags & EF_STAND),
+            watch_ms if flags & EF_WATCH else None,
         )
 
 

@@ -38,6 +38,7 @@ TIMEOUT_MS = 10000
 PF_COUNTERS = 1
 F_CTX1 = 0x1
 F_NOWAIT = 0x2
+F_THREAD = 0x8
 
 RES_SKIPPED = 1
 RES_KILLED = 2
@@ -56,6 +57,8 @@ POLICY_MAP = 0
 POLICY_MIGRATE = 1
 POLICY_EXCLUSIVE = 2  # or'ed to one of them
 ERR_FAULT = 1
+ERR_BUS = 7
+REASON_POISON = 6
 Q_GPU_VALID = 0x01
 Q_GPU_WRITE = 0x02
 Q_GPU_ATOMIC = 0x04
@@ -146,7 +149,10 @@ class Op:
 @dataclass(slots=True)
 class Program:
     """One example: what one PROGRAM message carries; and `kill_ms`, for the bench: how long the
-    agent may need, beyond its limits, to kill what does not end (it waits a second for it)."""
+    agent may need, beyond its limits, to kill what does not end (it waits a second for it).
+    `again`: it runs so many times more, with a look each time at what that leaves in the kernel
+    (oracle/growth.py).
+    """
 
     ops: list[Op]
     file_pages: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -155,6 +161,7 @@ class Program:
     flags: int = 0
     seed: int = 0
     kill_ms: int = 1500
+    again: int = 0
 
     def encode(self) -> bytes:
         """The payload of HB_MSG_PROGRAM.
@@ -178,7 +185,7 @@ class Program:
         parts += [pack(*x) for x in accesses]
         head = _HEADER.pack(
             PROTOCOL_VERSION, len(self.ops), len(accesses), self.flags, self.timeout_ms,
-            self.settle_ms, *self.file_pages, self.seed, 0, 0,
+            self.settle_ms, *self.file_pages, self.seed, self.again, 0,
         )  # fmt: skip
         return head + b"".join(parts)
 
@@ -206,8 +213,9 @@ class Program:
                    accesses[first : first + count])
             )  # fmt: skip
         return Program(
-            ops, (head[6], head[7], head[8], head[9]), head[4], head[5], head[3], head[10]
-        )
+            ops, (head[6], head[7], head[8], head[9]), head[4], head[5], head[3], head[10],
+            again=head[11],
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -244,6 +252,8 @@ class Result:
     counters_after: str = ""
     #: the driver had counters, and they cannot be read any more
     live_unread: bool = False
+    #: words of memory that no program has and that were changed
+    strays: int = 0
 
     def encode(self) -> bytes:
         """The wire form (for executors written in Python)."""
@@ -254,7 +264,7 @@ class Result:
             _RESULT.pack(
                 PROTOCOL_VERSION, len(self.ops), naccs, len(data), len(before), len(after),
                 self.timeout, self.live_nonzero | self.live_unread << 1, self.elapsed_ns, self.died,
-                self.died_signal, self.stuck, 0,
+                self.died_signal, self.stuck, self.strays,
             )
         ]  # fmt: skip
         at = 0
@@ -308,5 +318,5 @@ class Result:
         text = data[p_data + dlen :].decode("utf-8", "replace")
         return Result(
             ops, h[6], bool(h[7] & 1), h[8], h[9], h[10], h[11], text[:blen], text[blen:],
-            bool(h[7] & 2),
+            bool(h[7] & 2), h[12],
         )

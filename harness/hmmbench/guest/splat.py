@@ -131,13 +131,18 @@ class Splat:
 _NO_REPORT = re.compile(r"DMA-API: exceeded \d+ overlapping mappings of cacheline ")
 
 
+#: What KCSAN says, with both functions; and how a module's function is named.
+_RACE = re.compile(r"BUG: KCSAN: ")
+_OF_A_MODULE = re.compile(r" \[\w+\]")
+
+
 def scan(text: str) -> list[Splat]:
     """All reports in a console output, in order."""
     lines = text.splitlines()
     return [
         _splat(kind, lines, first, last)
         for kind, first, last in _regions(lines)
-        if not _excused(lines, first)
+        if not (_excused(lines, first) or _elsewhere(lines[first]))
     ]
 
 
@@ -155,6 +160,11 @@ def any_in(text: str) -> bool:
 
 def _excused(lines: list[str], first: int) -> bool:
     return bool(first and _NO_REPORT.match(message(lines[first - 1])))
+
+
+def _elsewhere(line: str) -> bool:
+    """A race that KCSAN saw between two functions of the kernel's own, which has many."""
+    return bool(_RACE.match(message(line))) and not _OF_A_MODULE.search(line)
 
 
 def message(line: str) -> str:

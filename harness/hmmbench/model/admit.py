@@ -15,10 +15,25 @@ without a false alarm.  The rules for one phase in which several threads meet:
   mixed sizes have no simple order.
 * At most RACE_LIMIT changes of one word, unless all are atomics (whose results give the order).
 * A copy or fill is done in pieces which may be repeated after a fault, so nobody else writes
-  what it reads or writes.
-* mprotect, munmap and DONTNEED of private memory may race with accesses, from one actor.
+  what it reads or writes.  It may race with what takes its memory, and fail; not with what
+  makes it zero, or changes its file.
+* mprotect, munmap, mremap, fork, and DONTNEED of private memory, or mmap over it, may race with
+  accesses, from one actor.  mremap, mmap over what is there and fork are then the only call
+  of their process on its areas, and nobody touches where mremap moves to.
+* So may what changes files, from one actor (reshape.py).
   Other mm operations have phases of their own.
+* Guards come and go beside accesses, as protection does, whose contents go with them; writes are
+  protected against, and soft-dirty bits cleared, beside them too, and then nothing is known of
+  what was written.  What serves faults, and what breaks memory, has a phase of its own.
+* Nobody is to take a page that is missing for zeroes where its process fills it: such memory is not
+  copied by fork, nor moved by mremap.
+* Of sealed areas all of a range is sealed, or none; else who is refused may have done a part.
+* An operation that this kernel lacks may have happened or not: what then is admitted holds in both.
+* What the kernel writes for a call that gets hold of pages (pins.py), nobody else is at, and no
+  fork of the process takes along.
 * A process closes its GPU only while none of its threads uses it.
+* The device is taken away (ops/device.py) beside anything that may race, once in a phase.  Whoever
+  has its file open is to open it anew before it uses the GPU again.
 * Of a query that meets others only the status is judged: its answer is of no known moment.
 * A GPU program that does not end by itself is ended by what comes next; in between its process
   may wait for the jobs before it.  Elsewhere it gets a budget, and everything is waited for.
@@ -27,6 +42,7 @@ without a false alarm.  The rules for one phase in which several threads meet:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
 
 from hmmbench.guest.program import (
@@ -45,6 +61,7 @@ from hmmbench.guest.program import (
 from hmmbench.model.ops import apply
 from hmmbench.model.ops import of as operation
 from hmmbench.model.ops.base import STACK_REGION
+from hmmbench.model.ops.device import Away, TakeGpu
 from hmmbench.model.ops.jobs import (
     CloseGpu,
     CpuAccess,
@@ -54,9 +71,11 @@ from hmmbench.model.ops.jobs import (
     GpuSpin,
     WaitGpu,
 )
+from hmmbench.model.ops.lives import SendGpu
 from hmmbench.model.ops.mapping import Mmap
-from hmmbench.model.ops.processes import Exit, Kill
+from hmmbench.model.ops.processes import Exit, Fork, Kill, Nop
 from hmmbench.model.race import READS, Race, identity
+from hmmbench.model.reshape import Reshaped
 from hmmbench.model.space import REGION_SHIFT, SHARED, Space, gp_of
 
 #: Bytes of a copy that races (it is followed word by word).
@@ -125,10 +144,17 @@ def broken_off(ops: list[Op], i: int) -> bool:
     if i + 1 >= len(ops):
         return False
     n, proc = ops[i + 1], ops[i].proc
-    if n.op == CloseGpu.number and n.proc == proc:
+    gone = n.op == TakeGpu.number and n.arg != Away.RELOAD
+    if gone or (n.op == CloseGpu.number and n.proc == proc):
         # Alone: what runs beside it would see what the job still does.
         return i + 2 >= len(ops) or ops[i + 2].phase != n.phase
-    return (n.op == Exit.number and n.proc == proc) or (n.op == Kill.number and n.arg == proc)
+    ends = (n.op == Exit.number and n.proc == proc) or (n.op == Kill.number and n.arg == proc)
+    if ops[i].op == GpuAccess.number and any(
+        o.op == SendGpu.number and o.proc == proc for o in ops[:i]
+    ):
+        # Its file may live on: the job ends with the memory, not when somebody waits for it.
+        return False
+    return ends
 
 
 class Admission:
@@ -154,7 +180,7 @@ class Admission:
 
     def _admit(self, o: Op) -> bool:
         """One operation that runs alone."""
-        if not self._alive(o) or (operation(o).main_only and o.actor):
+        if not self._alive(o) or (operation(o).main_only and o.actor) or self._stale(o):
             return False
         if o.op in (CpuAccess.number, GpuAccess.number):
             self._reachable(o)
@@ -165,6 +191,11 @@ class Admission:
         if o.op in (GpuCopy.number, GpuFill.number):
             return self._copy(o)
         return admissible(self.space, o)
+
+    def _stale(self, o: Op) -> bool:
+        """Does it use the GPU by a file that may be of a device that was taken away?"""
+        kind = operation(o)
+        return kind.uses_gpu and not kind.stale_ok and self.space.procs[o.proc].stale > 0
 
     def _reachable(self, o: Op) -> None:
         """Drop accesses outside regions, and to fixed regions that the process did not map.
@@ -189,7 +220,7 @@ class Admission:
                 continue
             gp = region << REGION_SHIFT | off >> 12
             vma = proc.find(gp)
-            if vma is None or not vma.prot & (1 if kind in READS else 2):
+            if vma is None or not vma.allows(gp, 1 if kind in READS else 2):
                 fails = True
             elif vma.kind == MapKind.FILE_PRIVATE and kind not in READS:
                 private_file.add(gp)
@@ -214,7 +245,7 @@ class Admission:
             writes = fill or which == 1
             for gp in range(gp_of(region, off), gp_of(region, off + o.len - 1) + 1):
                 vma = proc.find(gp)
-                if vma is None or not vma.prot & (2 if writes else 1):
+                if vma is None or not vma.allows(gp, 2 if writes else 1):
                     fails = True
                 if gp in proc.unsettled:
                     return False
@@ -250,6 +281,7 @@ class Admission:
 
     def _race(self, ops: list[Op]) -> list[Op]:
         mm_actor: tuple[int, int] | None = None
+        file_actor: tuple[int, int] | None = None
         unmapped = False
         out: list[Op] = []
         gpu = frozenset(o.proc for o in ops if operation(o).uses_gpu)
@@ -257,7 +289,14 @@ class Admission:
             kind = operation(o)
             if not self._alive(o) or not kind.races or o.flags & F_NOWAIT:
                 continue
-            if kind.main_only and o.actor:
+            if (kind.main_only and o.actor) or self._stale(o):
+                continue
+            if kind.takes_gpu and any(operation(n).takes_gpu for n in out):
+                continue
+            if kind.areas and any(
+                operation(n).areas and n.proc == o.proc and (kind.alone or operation(n).alone)
+                for n in out
+            ):
                 continue
             if o.op in (CpuAccess.number, GpuAccess.number):
                 self._reachable(o)
@@ -266,6 +305,10 @@ class Admission:
                     out.append(o)
             elif o.op in (GpuCopy.number, GpuFill.number):
                 if o.len <= RACING_COPY and self._copy(o, True):
+                    out.append(o)
+            elif kind.reshapes:
+                if file_actor in (None, (o.proc, o.actor)) and self._beside(o, gpu):
+                    file_actor = (o.proc, o.actor)
                     out.append(o)
             elif operation(o).changes(o):
                 who = (o.proc, o.actor)
@@ -281,15 +324,21 @@ class Admission:
         # munmap in it may take the ground from the others' calls, so their status is free
         # (`statuses` with racing=True).
         mm = [o for o in out if operation(o).protects(o) is not None]
-        if mm:
-            changing = {
-                gp for o in mm for gp in range(gp_of(o.region, o.off),
-                                               gp_of(o.region, o.off) + o.len // PAGE)
-            }  # fmt: skip
-            out = [o for o in out if not self._copy_in(o, mm[0].proc, changing)]
-        self._prune(out)
+        changing = _touched(mm)
+        zeroed = _touched(o for o in out if operation(o).zeroes(o))
+        out = [o for o in out if not self._unsure_copy(o, out, changing, zeroed)]
+        if any(operation(o).changes(o) for o in out):
+            out = [o for o in out if not operation(o).steady]
+        forks = {o.proc for o in out if o.op == Fork.number}
+        out = [o for o in out if o.proc not in forks or not operation(o).writes(o)]
+        shaped = Reshaped(self.space, out)
+        if shaped.pages:
+            out = [o for o in out if not self._copy_of(o, shaped)]
+        self._keep_away(out)
+        self._prune(out, shaped)
         out = [o for o in out if o.acc or o.op not in (CpuAccess.number, GpuAccess.number)]
-        self._mark_racing(out, mm)
+        out = self._apart(out, shaped)
+        self._mark_racing(out, bool(mm) or bool(shaped.pages))
         for o in out:
             if operation(o).lays:
                 apply(self.space, o)
@@ -300,24 +349,83 @@ class Admission:
         p = self.space.procs[o.proc]
         return admissible(self.space, o) and operation(o).beside(self.space, p, o, gpu)
 
-    @staticmethod
-    def _copy_in(o: Op, proc: int, changing: set[int]) -> bool:
-        if o.op not in (GpuCopy.number, GpuFill.number) or o.proc != proc:
+    def _unsure_copy(
+        self, o: Op, others: list[Op], changing: set[tuple[int, int]],
+        zeroed: set[tuple[int, int]],
+    ) -> bool:  # fmt: skip
+        """Is it a copy of which nobody knows what it copies, or whether it made a file's page
+        private?"""
+        if o.op not in (GpuCopy.number, GpuFill.number):
             return False
-        ends = [(o.region, o.off)]
-        if o.op == GpuCopy.number:
-            ends.append((o.arg, o.a))
-        return any(
-            gp in changing
-            for region, off in ends
-            for gp in range(gp_of(region, off), gp_of(region, off + o.len - 1) + 1)
+        ends = [(o.proc, gp) for region, off, n in operation(o).ranges(o)
+                for gp in range(gp_of(region, off), gp_of(region, off + n - 1) + 1)]
+        if o.op == GpuCopy.number and not zeroed.isdisjoint(ends):
+            return True
+        find = self.space.procs[o.proc].find
+        private = any((v := find(gp)) and v.kind == MapKind.FILE_PRIVATE for _, gp in ends)
+        forks = any(n.op == Fork.number and n.proc == o.proc for n in others)
+        return private and (forks or not changing.isdisjoint(ends))
+
+    @staticmethod
+    def _keep_away(ops: list[Op]) -> None:
+        """From where memory comes to lie in the phase."""
+        for mover in ops:
+            where = operation(mover).lands(mover)
+            if where is None:
+                continue
+            for o in ops:
+                if o is mover or o.proc != mover.proc:
+                    continue
+                o.acc = [a for a in o.acc if a[0] == Acc.DELAY
+                         or not where[0] <= gp_of(a[1], a[3]) < where[1]]
+                if o.op in (GpuCopy.number, GpuFill.number) and any(
+                    gp_of(region, off) < where[1] and gp_of(region, off + n - 1) >= where[0]
+                    for region, off, n in operation(o).ranges(o)
+                ):
+                    o.op = Nop.number
+
+    def _apart(self, ops: list[Op], shaped: Reshaped) -> list[Op]:
+        """Without those that write their range as a whole where another one is, too."""
+        if not any(operation(o).writes(o) for o in ops):
+            return ops
+        taken: list[set[tuple[int, int]]] = []
+        for o in ops:
+            followed = bool(o.acc) or o.op in (GpuCopy.number, GpuFill.number)
+            pages: set[tuple[int, int]] = set()
+            if followed or operation(o).writes(o):
+                for region, off, length in operation(o).ranges(o):
+                    pages |= self._backing(o.proc, region, off, length)
+            taken.append(pages)
+        kept = []
+        for k, o in enumerate(ops):
+            if operation(o).writes(o) and (
+                any(taken[k] & other for n, other in enumerate(taken) if n != k)
+                or self._shaped(o, shaped)
+            ):
+                taken[k] = set()
+            else:
+                kept.append(o)
+        return kept
+
+    def _shaped(self, o: Op, shaped: Reshaped) -> bool:
+        end = gp_of(o.region, o.off + o.len - 1) + 1
+        vmas = self.space.procs[o.proc].overlapping(gp_of(o.region, o.off), end)
+        return any(shaped.touches(v, gp_of(o.region, o.off), end) for v in vmas)
+
+    def _copy_of(self, o: Op, shaped: Reshaped) -> bool:
+        """A copy or fill of what changes meanwhile?"""
+        if o.op not in (GpuCopy.number, GpuFill.number):
+            return False
+        target = replace(o, region=o.arg, off=o.a)
+        return self._shaped(o, shaped) or (
+            o.op == GpuCopy.number and self._shaped(target, shaped)
         )
 
-    def _mark_racing(self, ops: list[Op], mm: list[Op]) -> None:
+    def _mark_racing(self, ops: list[Op], changing: bool) -> None:
         for o in ops:
             if o.op == GpuAccess.number:
                 self._mark_uncertain(o)
-        if not mm:
+        if not changing:
             return
         # Jobs may fail in this phase: private file pages they write may or may not be copies.
         for o in ops:
@@ -332,9 +440,11 @@ class Admission:
                     ):  # fmt: skip
                         proc.unsettled.add(gp)
 
-    def _prune(self, ops: list[Op]) -> None:
+    def _prune(self, ops: list[Op], shaped: Reshaped | None = None) -> None:
         """Drop accesses that the rules of this file's head forbid; first come, first served."""
         race = Race(self.space)
+        for obj, index in shaped.kept() if shaped else ():
+            race.file[-obj, index] = "write"
         for o in ops:
             if o.op in (GpuCopy.number, GpuFill.number):
                 race.reserve(o)
@@ -344,6 +454,15 @@ class Admission:
         for seq, o in enumerate(ops):
             if o.op in (CpuAccess.number, GpuAccess.number):
                 o.acc = race.filter(o, seq)
+
+
+def _touched(ops: Iterable[Op]) -> set[tuple[int, int]]:
+    """The pages of their ranges, with their process."""
+    return {
+        (o.proc, gp)
+        for o in ops
+        for gp in range(gp_of(o.region, o.off), gp_of(o.region, o.off) + o.len // PAGE)
+    }
 
 
 def _in_region(a: Access) -> bool:

@@ -57,6 +57,8 @@ class Belief:
         #: row -> operations
         self.rows: Counter[str] = Counter()
         self.refused = 0
+        #: operation -> how often the guest said that its kernel lacks it
+        self.absent: Counter[str] = Counter()
         self.racing = 0
         self.space = Space((0, 0, 0, 0))
         # process -> page -> where

@@ -16,11 +16,12 @@ from typing import Any
 
 from hmmbench.guest.program import RES_SKIPPED, Op, OpResult
 from hmmbench.model import ops
-from hmmbench.model.belief import HOLE, MOVABLE, Belief, Residency
+from hmmbench.model.belief import HOLE, MOVABLE, Belief, Cell, Residency
 from hmmbench.model.ops.base import Operation
 from hmmbench.model.oracles import BY_OPERATION, OF_ALL
 from hmmbench.model.phrases import KINDS
 from hmmbench.model.space import ANON, HUGETLB, Space
+from hmmbench.model.trail import Trail
 
 RESIDENCIES = {
     Residency.ABSENT: "not present",
@@ -77,11 +78,19 @@ def impossible(row: str, kind: int, residency: int) -> str:
 
 
 class Coverage(Belief):
-    """Counters of one campaign.  `start` begins an example, `observe` takes its operations."""
+    """Counters of one campaign.  `start` begins an example, `observe` takes its operations.
+
+    `trail` learns what one example does, if somebody puts one there before it is judged.
+    """
+
+    trail: Trail | None = None
 
     def observe(self, space: Space, o: Op, r: OpResult, racing: bool) -> None:
         """An operation, before it changes `space`; `racing`: others run at the same time."""
         if r.status == RES_SKIPPED:
+            return
+        if ops.of(o).absent(r):
+            self.absent[ops.of(o).name] += 1
             return
         self.racing += racing
         proc = space.procs.get(o.proc)
@@ -89,7 +98,14 @@ class Coverage(Belief):
             return
         self.space, self.proc = space, proc
         self.pages = self.all_pages.setdefault(o.proc, {})
+        if self.trail is not None:
+            self.trail.observe(self, o, r, racing)
         ops.of(o).meet(self, o, r, racing)
+
+    def count(self, cells: set[Cell]) -> None:
+        super().count(cells)
+        if self.trail is not None:
+            self.trail.cells |= cells
 
     def to_json(self) -> dict[str, Any]:
         """Stable keys.  `cells`: what was met; `empty`: possible and not met."""
@@ -106,6 +122,7 @@ class Coverage(Belief):
             "possible": len(possible),
             "racing_operations": self.racing,
             "refused_accesses": self.refused,
+            "not_there": dict(sorted(self.absent.items())),
             "cells": [
                 {
                     "operation": row,

@@ -2,7 +2,8 @@
 """Which oracles there are: their names in reports, and what each watches.
 
 How one judges is `oracle/NAME.py`; `values` has two parts with a column of their own in the
-table of cells, `status` and `mapping`, which report under its name.
+table of cells, `status` and `mapping`, which report under its name.  `promise` and `account` are
+judged by their operations (model/ops/).
 """
 
 from __future__ import annotations
@@ -29,6 +30,23 @@ ORACLES = (
         spares=True,
     ),
     Oracle(
+        "contents",
+        "Memory was not what it ought to be when it was read again at a program's end, or memory "
+        "that no program has was changed.",
+        spares=True,
+    ),
+    Oracle(
+        "promise",
+        "Fresh memory that nothing stood in the way of did not go where the driver was to have it, "
+        "or the driver did much more than was needed.",
+        spares=True,
+    ),
+    Oracle(
+        "account",
+        "The kernel's accounts of a process's memory contradict one another, or what it did.",
+        spares=True,
+    ),
+    Oracle(
         "mirror",
         "The GPU used a translation that the CPU's page table contradicts (docs/audit.md).",
         device=True,
@@ -48,7 +66,7 @@ ORACLES = (
 
 WORDS = {oracle.name: oracle.words for oracle in ORACLES}
 #: Which of these judges an operation is its own to say; the others judge all of them.
-BY_OPERATION = ("values", "status", "mapping")
+BY_OPERATION = ("values", "status", "mapping", "contents", "promise", "account")
 OF_ALL = tuple(oracle.name for oracle in ORACLES if oracle.name not in BY_OPERATION)
 DEVICE = frozenset(oracle.name for oracle in ORACLES if oracle.device)
 SPARING = frozenset(oracle.name for oracle in ORACLES if oracle.spares)

@@ -20,6 +20,8 @@ from typing import Final
 
 from hmmbench.guest.program import Acc
 
+#: Of a page.
+WORDS: Final = 512
 M64: Final = (1 << 64) - 1
 M32: Final = (1 << 32) - 1
 
@@ -222,6 +224,11 @@ class Page:
         for w in self.worlds:
             w.vals[word] = value
 
+    def forget(self, words: set[int]) -> None:
+        """Of these nothing is known any more (of a page that is owned)."""
+        for w in self.worlds:
+            w.vals.update(dict.fromkeys(words, ANY))
+
     def fill(self, value: Val) -> None:
         """Every word now holds `value`."""
         self.worlds = [World(base=value)]
@@ -234,6 +241,16 @@ class Page:
             if w.lazy:
                 texts.append("0x0")
         return " or ".join(dict.fromkeys(texts))
+
+    def surely_changed(self, before: Page) -> bool:
+        """Whether some word certainly holds another value than it did, so that it was written."""
+        if not (self.plain and before.plain):
+            return False
+        now, then = self.worlds[0], before.worlds[0]
+        words = now.vals.keys() | then.vals.keys()
+        return (len(words) < WORDS and _apart(now.base, then.base)) or any(
+            _apart(now.get(word), then.get(word)) for word in words
+        )
 
     def own(self) -> None:
         """A write is certain to come first: drop the states before it."""
@@ -252,6 +269,11 @@ class Page:
         if self.follows:
             self.worlds = [World(follow=UNKNOWN)]
 
+    def blur(self) -> None:
+        """Nothing is known of it, nor whether it will follow a file, or be dropped: until somebody
+        writes it for certain."""
+        self.worlds = [World(follow=UNKNOWN)]
+
     def free(self) -> None:
         """MADV_FREE."""
         for w in self.worlds:
@@ -261,6 +283,14 @@ class Page:
 
 #: What a page follows that may follow its file or be a copy of any moment; nobody writes it.
 UNKNOWN: Final = Page([World(base=ANY)])
+
+
+def _apart(a: Val, b: Val) -> bool:
+    """Whether no value is one of both."""
+    if isinstance(a, AnyValue) or isinstance(b, AnyValue):
+        return False
+    first = frozenset({a}) if isinstance(a, int) else a
+    return first.isdisjoint({b} if isinstance(b, int) else b)
 
 
 def _distinct(worlds: list[World]) -> list[World]:

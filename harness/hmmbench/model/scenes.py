@@ -31,7 +31,9 @@ from hmmbench.model.drawing import (
 from hmmbench.model.space import (
     HUGE_PAGES,
     HUGETLB,
+    POISONED,
     REGION_SHIFT,
+    SERVED,
     SHARED,
     Process,
     Vma,
@@ -262,7 +264,7 @@ def race(g: Draw, proc: Process) -> list[Op]:
                 if rng.random() < 0.7:
                     continue
             gpu = rng.random() < 0.6
-            out.append(_racer(g, p, actor, v, gps, words, gpu))
+            out.append(racer(g, p, actor, v, gps, words, gpu))
     if rng.random() < 0.3:
         p, actor = who[-1]
         v, gps = views[p.number]
@@ -306,7 +308,7 @@ def _mover(g: Draw, p: Process, vma: Vma, gps: list[int]) -> Op:
     return _advise(g, p, start, end, rng.choice(("pageout", "cold", "nohugepage")))
 
 
-def _racer(
+def racer(
     g: Draw, p: Process, actor: int, vma: Vma, gps: list[int], words: list[int], gpu: bool
 ) -> Op:
     rng = g.rng
@@ -361,7 +363,7 @@ def lazyfree(g: Draw, proc: Process) -> list[Op]:
 def merge(g: Draw, proc: Process) -> list[Op]:
     """Pages of equal contents are merged by the kernel, then somebody writes one of them."""
     rng = g.rng
-    private = writable(proc)
+    private = [v for v in writable(proc) if not v.flags & {POISONED, *SERVED}]
     if not private:
         return g.draw("madvise", proc)
     vma = rng.choice(private)

@@ -41,7 +41,11 @@ def run_many(
             "--no-control", "--seed", str(how.seed), "--limit", str(how.limit_s),
             "--shrink", str(how.shrink_s), "--out", str(out),
             "--machines", str(how.machines), "--accel", EXACT if how.exact else THREADS,
-            *([] if how.delays else ["--no-delays"]), *more,
+            *([] if how.delays else ["--no-delays"]),
+            *(["--machine", how.machine] if how.machine else []),
+            "--draw", str(how.draw), *(["--full"] if how.full else []),
+            *(["--feedback"] if how.feedback else []),
+            *([] if how.examples is None else ["--examples", str(how.examples)]), *more,
         ]  # fmt: skip
         try:
             futures = [pool.submit(_one, children, m, Path(folder), common) for m in chosen]

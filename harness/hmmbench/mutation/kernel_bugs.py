@@ -26,7 +26,7 @@ from hmmbench.base import paths
 from hmmbench.base.errors import UsageError
 from hmmbench.build import BuildRequest
 from hmmbench.build.kernel_patch import files
-from hmmbench.mutation.mutants import Mutant, kernel_of, read_head
+from hmmbench.mutation.mutants import Mutant, kernel_of, read_head, variants_of
 
 _NEEDED = ("Class", "Row", "Subject", "Made")
 
@@ -40,8 +40,9 @@ class KernelBug(Mutant):
 
     def request(self) -> BuildRequest:
         return BuildRequest(
-            kernel=self.kernel, kernel_debug=self.debug, kernel_patches=(self.path,)
-        )
+            kernel=self.kernel, kernel_variants=variants_of(self.variant), full=self.full,
+            kernel_patches=(self.path,),
+        )  # fmt: skip
 
     def argv(self) -> list[str]:
         return ["--kernel-bugs", self.name]
@@ -62,7 +63,7 @@ def parse(path: Path) -> KernelBug:
     cve = f" ({fields['CVE']})" if "CVE" in fields else ""
     return KernelBug(
         path.stem, path, prose, fields["Class"], fields["Subject"] + cve,
-        fields.get("Equivalent", ""), touched[0], *kernel_of(path, fields), False,
+        fields.get("Equivalent", ""), touched[0], *kernel_of(path, fields), "", "",
         int(fields["Row"]), " ".join(fields["Made"].split()),
     )  # fmt: skip
 
@@ -93,7 +94,7 @@ def table(bugs: Iterable[Mutant]) -> str:
     lines = ["| bug | row | kernel | what is broken | fixed by | made |", "|" + "---|" * 6]
     chosen = [b for b in bugs if isinstance(b, KernelBug)]
     for b in sorted(chosen, key=lambda b: (b.row, b.name)):
-        kernel = b.kernel + (" debug" if b.debug else "")
+        kernel = " ".join((b.kernel, *["full"] * b.full, *variants_of(b.variant)))
         prose = " ".join(b.prose.split()) + (" *Equivalent.*" if b.proof else "")
         cells = (b.name, str(b.row), kernel, prose, b.source, b.made)
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")

@@ -6,9 +6,12 @@ A patch (tests/mutants/NAME.patch) begins with a sentence of prose, an empty lin
     Class: the class of bug it stands for, a few words
     Source: where such a bug was made, or which list asks for it
     Kernel: the kernel it is tried in: "lts" (the default) or "latest", if only that has what
-      it needs; then "debug" if only a sanitised kernel can see the fault (memory that is used
-      after it was freed, a mapping that is never given back)
-    Device: coherent, if it needs VRAM that CPUs use as memory
+      it needs; then "full" if that takes the full configuration (docs/building.md), and
+      "debug" if only a sanitised kernel can see the fault (memory that is used after it was
+      freed, a mapping that is never given back), or another of its kind ("kcsan")
+    Device: coherent, if it needs VRAM that CPUs use as memory; caches, if a data cache;
+      copy-faults, if copies whose faults are served; big-pages, if leaves of 64 KiB
+    Machine: another than the usual one, if it only shows there (vm/kinds.py)
     Area: a number of the table of docs/mutants.md, of blind mutants
     Equivalent: only if no behaviour differs: the proof.  More lines are indented
       by two spaces.
@@ -26,9 +29,20 @@ from pathlib import Path
 from hmmbench.base import paths
 from hmmbench.base.errors import UsageError
 from hmmbench.build import BuildRequest
+from hmmbench.build.kernel import SANITISED
+from hmmbench.vm import kinds
+from hmmbench.vm.spec import DEVICES
+
+#: What the table says of mutants that need another device.
+_DEVICES = {
+    "coherent": "Coherent memory",
+    "caches": "Data cache",
+    "copy-faults": "Faults of copies",
+    "big-pages": "Leaves of 64 KiB",
+}
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_KERNEL = re.compile(r"(lts|latest)( debug)?")
+_KERNEL = re.compile(rf"(lts|latest)( full)?(?: ({'|'.join(SANITISED)}))?")
 _FIELD = re.compile(r"(\w+): (\S.*)")
 _FILE = re.compile(r"--- a/(guest-driver/[\w./-]+)\n\+\+\+ b/(guest-driver/[\w./-]+)\n")
 
@@ -45,14 +59,26 @@ class Mutant:
     proof: str
     file: str
     kernel: str
-    debug: bool
-    coherent: bool
+    #: in the full configuration
+    full: bool
+    #: of kernel.SANITISED, or ""
+    variant: str
+    #: of DEVICES
+    device: str
+    #: of vm/kinds.py
+    machine: str
+
+    @property
+    def debug(self) -> bool:
+        """In a kernel with sanitisers."""
+        return bool(self.variant)
 
     def request(self) -> BuildRequest:
         """What to build."""
         return BuildRequest(
-            kernel=self.kernel, kernel_debug=self.debug, driver_patches=(self.path,)
-        )
+            kernel=self.kernel, kernel_variants=variants_of(self.variant),
+            full=self.full or kinds.needs_full(self.machine), driver_patches=(self.path,),
+        )  # fmt: skip
 
     def sound(self) -> BuildRequest:
         """The same without what is broken."""
@@ -97,12 +123,19 @@ def read_head(
     return prose.strip(), fields
 
 
-def kernel_of(path: Path, fields: dict[str, str]) -> tuple[str, bool]:
-    """Which kernel the head asks for, and whether with sanitisers."""
+def variants_of(variant: str) -> tuple[str, ...]:
+    return (variant,) if variant else ()
+
+
+def kernel_of(path: Path, fields: dict[str, str]) -> tuple[str, bool, str]:
+    """Which kernel the head asks for, whether in the full configuration, and with which
+    sanitisers."""
     match = _KERNEL.fullmatch(fields.get("Kernel", "lts"))
     if match is None:
-        raise UsageError(f"{path}: Kernel is lts or latest, and perhaps debug")
-    return match[1], bool(match[2])
+        raise UsageError(
+            f"{path}: Kernel is lts or latest, and perhaps full, and one of {', '.join(SANITISED)}"
+        )
+    return match[1], bool(match[2]), match[3] or ""
 
 
 def parse(path: Path) -> Mutant:
@@ -118,13 +151,16 @@ def parse(path: Path) -> Mutant:
         path,
         text[: place.start()],
         ("Class", "Source"),
-        ("Kernel", "Device", "Area", "Equivalent"),
+        ("Kernel", "Device", "Machine", "Area", "Equivalent"),
     )
-    if fields.get("Device", "coherent") != "coherent":
-        raise UsageError(f"{path}: Device can only be coherent")
+    device = fields.get("Device", "")
+    if "Device" in fields and device not in DEVICES:
+        raise UsageError(f"{path}: Device is one of {', '.join(name for name in DEVICES if name)}")
+    kinds.kinds(fields.get("Machine", ""))
     return Mutant(
         path.stem, path, prose, fields["Class"], fields["Source"],
-        fields.get("Equivalent", ""), place[1], *kernel_of(path, fields), "Device" in fields,
+        fields.get("Equivalent", ""), place[1], *kernel_of(path, fields), device,
+        fields.get("Machine", ""),
     )  # fmt: skip
 
 
@@ -154,8 +190,11 @@ def table(mutants: Iterable[Mutant]) -> str:
     for m in sorted(mutants, key=lambda m: (m.bug_class, m.name)):
         prose = " ".join(m.prose.split()) + (" *Equivalent.*" if m.proof else "")
         prose += " *Newest kernel.*" if m.kernel == "latest" else ""
-        prose += " *Sanitised kernel.*" if m.debug else ""
-        prose += " *Coherent memory.*" if m.coherent else ""
+        prose += " *Full configuration.*" if m.full else ""
+        sanitised = {"": "", "debug": " *Sanitised kernel.*"}
+        prose += sanitised.get(m.variant, f" *Kernel with {m.variant}.*")
+        prose += f" *{_DEVICES[m.device]}.*" if m.device else ""
+        prose += f" *Machine {m.machine}.*" if m.machine else ""
         cells = (m.name, m.bug_class, prose, m.source)
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(lines) + "\n"

@@ -17,21 +17,35 @@ from typing import Any
 
 from hmmbench.base.errors import HmmbenchError, UsageError
 from hmmbench.base.ui import Ui
-from hmmbench.build import Artifacts, BuildRequest, cache, depends, ensure, hmm_tests
+from hmmbench.build import (
+    Artifacts,
+    BuildRequest,
+    cache,
+    depends,
+    ensure,
+    hmm_tests,
+    kernel,
+    kernel_config,
+)
 from hmmbench.build.context import Context
 from hmmbench.campaign import fleet
+from hmmbench.campaign.explore import Explorer
 from hmmbench.campaign.fresh import Fresh
+from hmmbench.campaign.generate import newest
+from hmmbench.campaign.portions import Draw, Portion, drawn
 from hmmbench.campaign.replay import replay
-from hmmbench.campaign.runner import UNBOUNDED, Campaign
+from hmmbench.campaign.runner import CHAIN, UNBOUNDED, Campaign
+from hmmbench.campaign.surroundings import injections
 from hmmbench.example import holds
 from hmmbench.example.recipe import Recipe
 from hmmbench.example.schedules import Points
 from hmmbench.example.vm_target import VmTarget
-from hmmbench.mutation.mutants import Mutant
+from hmmbench.mutation.mutants import Mutant, variants_of
 from hmmbench.oracle.violation import Violation
 from hmmbench.report.folder import own
 from hmmbench.report.tally import EXACT, THREADS, Tally
 from hmmbench.suites import selftests
+from hmmbench.vm import kinds
 from hmmbench.vm.errors import VmDied
 from hmmbench.vm.spec import MachineSpec
 from hmmbench.vm.standard import best_spec
@@ -48,6 +62,9 @@ HMM_TESTS_S = 400.0
 
 #: A mutant with a proof is run for so long (seconds), to see that the proof does not lie.
 EQUIVALENT_S = 30.0
+
+#: The part of a mutant's time that the other machines share, where some are drawn.
+DRAWN = 0.3
 
 #: Examples of the control at least.
 CONTROL_MIN = 200
@@ -72,6 +89,7 @@ class Row:
     patch     -- hash of its patch, and `kernel` what it ran in (depends.py): a row is as old as
                  these
     false_alarm -- the sound driver failed its recipe, too: that is no kill
+    seed, feedback -- of How
     """
 
     name: str
@@ -92,6 +110,13 @@ class Row:
     patch: str = ""
     kernel: dict[str, str] = field(default_factory=dict)
     false_alarm: bool = False
+    seed: int = 0
+    feedback: bool = False
+
+    @property
+    def lived(self) -> bool:
+        """It was looked at to the end, and nothing was found."""
+        return self.status in (ALIVE, EQUIVALENT)
 
     @property
     def wrong(self) -> bool:
@@ -118,8 +143,13 @@ class How:
     shrink_s -- for making a recipe small
     delays   -- the driver's own delay points are used (widened races)
     exact    -- in exact machines, else in machines with threads
+    machine  -- another than the usual one (vm/kinds.py)
+    draw     -- so many other machines have a part of the time, if none is asked for
+    full     -- of these may be what takes the full configuration
     machines -- that make a failure of an exact machine small; the first of them finds it, so that
                 what is found, and when, does not depend on how many there are
+    feedback -- examples are drawn out of those that reached something new; exact machines alone
+    examples -- at most, for a mutant (None: the time alone counts)
     """
 
     seed: int
@@ -128,6 +158,11 @@ class How:
     delays: bool = True
     exact: bool = False
     machines: int = 1
+    machine: str = ""
+    draw: int = 0
+    full: bool = False
+    feedback: bool = False
+    examples: int | None = None
 
 
 @dataclass
@@ -194,15 +229,17 @@ def run_one(mutant: Mutant, ui: Ui, out: Path, how: How) -> Row:
     """Build, run and judge one mutant.  An environment that fails becomes the row's error."""
     row = Row(
         mutant.name, mutant.bug_class, declared=bool(mutant.proof),
-        patch=cache.file_digest(mutant.path),
+        patch=cache.file_digest(mutant.path), seed=how.seed,
     )  # fmt: skip
+    how = replace(how, machine=mutant.machine or how.machine)
+    most = how.examples or UNBOUNDED
     seconds = min(how.limit_s, EQUIVALENT_S) if mutant.proof else how.limit_s
     silent = EQUIVALENT if mutant.proof else ALIVE
     if mutant.debug:
         how = replace(how, shrink_s=DEBUG_SHRINK * how.shrink_s)
     try:
         with own(out / row.name):
-            _fill(row, mutant.request(), mutant.coherent, ui, out, how, UNBOUNDED, seconds, silent)
+            _fill(row, mutant.request(), mutant.device, ui, out, how, most, seconds, silent)
             if row.status == KILLED and row.recipe:
                 _confirm(row, mutant, ui, out, how)
     except UsageError as error:
@@ -214,14 +251,18 @@ def run_one(mutant: Mutant, ui: Ui, out: Path, how: How) -> Row:
 def _confirm(row: Row, mutant: Mutant, ui: Ui, out: Path, how: How) -> None:
     """Whether a kill is one: the sound driver, in the same kernel and with the same device, has to
     survive its recipe."""
-    how = replace(how, exact=row.machines == EXACT, machines=1)
     try:
         recipe = Recipe.read(Path(row.recipe))
-        artifacts, spec = _built(mutant.sound(), mutant.coherent)
+        how = replace(how, exact=row.machines == EXACT, machines=1, machine=recipe.machine)
+        request = mutant.sound()
+        request = replace(request, full=request.full or kinds.needs_full(recipe.machine))
+        artifacts, spec = _built(request, mutant.device)
         with (
             ui.stage(f"{row.name}: the sound driver"),
             _machine(artifacts, spec, how, out / row.name, ui) as ((target, *_), points),
         ):
+            if _refused(target, how):
+                return
             if points is not None:
                 recipe, _lost = holds.here(recipe, points.table)
             again = replay(Fresh(target, recipe.chain) if how.exact else target, recipe, 1)
@@ -236,10 +277,10 @@ def _confirm(row: Row, mutant: Mutant, ui: Ui, out: Path, how: How) -> None:
     row.message = f"the sound driver fails too: {row.recipe}"
 
 
-def _built(request: BuildRequest, coherent: bool) -> tuple[Artifacts, MachineSpec]:
+def _built(request: BuildRequest, device: str) -> tuple[Artifacts, MachineSpec]:
     artifacts = ensure(request, Ui(quiet=True))
     spec, _ = best_spec(artifacts)
-    return artifacts, spec.with_gpu(coherent=True) if coherent else spec
+    return artifacts, spec.with_device(device)
 
 
 def run_hmm_tests(row: Row, mutant: Mutant, ui: Ui) -> None:
@@ -255,7 +296,8 @@ def run_hmm_tests(row: Row, mutant: Mutant, ui: Ui) -> None:
         spec, _ = best_spec(artifacts)
         with ui.stage(f"{row.name}: hmm-tests"):
             found = selftests.run(
-                spec, selftests.OURS, program, timeout=HMM_TESTS_S, audit="off", ask=False
+                kinds.made(spec, mutant.machine), selftests.OURS, program, timeout=HMM_TESTS_S,
+                audit="off", ask=False,
             )
     except VmDied as error:
         row.hmm_tests = KILLED if error.panicked else ERROR
@@ -270,53 +312,44 @@ def run_hmm_tests(row: Row, mutant: Mutant, ui: Ui) -> None:
 
 
 def run_sound(
-    ui: Ui, out: Path, how: How, *, examples: int, kernel: str = "lts", debug: bool = False,
-    coherent: bool = False,
+    ui: Ui, out: Path, how: How, *, examples: int, kernel: str = "lts", full: bool = False,
+    variant: str = "", device: str = "", machine: str = "",
 ) -> Row:  # fmt: skip
     """The control: the driver without a patch, for so many examples."""
-    name = SOUND + "-latest" * (kernel == "latest") + "-coherent" * coherent + "-debug" * debug
+    name = SOUND + "-latest" * (kernel == "latest") + "-full" * full
+    name += "".join(f"-{word}" for word in (device, variant, machine) if word)
     row = Row(name, "no fault")
-    least = CONTROL_MIN_DEBUG if debug else CONTROL_MIN
-    request = BuildRequest(kernel=kernel, kernel_debug=debug)
+    least = CONTROL_MIN_DEBUG if variant else CONTROL_MIN
+    request = BuildRequest(
+        kernel=kernel, kernel_variants=variants_of(variant),
+        full=full or kinds.needs_full(machine),
+    )  # fmt: skip
+    how = replace(how, machine=machine)
     try:
         with own(out / row.name):
-            _fill(row, request, coherent, ui, out, how, max(examples, least), None, SOUND)
+            _fill(row, request, device, ui, out, how, max(examples, least), None, SOUND)
     except UsageError as error:
         row.message = error.message
     return row
 
 
 def _fill(
-    row: Row, request: BuildRequest, coherent: bool, ui: Ui, out: Path, how: How, examples: int,
+    row: Row, request: BuildRequest, device: str, ui: Ui, out: Path, how: How, examples: int,
     limit_s: float | None, silent: str,
 ) -> None:  # fmt: skip
-    folder = out / row.name
     # The sanitised kernel runs with threads, as in `run`.
-    how = replace(how, exact=how.exact and not request.kernel_debug)
+    how = replace(how, exact=how.exact and not request.kernel_variants)
     row.machines = EXACT if how.exact else THREADS
+    row.feedback = how.feedback and how.exact
+    tally = Tally()
+    ends: list[Violation] = []
     try:
-        artifacts, spec = _built(request, coherent)
-        row.kernel = depends.kernel(replace(request, kernel_patches=()), artifacts)
-        with ui.stage(row.name) as stage, _machine(artifacts, spec, how, folder, ui) as (
-            (target, *spare), points,
-        ):  # fmt: skip
-            shown = examples if limit_s is None else 0
-
-            def note(tally: Tally, text: str) -> None:
-                if text or tally.examples % 10 == 0:
-                    stage.progress(tally.examples, shown, text or f"{tally.examples} examples")
-
-            campaign = Campaign(
-                target, folder, seed=how.seed, examples=examples, limit_s=limit_s,
-                kernel=artifacts.kernel_release,
-                delays=target.delay_points() if how.delays else (),
-                shrink_s=how.shrink_s, note=note, audit="access", coherent=coherent, exact=points,
-                cpus=fleet.EXACT_CPUS if how.exact else 0, spare=spare,
-            )  # fmt: skip
-            tally = campaign.run()
-            for one in (target, *spare):
-                one.close()
-            ends = fleet.totals((target, *spare)).ends
+        for portion in _portions(request, device, how, limit_s):
+            left = examples - tally.examples
+            if not tally.findings and left > 0:
+                ends += _campaign(
+                    row, request, device, ui, out / row.name, how, left, portion, tally
+                )
     except VmDied as error:
         # A driver that brings the kernel down while the machine boots was seen, too.
         row.message = error.message
@@ -330,6 +363,8 @@ def _fill(
     row.seconds = round(tally.found_s or tally.run_s, 3)
     row.cpu_s = round(tally.found_cpu_s or tally.cpu_s, 3)
     row.status = silent
+    if silent == SOUND and not row.examples:
+        row.message = "no examples: the driver refuses the device there"
     finding = tally.finding
     if finding is None:
         # What a machine died of when nothing ran in it.
@@ -342,6 +377,66 @@ def _fill(
         row.operations, row.recipe = finding.operations, str(finding.recipe)
 
 
+def _portions(
+    request: BuildRequest, device: str, how: How, limit_s: float | None
+) -> list[Portion]:
+    """The usual machine, or that which was asked for; then those that are drawn, if any are."""
+    usual = Portion(how.exact, UNBOUNDED, limit_s, machine=how.machine)
+    if not how.draw or limit_s is None or how.machine:
+        return [usual]
+    artifacts, spec = _built(request, device)
+    others = drawn(
+        Draw(how.draw, 1, build=how.full), how.seed,
+        fleet.exact_machine(spec) if how.exact else spec, kernel_config(artifacts),
+        kernel.read_config(kernel.FRAGMENTS / "full.config"),
+    )  # fmt: skip
+    each = DRAWN * limit_s / max(1, len(others))
+    usual = replace(usual, limit_s=limit_s - each * len(others))
+    return [usual, *(replace(one, limit_s=each) for one in others)]
+
+
+def _campaign(
+    row: Row, request: BuildRequest, device: str, ui: Ui, folder: Path, how: How, examples: int,
+    portion: Portion, tally: Tally,
+) -> list[Violation]:  # fmt: skip
+    """Run examples on a machine; what machines died of in which nothing ran."""
+    how = replace(how, machine=portion.machine)
+    request = replace(request, full=request.full or kinds.needs_full(portion.machine))
+    artifacts, spec = _built(request, device)
+    made = fleet.exact_machine(spec, how.machine) if how.exact else kinds.made(spec, how.machine)
+    row.kernel = row.kernel | depends.kernel(replace(request, kernel_patches=()), artifacts)
+    with ui.stage(row.name) as stage, _machine(artifacts, spec, how, folder, ui) as (
+        (target, *spare), points,
+    ):  # fmt: skip
+        if _refused(target, how):
+            return []
+        shown = examples if portion.limit_s is None else 0
+
+        def note(tally: Tally, text: str) -> None:
+            if text or tally.examples % 10 == 0:
+                stage.progress(tally.examples, shown, text or f"{tally.examples} examples")
+
+        # As in `run`, of the machine that was asked for.
+        explored = how.feedback and how.exact and portion.first == 0
+        Campaign(
+            target, folder, seed=how.seed, examples=examples, limit_s=portion.limit_s,
+            kernel=artifacts.kernel_release,
+            delays=target.delay_points() if how.delays else (),
+            shrink_s=how.shrink_s, note=note, audit="access", device=device, exact=points,
+            cpus=made.cpus if how.exact else 0, spare=spare, machine=how.machine,
+            injections=injections(made), first=portion.first, tally=tally,
+            explorer=Explorer(how.seed, newest(), size=CHAIN) if explored else None,
+        ).run()  # fmt: skip
+        for one in (target, *spare):
+            one.close()
+        return fleet.totals((target, *spare)).ends
+
+
+def _refused(target: VmTarget, how: How) -> bool:
+    """Whether the driver does not take the device on a machine where it need not."""
+    return kinds.may_be_refused(how.machine) and not target.has_driver()
+
+
 def status_of(violation: Violation) -> str:
     """What a finding makes of a mutant: that QEMU dies is the device's fault, and no kill."""
     return ERROR if violation.oracle == "device" else KILLED
@@ -352,8 +447,10 @@ def _machine(
     artifacts: Artifacts, spec: MachineSpec, how: How, out: Path, ui: Ui
 ) -> Iterator[tuple[Sequence[VmTarget], Points | None]]:
     if how.exact:
-        with fleet.exact_fleet(artifacts, spec, how.machines, out, ui.say) as (targets, points):
+        with fleet.exact_fleet(
+            artifacts, spec, how.machines, out, ui.say, machine=how.machine, look=how.feedback
+        ) as (targets, points):
             yield targets, points
     else:
-        with fleet.fleet(spec, 1, out, ui.say) as targets:
+        with fleet.fleet(kinds.made(spec, how.machine), 1, out, ui.say) as targets:
             yield targets, None

@@ -25,7 +25,13 @@ def gpu_ended(space: Space, o: Op, failed: bool) -> None:
     elif o.op in (GpuCopy.number, GpuFill.number):
         region, off = (o.region, o.off) if o.op == GpuFill.number else (o.arg, o.a)
         pages = set(range(gp_of(region, off), gp_of(region, off + o.len - 1) + 1))
-    space.procs[o.proc].write_faulted(pages, failed)
+    proc = space.procs[o.proc]
+    proc.write_faulted(pages, failed)
+    if any(o is one for one in space.mishaps.excused):
+        # Admission did not know that it may fail: of what is not word by word, nothing is left.
+        for gp in pages & proc.private.keys():
+            if not proc.private[gp].plain:
+                proc.private[gp].blur()
 
 
 def copy_range(proc: Process, o: Op, failed: bool) -> None:
@@ -42,12 +48,12 @@ def copy_range(proc: Process, o: Op, failed: bool) -> None:
             n = min(n, PAGE - src_off % PAGE)
             sgp = gp_of(o.region, src_off)
             svma = proc.find(sgp)
-            if svma is not None and svma.prot & 1:
+            if svma is not None and svma.allows(sgp, 1):
                 source = proc.page(sgp, svma)
         done += n
         gp = gp_of(to_region, off)
         vma = proc.find(gp)
-        if vma is None or not vma.prot & 2 or not (fill or source is not None):
+        if vma is None or not vma.allows(gp, 2) or not (fill or source is not None):
             continue
         page = proc.page(gp, vma)
         if failed:
@@ -110,13 +116,18 @@ def bad_pages(space: Space, proc: int, region: int, off: int, length: int, need:
     out = set()
     for gp in range(gp_of(region, off), gp_of(region, off + length - 1) + 1):
         v = p.find(gp)
-        if v is None or not v.prot & need:
+        if v is None or not v.allows(gp, need):
             out.add(gp)
     return out
 
 
-def job_end(i: int, o: Op, r: OpResult, bad: set[int], must: bool = True) -> None:
-    """How a GPU job may end: well, or (`must`: has to) with a fault in one of `bad`."""
+def job_end(
+    space: Space, i: int, o: Op, r: OpResult, bad: set[int], must: bool = True
+) -> None:
+    """How a GPU job may end: well, or (`must`: has to) with a fault in one of `bad`, or by a
+    mishap."""
+    if r.status and space.mishaps.excuse(o, r, o.op != GpuAccess.number):
+        return
     if r.status == 0:
         if bad and must:
             pages = ", ".join(map(place, sorted(bad)[:4]))

@@ -39,7 +39,7 @@ PERM_BEGIN = 100  # value: the protection that `view` is getting
 FAILED_READ = 101  # refused: `view` did not allow reading
 FAILED_WRITE = 102
 PERM_END = 103  # `view` has it everywhere
-ZERO_BEGIN = 104  # the page is replaced by one of zeroes
+ZERO_BEGIN = 104  # the page is replaced by a new one: of zeroes, or `value` in each word
 ZERO_END = 105  # and no CPU sees the old one any more
 
 
@@ -254,7 +254,7 @@ def _successors(
         new = _changed(perm[e.view], e)
         return [(value, (*perm[: e.view], new, *perm[e.view + 1 :]), old)]
     if e.kind == ZERO_BEGIN:
-        return [(0, perm, value)]
+        return [(e.value, perm, value)]
     if e.kind == ZERO_END:
         return [(value, perm, None)]
     if e.kind in (FAILED_READ, FAILED_WRITE):

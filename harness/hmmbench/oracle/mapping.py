@@ -55,12 +55,15 @@ def _elsewhere(q: int) -> str:
 def check_racing(o: Op, r: OpResult) -> str:
     """As `check`, of a QUERY beside other threads.
 
-    Both tables may gain something between the two looks (a page that was absent, the permission
-    to write), and no oracle knows what was first.  But nothing can move without taking an entry
-    away, and then the driver has to look again.
+    The CPU's table may gain something after the look at it.  But nothing can move, or be lost,
+    without taking an entry away, and then the driver has to look again; so it has where the GPU
+    may do more than before that look (snapshot.c).  A page that is exclusively the GPU's shows
+    nothing of the CPU's.
     """
     for gp, q in _answers(o, r):
         problem = _elsewhere(q) if q & Q_CPU_READ else ""
+        if q & Q_CPU_READ and q & Q_GPU_VALID and q & Q_GPU_WRITE and not q & Q_CPU_WRITE:
+            problem = "the GPU may write a page that the CPU may only read"
         if problem:
             return f"{problem}: {place(gp)} of process {o.proc} (query {q:#x}, beside others)"
     return _cut(o, r)
@@ -78,6 +81,8 @@ def check(space: Space, o: Op, r: OpResult) -> str:
         if q & Q_GPU_VALID:
             if vma is None:
                 problem = "the GPU maps a page that is not mapped any more"
+            elif vma.beyond(gp):
+                problem = "the GPU maps a page behind the end of its file"
             elif not prot:
                 problem = "the GPU maps a PROT_NONE page"
             elif q & Q_GPU_WRITE and not prot & 2:
@@ -86,10 +91,12 @@ def check(space: Space, o: Op, r: OpResult) -> str:
                 problem = "the GPU may write a page that the CPU may only read"
             elif elsewhere := _elsewhere(q):
                 problem = elsewhere
-            elif _shared_atomics(proc, vma, q):
+            elif not space.folios and _shared_atomics(proc, vma, q):
                 problem = "the GPU may do atomics on a page that is not exclusively its own"
         if not problem and q & Q_CPU_DEVICE and vma is not None and vma.kind in SHARED:
             problem = "a shared page lives in VRAM"
+        if not problem and q & Q_CPU_DEVICE and gp in proc.pinned:
+            problem = "a page that is pinned lives in VRAM"
         if problem:
             return f"{problem}: {place(gp)} of process {o.proc} (query {q:#x})"
     return ""

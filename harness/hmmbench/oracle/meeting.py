@@ -15,10 +15,20 @@ from hmmbench.guest.program import (
 )
 from hmmbench.model import ops
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuFill, target
-from hmmbench.model.page import ANY, AnyValue, Page, World, show
+from hmmbench.model.page import ANY, M64, AnyValue, Page, Val, World, show
 from hmmbench.model.race import READS
-from hmmbench.model.space import ANON, REGION_PAGES, REGION_SHIFT, Space, Vma, gp_of, place
-from hmmbench.oracle.endings import job_end
+from hmmbench.model.reshape import Reshaped
+from hmmbench.model.space import (
+    ANON,
+    REGION_PAGES,
+    REGION_SHIFT,
+    Process,
+    Space,
+    Vma,
+    gp_of,
+    place,
+)
+from hmmbench.oracle.endings import job_end, union
 from hmmbench.oracle.history import (
     FAILED_READ,
     FAILED_WRITE,
@@ -48,8 +58,12 @@ from hmmbench.oracle.telling import (
 class Meeting:
     """Everything that several threads did in one phase, word by word."""
 
-    def __init__(self, space: Space, ops: list[Op], first_op: int) -> None:
+    def __init__(
+        self, space: Space, ops: list[Op], first_op: int, shaped: Reshaped | None = None
+    ) -> None:
         self.space = space
+        # pages of files that the phase changes
+        self.shaped = shaped or Reshaped(space)
         self.ops = ops
         # words whose history was too entangled to judge
         self.undecided = 0
@@ -62,7 +76,8 @@ class Meeting:
         self.maybe_write: set[int] = set()
         # (process, gp) -> protections that the phase sets, in order: (actor, op, prot)
         self.perm_changes: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
-        self.zeroed: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        # ... that are replaced by new ones: (actor, op, how often)
+        self.zeroed: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
 
     def announce(self, o: Op, seq: int) -> None:
         """An mm operation of this phase that accesses may race with."""
@@ -74,8 +89,10 @@ class Meeting:
             for gp in range(max(v.start, start), min(v.end, end)):
                 if prot is not None:
                     self.perm_changes.setdefault((o.proc, gp), []).append((actor, seq, prot))
-                elif v.kind in ANON:
-                    self.zeroed.setdefault((o.proc, gp), []).append((actor, seq))
+                if ops.of(o).zeroes(o) and v.kind in ANON:
+                    self.zeroed.setdefault((o.proc, gp), []).append(
+                        (actor, seq, ops.of(o).takes)
+                    )  # fmt: skip
 
     def _page(self, proc: int, gp: int, vma: Vma) -> Page:
         page = self.space.procs[proc].page(gp, vma)
@@ -104,15 +121,23 @@ class Meeting:
             need = 1 if kind in READS else 2
             prots = self._prots(o.proc, gp, vma)
             may, may_fail = any(p & need for p in prots), not all(p & need for p in prots)
-            if st == Ast.DONE and may and vma is not None:
-                self._add(i, o, seq, actor, 0, step, gp, vma, off, kind, value, expect, got)
+            missing = self.shaped.missing(vma, gp)
+            shaped = missing is not None
+            beyond = vma is not None and vma.beyond(gp) and not shaped
+            if st == Ast.DONE and may and vma is not None and not beyond:
+                if not shaped:
+                    self._add(i, o, seq, actor, 0, step, gp, vma, off, kind, value, expect, got)
+                elif need == 2:
+                    self.shaped.written(vma, gp, off >> 3 & 511)
+            elif st == Ast.SIGBUS and may and (missing or beyond):
+                pass
             elif st == Ast.SIGSEGV and may_fail:
-                if may and vma is not None:
+                if may and vma is not None and not shaped and not beyond:
                     failed = FAILED_READ if need == 1 else FAILED_WRITE
                     self._add(i, o, seq, actor, 0, step, gp, vma, off, failed, 0, 0, None)
             else:
                 raise Contradiction(
-                    i, f"CPU {acc_name(kind)} of {at(region, off)} ({why(vma)}) ended with "
+                    i, f"CPU {acc_name(kind)} of {at(region, off)} ({why(vma, gp)}) ended with "
                     f"{ast_name(st)}{reported(kind, got, st)}",
                 )  # fmt: skip
 
@@ -133,15 +158,17 @@ class Meeting:
                 last = gp
                 vma = find(gp)
             need = 1 if kind in READS else 2
+            missing = self.shaped.missing(vma, gp)
+            beyond = missing is None and vma is not None and vma.beyond(gp)
             if not changing:
-                if vma is not None and vma.prot & need:
+                may = vma is not None and bool(vma.prot & need) and not beyond
+                if may and not missing:
                     continue
-                may = False
             else:
                 prots = self._prots(o.proc, gp, vma)
-                if all(p & need for p in prots):
+                if all(p & need for p in prots) and not beyond and not missing:
                     continue
-                may = any(p & need for p in prots)
+                may = any(p & need for p in prots) and not beyond
             bad.add(gp)
             if not may:
                 stopped.add(lane)
@@ -150,7 +177,7 @@ class Meeting:
             if r.status not in (0, RES_KILLED) and r.status > 0:
                 raise Contradiction(i, f"{describe(o)} ended with {status_name(r.status)}")
         else:
-            job_end(i, o, r, bad, must=bool(stopped))
+            job_end(self.space, i, o, r, bad, must=bool(stopped))
         complete = r.status == 0 and not dying
         over: set[int] = set()
         last = -1
@@ -184,6 +211,10 @@ class Meeting:
                 vma = find(gp)
             if vma is None:
                 continue
+            if self.shaped.missing(vma, gp) is not None:
+                if kind not in READS:
+                    self.shaped.written(vma, gp, off >> 3 & 511)
+                continue
             self._add(
                 i, o, seq, actor, lane, step, gp, vma, off, kind, value, expect,
                 None if optional else result, optional,
@@ -192,10 +223,14 @@ class Meeting:
     def copy(self, i: int, o: Op, r: OpResult, seq: int) -> None:
         """Admission made sure that nobody else writes either range in this phase."""
         fill = o.op == GpuFill.number
-        job_end(i, o, r, set())
         proc = self.space.procs[o.proc]
         to_region, to_off = target(o)
         actor = o.proc << 4 | o.actor
+        bad = self._taken(o.proc, to_region, to_off, o.len, 2)
+        if not fill:
+            bad |= self._taken(o.proc, o.region, o.off, o.len, 1)
+        # Somebody takes the memory, before the copy or after it.
+        job_end(self.space, i, o, r, bad, must=False)
         for k in range(o.len // 8):
             off = to_off + 8 * k
             gp = gp_of(to_region, off)
@@ -215,7 +250,41 @@ class Meeting:
                     self.words.pop((id(self._page(o.proc, gp, vma)), off // 8 % 512), None)
                     continue
                 value = v
-            self._add(i, o, seq, actor, 0, k, gp, vma, off, Acc.WRITE, value, 0, None)
+            self._add(
+                i, o, seq, actor, 0, k, gp, vma, off, Acc.WRITE, value, 0, None, r.status != 0
+            )
+
+    def _taken(self, proc: int, region: int, off: int, length: int, need: int) -> set[int]:
+        """Pages of the range in which an access that needs `need` may be refused."""
+        find = self.space.procs[proc].find
+        return {
+            gp
+            for gp in range(gp_of(region, off), gp_of(region, off + length - 1) + 1)
+            if not all(p & need for p in self._prots(proc, gp, find(gp)))
+        }
+
+    def twin(self, o: Op) -> Process:
+        """The child of a fork of this phase, before `finish`: of what others write meanwhile it
+        has, word by word, what was there at some moment."""
+        parent = self.space.procs[o.proc]
+        child = parent.fork(o.arg)
+        for (key, word), events in self.words.items():
+            proc, gp = self.where[key]
+            written = [e for e in events if e.kind not in READS and e.kind < PERM_BEGIN]
+            if proc != o.proc or parent.private.get(gp) is not self.pages[key] or not written:
+                continue
+            page = child.private[gp]
+            if page.follows:
+                page.loosen()
+            elif not page.plain:
+                page.fill(ANY)
+            else:
+                w = page.worlds[0]
+                value = w.vals.get(word, w.base)
+                for e in written:
+                    value = union(value, _left(e))
+                page.put(word, value)
+        return child
 
     def _add(
         self,
@@ -302,6 +371,11 @@ class Meeting:
             }
         )
 
+    def _new(self, proc: int, gp: int) -> int:
+        """What is in each word of the page when it comes to be."""
+        vma = self.space.procs[proc].find(gp)
+        return vma.fill if vma is not None else 0
+
     def _zero_rest(self, proc: int, gp: int, touched: dict[int, set[int]]) -> None:
         """MADV_DONTNEED in the phase: the words nobody accessed are zeros now."""
         process = self.space.procs[proc]
@@ -310,7 +384,7 @@ class Meeting:
             return
         words = touched.get(id(page), set())
         keep = {w: v for w, v in page.worlds[0].vals.items() if w in words}
-        page.fill(0)
+        page.fill(self._new(proc, gp))
         page.worlds[0].vals.update(keep)
         process.unsettled.discard(gp)
 
@@ -332,14 +406,14 @@ class Meeting:
         initial = page.worlds[0].vals.get(word, page.worlds[0].base)
         perms, overlapping = self._views(events)
         zeroed = self.zeroed.get((proc, gp), ())
-        for actor, seq in zeroed:
-            events = [
-                *events,
-                HistoryEvent(ZERO_BEGIN, 0, 0, None, actor, seq, 0, 0),
-                HistoryEvent(ZERO_END, 0, 0, None, actor, seq, 0, 1),
-            ]
+        for actor, seq, takes in zeroed:
+            # (Before what the same operation does to the protection.)
+            for step in range(-2 * takes, 0, 2):
+                new = HistoryEvent(ZERO_BEGIN, self._new(proc, gp), 0, None, actor, seq, 0, step)
+                gone = HistoryEvent(ZERO_END, 0, 0, None, actor, seq, 0, step + 1)
+                events = [*events, new, gone]
         try:
-            if overlapping or len({actor for actor, _ in zeroed}) > 1:
+            if overlapping or len({actor for actor, _, _ in zeroed}) > 1:
                 raise Undecided  # several changes at a time are not modelled
             finals = final_values(initial, events, perms)
         except Undecided:
@@ -410,3 +484,12 @@ class Meeting:
 
     def _op_of(self, events: list[HistoryEvent]) -> int:
         return max((e.source[0] for e in events if e.source[0] >= 0), default=self.first_op)
+
+
+def _left(e: HistoryEvent) -> Val:
+    """What a write or an atomic may leave in its word."""
+    if e.kind in (Acc.WRITE, Acc.XCHG, Acc.CAS):
+        return e.value
+    if e.kind == Acc.ADD and e.result is not None and not e.optional:
+        return (e.result + e.value) & M64
+    return ANY

@@ -8,15 +8,19 @@ the outcome is predicted (by the same search over legal orders), not each read.
 from __future__ import annotations
 
 from itertools import groupby
+from signal import Signals
 
-from hmmbench.guest.program import F_NOWAIT, Acc, Op, Program
+from hmmbench.guest.program import F_NOWAIT, Acc, Ast, Op, Program
 from hmmbench.model import ops
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill
+from hmmbench.model.ops.processes import Fork
 from hmmbench.model.page import ANY, AnyValue, Page, Val, join, new_value, observed
 from hmmbench.model.race import READS
+from hmmbench.model.reshape import Reshaped
 from hmmbench.model.space import REGION_SHIFT, Space
 from hmmbench.oracle.endings import bad_pages, copy_range, gpu_ended
 from hmmbench.oracle.history import HistoryEvent, Undecided, final_values, settle
+from hmmbench.oracle.telling import refusal
 
 #: More values than a reproducer can list are as good as any.
 LIMIT = 16
@@ -26,14 +30,14 @@ Prediction = frozenset[int] | None
 
 
 class Predictor:
-    """Walks a program; `seen[i]` are the predictions of operation i, `refused[i]` which of its
-    accesses must fail, `may_fail[i]` whether a GPU job may or must end with an error."""
+    """Walks a program; `seen[i]` are the predictions of operation i, `refused[i]` how its accesses
+    end that must fail, `fails[i]` whether a GPU job may or must end with an error."""
 
     def __init__(self, program: Program) -> None:
         self.space = Space(program.file_pages)
         self.program = program
         self.seen: list[list[Prediction]] = [[None] * len(o.acc) for o in program.ops]
-        self.refused: list[list[bool]] = [[False] * len(o.acc) for o in program.ops]
+        self.refused: list[list[Signals | None]] = [[None] * len(o.acc) for o in program.ops]
         #: -1: must succeed, 0: either, 1: must fail
         self.fails: list[int] = [-1] * len(program.ops)
 
@@ -50,20 +54,23 @@ class Predictor:
 
     def _phase(self, items: list[tuple[int, Op]]) -> None:
         moving = len(items) > 1 and any(
-            ops.of(o).changes(o) for _, o in items
+            ops.of(o).changes(o) or ops.of(o).takes_gpu or o.op == Fork.number for _, o in items
         )
         words: dict[tuple[int, int], list[tuple[int, int, HistoryEvent]]] = {}
         pages: dict[int, Page] = {}
+        shaped = Reshaped(self.space, (o for _, o in items) if len(items) > 1 else ())
         for seq, (i, o) in enumerate(items):
             if o.op in (CpuAccess.number, GpuAccess.number):
-                self._accesses(seq, i, o, words, pages, moving)
+                self._accesses(seq, i, o, words, pages, moving, shaped)
             elif o.op in (GpuCopy.number, GpuFill.number):
-                self._copy(i, o)
+                self._copy(i, o, moving)
         for (key, word), events in words.items():
             self._word(pages[key], word, events, moving)
         for i, o in items:
             gpu_ended(self.space, o, self.fails[i] >= 0)
+        for _, o in items:
             ops.apply(self.space, o)
+        shaped.blur()
 
     def _accesses(
         self,
@@ -73,18 +80,26 @@ class Predictor:
         words: dict[tuple[int, int], list[tuple[int, int, HistoryEvent]]],
         pages: dict[int, Page],
         moving: bool,
+        shaped: Reshaped,
     ) -> None:
         proc = self.space.procs[o.proc]
         gpu = o.op == GpuAccess.number
-        bad = False
+        bad = maybe = False
         listed: list[tuple[int, Page, int, HistoryEvent]] = []
         for step, (kind, region, lane, off, value, expect) in enumerate(o.acc):
             if kind == Acc.DELAY:
                 continue
             gp = region << REGION_SHIFT | off >> 12
             vma = proc.find(gp)
-            if vma is None or not vma.prot & (1 if kind in READS else 2):
-                self.refused[i][step] = True
+            missing = shaped.missing(vma, gp)
+            if vma is not None and missing is not None and vma.prot & (1 if kind in READS else 2):
+                maybe |= missing
+                if kind not in READS:
+                    shaped.written(vma, gp, off >> 3 & 511)
+                continue
+            if vma is None or not vma.allows(gp, 1 if kind in READS else 2):
+                signal = "SIGBUS" if refusal(vma, gp, kind) == Ast.SIGBUS else "SIGSEGV"
+                self.refused[i][step] = Signals[signal]
                 bad = True
                 continue
             page = proc.page(gp, vma)
@@ -93,11 +108,12 @@ class Predictor:
             )
             event.view = off & 4
             listed.append((step, page, off >> 3 & 511, event))
-        uncertain = (gpu and bad) or bool(o.flags & F_NOWAIT)
-        if moving and not gpu:
+        uncertain = (gpu and (bad or maybe)) or bool(o.flags & F_NOWAIT)
+        if (moving or maybe) and not gpu:
             self.fails[i] = 0
         elif gpu:
-            self.fails[i] = 0 if moving or o.flags & F_NOWAIT else (1 if bad else -1)
+            free = moving or maybe or o.flags & F_NOWAIT
+            self.fails[i] = 0 if free else (1 if bad else -1)
         for step, page, word, event in listed:
             event.optional = uncertain
             pages[id(page)] = page
@@ -146,14 +162,14 @@ class Predictor:
             finals = ANY
         page.put(word, settle(finals))
 
-    def _copy(self, i: int, o: Op) -> None:
+    def _copy(self, i: int, o: Op, moving: bool) -> None:
         fill = o.op == GpuFill.number
         region, off = (o.region, o.off) if fill else (o.arg, o.a)
         bad = bad_pages(self.space, o.proc, region, off, o.len, 2)
         if not fill:
             bad |= bad_pages(self.space, o.proc, o.region, o.off, o.len, 1)
-        self.fails[i] = 1 if bad else -1
-        copy_range(self.space.procs[o.proc], o, bool(bad))
+        self.fails[i] = 0 if moving else 1 if bad else -1
+        copy_range(self.space.procs[o.proc], o, bool(bad) or moving)
 
 
 def _smash(page: Page, word: int) -> None:

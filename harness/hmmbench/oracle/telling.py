@@ -9,6 +9,7 @@ import re
 from hmmbench.guest.program import RES_KILLED, RES_SKIPPED, Acc, Ast, Op, OpResult
 from hmmbench.model import ops
 from hmmbench.model.page import Page
+from hmmbench.model.race import READS
 from hmmbench.model.space import Vma, gp_of
 from hmmbench.oracle.history import (
     FAILED_READ,
@@ -22,12 +23,16 @@ from hmmbench.oracle.history import (
 
 
 class Contradiction(Exception):
-    """Raised inside the walk of the values oracle; becomes the Violation."""
+    """Raised inside the walk of the values oracle; becomes the Violation.
 
-    def __init__(self, op: int, message: str) -> None:
+    `oracle`: whose words these are, if an operation has one of its own.
+    """
+
+    def __init__(self, op: int, message: str, oracle: str = "values") -> None:
         super().__init__(message)
         self.op = op
         self.message = message
+        self.oracle = oracle
 
 
 def acc_name(kind: int) -> str:
@@ -54,8 +59,17 @@ def reported(kind: int, got: int, st: int) -> str:
     return f" (value {got:#x})"
 
 
-def why(vma: Vma | None) -> str:
-    return "hole" if vma is None else ("PROT_NONE", "read-only", "?", "read-write")[vma.prot & 3]
+def why(vma: Vma | None, gp: int) -> str:
+    if vma is None:
+        return "hole"
+    end = ", behind the end of its file" if vma.beyond(gp) else ""
+    return ("PROT_NONE", "read-only", "?", "read-write")[vma.prot & 3] + end
+
+
+def refusal(vma: Vma | None, gp: int, kind: int) -> Ast:
+    """The signal of a CPU's access that is not allowed."""
+    permitted = vma is not None and vma.prot & (1 if kind in READS else 2)
+    return Ast.SIGBUS if permitted else Ast.SIGSEGV
 
 
 def wrong(who: str, kind: int, region: int, off: int, got: int, page: Page) -> str:

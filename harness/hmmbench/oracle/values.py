@@ -10,10 +10,12 @@ a state that is no longer known.
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 from itertools import groupby
 
 from hmmbench.guest.program import (
     F_NOWAIT,
+    PAGE,
     RES_SKIPPED,
     Acc,
     Ast,
@@ -24,11 +26,17 @@ from hmmbench.guest.program import (
 )
 from hmmbench.model import admit, ops
 from hmmbench.model.cells import Coverage
-from hmmbench.model.ops.jobs import CpuAccess, GpuAccess, GpuCopy, GpuFill, target
-from hmmbench.model.ops.moving import Policy, Query
+from hmmbench.model.mishaps import AWAY, Mishaps
+from hmmbench.model.ops import of
+from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess, GpuCopy, GpuFill, target
+from hmmbench.model.ops.moving import Evict, Policy, Query
+from hmmbench.model.ops.processes import Fork
+from hmmbench.model.ops.promises import Promise, ReadBack
+from hmmbench.model.oracles import WORDS
 from hmmbench.model.race import READS
-from hmmbench.model.space import REGION_SHIFT, Space, Vma
-from hmmbench.oracle import mapping
+from hmmbench.model.reshape import Reshaped
+from hmmbench.model.space import REGION_SHIFT, Space, Vma, gp_of
+from hmmbench.oracle import contents, mapping
 from hmmbench.oracle.endings import bad_pages, copy_range, gpu_ended, job_end
 from hmmbench.oracle.meeting import Meeting
 from hmmbench.oracle.telling import (
@@ -38,6 +46,7 @@ from hmmbench.oracle.telling import (
     at,
     describe,
     first_page,
+    refusal,
     reported,
     status_name,
     why,
@@ -47,19 +56,21 @@ from hmmbench.oracle.violation import Violation
 
 
 class Checker:
-    """One program and its result.
+    """One program and its result; `rules`: of the device, in force meanwhile.
 
     `undecided` counts words whose history was too entangled to judge, `accesses` what was
     judged.
     """
 
     def __init__(
-        self, program: Program, result: Result, coverage: Coverage | None = None
-    ) -> None:
+        self, program: Program, result: Result, coverage: Coverage | None = None,
+        rules: Iterable[str] = (),
+    ) -> None:  # fmt: skip
         self.program = program
         self.result = result
         self.coverage = coverage
         self.space = Space(program.file_pages)
+        self.space.mishaps = Mishaps(rules)
         self.undecided = 0
 
     def run(self) -> Violation | None:
@@ -71,6 +82,7 @@ class Checker:
         try:
             for _, group in groupby(indexed, key=lambda x: x[1][0].phase):
                 items = [(i, o, r) for i, (o, r) in group]
+                self.space.mishaps.begin(any(of(o).takes_gpu for _, o, _ in items))
                 if len({(o.proc, o.actor) for _, o, _ in items}) == 1:
                     for i, o, r in items:
                         if coverage is not None:
@@ -82,7 +94,7 @@ class Checker:
                             coverage.observe(self.space, o, r, True)
                     self._race(items)
         except Contradiction as c:
-            return Violation("values", c.message, c.op, page=first_page(c.message))
+            return Violation(c.oracle, c.message, c.op, page=first_page(c.message))
         return None
 
     # -- one operation at a time --
@@ -103,11 +115,21 @@ class Checker:
             self._copy(i, o, r)
         else:
             self.status(i, o, r)
+            if ops.of(o).absent(r):
+                return
             if kind == Query.number:
                 bad = mapping.check(self.space, o, r)
                 if bad:
                     raise Contradiction(i, bad)
-            ops.apply(self.space, o)
+            elif kind == ReadBack.number and (bad := contents.check(self.space, o, r)):
+                raise Contradiction(i, bad, ReadBack.oracle)
+            bad = ops.of(o).explain(self.space, o, r)
+            if bad and (own := ops.of(o).oracle) in WORDS and own != "values":
+                raise Contradiction(i, bad, own)
+            if bad:
+                raise Contradiction(i, f"{describe(o)} {bad}")
+            if not (o.op == Promise.number and r.status):
+                ops.apply(self.space, o)
 
     def _finish(self, meeting: Meeting) -> None:
         try:
@@ -116,6 +138,8 @@ class Checker:
             self.undecided += meeting.undecided
 
     def status(self, i: int, o: Op, r: OpResult, racing: bool = False) -> None:
+        if self._moot(o, r):
+            return
         legal = ops.of(o).statuses(self.space, o, racing)
         if legal is not None and r.status not in legal:
             raise Contradiction(
@@ -123,8 +147,24 @@ class Checker:
                 + " or ".join(status_name(s) for s in sorted(legal)),
             )  # fmt: skip
         bad = ops.of(o).judge(o, r, racing)
+        if bad and (own := ops.of(o).oracle) in WORDS:
+            # Which mistake it is stands before a colon; not each is about memory of the program.
+            what = describe(o) if ops.of(o).ranges(o) else f"{ops.of(o).name} of process {o.proc}"
+            raise Contradiction(i, f"{bad} ({what})", own)
         if bad:
             raise Contradiction(i, f"{describe(o)} {bad}")
+
+    def _moot(self, o: Op, r: OpResult) -> bool:
+        """Whether nothing is said of its answer: the device is taken away meanwhile, or misbehaves
+        so that promises are off."""
+        mishaps = self.space.mishaps
+        if o.op == Promise.number and not mishaps.promises:
+            if r.status:
+                # Perhaps it has set its policy.
+                self.space.procs[o.proc].exclusive = None
+            return True
+        needs = ops.of(o).uses_gpu or o.op in (Evict.number, CloseGpu.number)
+        return mishaps.away and needs and r.status in AWAY
 
     def _cpu(self, i: int, o: Op, r: OpResult) -> None:
         if r.status not in (0, -errno.EFAULT):
@@ -139,11 +179,12 @@ class Checker:
             if gp != last:
                 last = gp
                 vma = proc.find(gp)
-            if vma is None or not vma.prot & (1 if kind in READS else 2):
-                if st != Ast.SIGSEGV:
+            if vma is None or not vma.allows(gp, 1 if kind in READS else 2):
+                expected = refusal(vma, gp, kind)
+                if st != expected:
                     raise Contradiction(
-                        i, f"CPU {acc_name(kind)} of {at(region, off)} ({why(vma)}) ended with "
-                        f"{ast_name(st)}{reported(kind, got, st)}, expected SIGSEGV",
+                        i, f"CPU {acc_name(kind)} of {at(region, off)} ({why(vma, gp)}) ended with "
+                        f"{ast_name(st)}{reported(kind, got, st)}, expected {ast_name(expected)}",
                     )  # fmt: skip
                 continue
             if st != Ast.DONE:
@@ -167,17 +208,18 @@ class Checker:
         bad = bad_pages(self.space, o.proc, to_region, to_off, o.len, 2)
         if not fill:
             bad |= bad_pages(self.space, o.proc, o.region, o.off, o.len, 1)
-        job_end(i, o, r, bad)
+        job_end(self.space, i, o, r, bad)
         copy_range(proc, o, r.status != 0)
         gpu_ended(self.space, o, r.status != 0)
 
     # -- several at once --
 
     def _race(self, items: list[tuple[int, Op, OpResult]]) -> None:
-        meeting = Meeting(self.space, self.program.ops, items[0][0])
+        shaped = Reshaped(self.space, (o for _, o, _ in items))
+        meeting = Meeting(self.space, self.program.ops, items[0][0], shaped)
         structural: list[Op] = []
-        for seq, (_, o, _) in enumerate(items):
-            if ops.of(o).changes(o):
+        for seq, (_, o, r) in enumerate(items):
+            if ops.of(o).changes(o) and not ops.of(o).absent(r):
                 meeting.announce(o, seq)
         for seq, (i, o, r) in enumerate(items):
             if r.status == RES_SKIPPED:
@@ -192,15 +234,28 @@ class Checker:
                 self.status(i, o, r, True)
                 if o.op == Query.number and (bad := mapping.check_racing(o, r)):
                     raise Contradiction(i, bad)
-                structural.append(o)
+                if not ops.of(o).absent(r):
+                    structural.append(o)
+        twins = [meeting.twin(o) for o in structural if o.op == Fork.number]
         self._finish(meeting)
         for _, o, r in items:
             gpu_ended(self.space, o, r.status != 0)
         policies = [o.proc for o in structural if o.op == Policy.number]
+        # Not told, as the device was away, and perhaps another one before it.
+        failed = [o.proc for _, o, r in items if o.op == Policy.number and r.status]
         for o in structural:
-            if not ops.of(o).zeroes(o):
+            if not ops.of(o).zeroes(o) or ops.of(o).protects(o) is not None:
                 ops.apply(self.space, o)
+            else:
+                start = gp_of(o.region, o.off)
+                self.space.procs[o.proc].let_go(start, start + o.len // PAGE)
+        for child in twins:
+            # What may have been copied late in its parent was so perhaps before the fork.
+            child.write_faulted(self.space.procs[child.number].late, True)
+            shaped.trim(child)
+            self.space.procs[child.number] = child
+        shaped.blur()
         for proc in policies:
-            if policies.count(proc) > 1:
+            if policies.count(proc) > 1 or proc in failed:
                 # Which came last?
                 self.space.procs[proc].exclusive = None

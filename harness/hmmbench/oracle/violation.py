@@ -50,6 +50,8 @@ def _progress(message: str) -> str:
 
 
 def _leak(message: str) -> str:
+    if message.startswith("left each time"):
+        return "grows"
     return "unbound" if message.startswith("the driver was unbound") else "left"
 
 

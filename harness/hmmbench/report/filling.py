@@ -16,6 +16,11 @@ UNDECIDED, UNDECIDED_PART = 20, 0.02
 #: `sampled` takes one of 16, in each engine.
 AUDITED = {"sampled": 1000, "fill": 1, "access": 1}
 
+#: So often something is done before it is evidence that nothing came of it: accesses of the GPU
+#: without a fault, requests to migrate without a page that moved, promises of which none was tried,
+#: examples of which no census was taken.
+ACCESSES, MIGRATIONS, PROMISES, CENSUSES = 1000, 20, 10, 3
+
 
 def fill(report: Report, tally: Tally, totals: Totals) -> None:
     report.examples = tally.examples
@@ -29,6 +34,14 @@ def fill(report: Report, tally: Tally, totals: Totals) -> None:
          "operations": 0, "rate": 1.0}
         for v in totals.ends
     ]  # fmt: skip
+    report.promises, report.promises_tried = tally.promises, tally.promises_tried
+    report.stores, report.stores_there = tally.stores, tally.stores_there
+    report.pages_to_read, report.pages_read = tally.pages_to_read, tally.pages_read
+    report.censuses, report.censuses_taken = tally.censuses, tally.censuses_taken
+    report.accounts, report.accounts_taken = tally.accounts, tally.accounts_taken
+    report.scans, report.unscanned = totals.scans, totals.unscanned
+    report.migrations = tally.coverage.rows["migrate to VRAM"]
+    report.missing, report.unready = dict(sorted(totals.missing.items())), totals.unready
     report.coverage = tally.coverage.to_json()
     report.gpu_faults, report.replays = totals.faults, totals.replays
     report.pages_to_device, report.pages_to_system = totals.to_device, totals.to_system
@@ -61,6 +74,9 @@ def conclude(report: Report) -> None:
             f"undecided: {report.audit_undecided} of {report.audit_checks} comparisons of the"
             " mirror audit could not be made"
         )
+    if report.portions and not report.examples:
+        report.shortfalls.append("no examples: the driver refused the device wherever it might")
+    report.shortfalls += _lacking(report)
     if report.violations:
         report.verdict = "fail"
     elif report.shortfalls:
@@ -68,3 +84,41 @@ def conclude(report: Report) -> None:
         report.error = "; ".join(report.shortfalls)
     else:
         report.verdict = "pass"
+
+
+def _lacking(report: Report) -> list[str]:
+    """What a pass needs and was not there or never happened, each with its name before a colon."""
+    out = []
+    if report.audit == "off" and report.gpu_accesses:
+        out.append("mirror oracle off: nobody compared translations with the CPU's page table")
+    elif report.unready:
+        out.append(
+            f"mirror oracle not ready: in {report.unready} executions the driver had not told the"
+            " device of the CPU's page tables"
+        )
+    if report.missing:
+        out.append(f"hook missing: there is no counter {', '.join(report.missing)}")
+    if report.gpu_accesses >= ACCESSES and not report.gpu_faults:
+        out.append(f"no faults: none in {report.gpu_accesses} accesses of the GPU")
+    if report.migrations >= MIGRATIONS and not report.pages_to_device:
+        out.append(
+            f"no migrations: no page moved to VRAM in {report.migrations} requests for that, or"
+            " the driver does not count them"
+        )
+    if report.promises >= PROMISES and not report.promises_tried:
+        out.append(f"no promises: of {report.promises} none could be tried")
+    if report.censuses >= CENSUSES and not report.censuses_taken:
+        out.append(
+            f"leaks not looked for: of {report.censuses} programs that were to run again none was"
+            " followed by a census of the kernel's memory"
+        )
+    if report.unscanned:
+        out.append(
+            f"leaks not scanned: kmemleak was off at the end of {report.unscanned} machines, and"
+            f" found what it could in {report.scans}"
+        )
+    if report.accounts >= PROMISES and not report.accounts_taken:
+        out.append(f"accounts not compared: of {report.accounts} looks none could be taken")
+    if report.pages_to_read and not report.pages_read:
+        out.append(f"contents not read: none of {report.pages_to_read} pages")
+    return out

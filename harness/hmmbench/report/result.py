@@ -16,6 +16,10 @@ from rich.table import Table
 from hmmbench.base.errors import UsageError
 from hmmbench.model.cells import ORACLES
 from hmmbench.report.words import seen_with
+from hmmbench.vm.kinds import USUAL
+
+#: The test of a KTAP file that is none of an oracle.
+EVIDENCE = "evidence"
 
 
 @dataclass
@@ -38,9 +42,37 @@ class Report:
     replays: int = 0
     pages_to_device: int = 0
     pages_to_system: int = 0
+    #: requests to migrate to VRAM
+    migrations: int = 0
     undecided: int = 0
+    #: asked for, and of these tried: there was room, and what they need
+    promises: int = 0
+    promises_tried: int = 0
+    #: files that were to be on a disk or at a server, and those for which the kernel had one
+    stores: int = 0
+    stores_there: int = 0
+    #: that were to be read at programs' ends, and were
+    pages_to_read: int = 0
+    pages_read: int = 0
+    #: examples that were to run again for a census of what they leave, and of which it was taken
+    censuses: int = 0
+    censuses_taken: int = 0
+    #: looks at the kernel's accounts of a process, and those for which nothing moved
+    accounts: int = 0
+    accounts_taken: int = 0
+    #: machines scanned at their end for memory that nobody knows (kmemleak), and those of which
+    #: a kernel that should could not be
+    scans: int = 0
+    unscanned: int = 0
+    #: counter that a pass rests on -> times that it was not there
+    missing: dict[str, int] = field(default_factory=dict)
+    #: executions in which the mirror audit was on and not ready
+    unready: int = 0
     audit: str = "off"
     schedule: str = "random"
+    #: which examples were on which machine: machine (vm/kinds.py, and the sanitised kernel), kind,
+    #: kernel, number of the first and how many, seconds, and why it was none if that is so
+    portions: list[dict[str, Any]] = field(default_factory=list)
     #: machines at the same time, and how many were started in all
     jobs: int = 1
     machines: int = 0
@@ -50,6 +82,9 @@ class Report:
     machines_failed: list[str] = field(default_factory=list)
     #: ordered pairs of delay points: how many there are, were tried, were met (schedule pairs)
     interleavings: dict[str, int] = field(default_factory=dict)
+    #: with feedback: inputs and features, of these new ones, how examples were drawn, features by
+    #: kind, inputs that are kept (campaign/explore.py)
+    exploration: dict[str, Any] = field(default_factory=dict)
     audit_checks: int = 0
     audit_undecided: int = 0
     #: check of the device's -> times that it came to a bound and did not look (docs/checks.md)
@@ -106,30 +141,57 @@ class Report:
         _write(path, ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n")
 
     def write_ktap(self, path: Path) -> None:
-        """KTAP version 1 (kernel, Documentation/dev-tools/ktap.rst): a test for each oracle.
+        """KTAP version 1 (kernel, Documentation/dev-tools/ktap.rst): a test for each oracle, and
+        `evidence`, which fails for what a pass needs and did not happen.
 
-        An oracle passes when it judged the whole run and found nothing.  After a violation the
-        run stops, so the others passed as far as it came.  A run without a verdict is one
-        failed test "run": KTAP 1 has no "Bail out!", and nothing was judged to its end.
+        An oracle passes when it judged the whole run and found nothing; one that did not look is
+        skipped.  After a violation the run stops, so the others passed as far as it came.  A run
+        without a verdict is one failed test "run": KTAP 1 has no "Bail out!", and nothing was
+        judged to its end.
         """
         # What `status` and `mapping` find is reported by the values oracle, of which they are part.
         named = set(ORACLES) - {"status", "mapping"}
-        tests = sorted(named | {str(v["oracle"]) for v in self.violations})
-        done = self.verdict in ("pass", "fail")
+        tests = [*sorted(named | {str(v["oracle"]) for v in self.violations}), EVIDENCE]
+        done = self.verdict in ("pass", "fail", "short")
         lines = ["KTAP version 1", f"1..{len(tests) if done else 1}"]
         lines.append(_one_line(f"# hmmbench {self.profile} seed {self.seed} on {self.kernel}"))
         if not done:
             lines += ["# " + _one_line(self.error or "no verdict"), "not ok 1 run"]
             tests = []
+        if said := self.machines_drawn():
+            lines.append(_one_line(f"# examples by machine: {said}"))
         for number, oracle in enumerate(tests, 1):
             mine = [v for v in self.violations if v["oracle"] == oracle]
             for v in mine:
                 lines.append("# " + _one_line(_message(v)))
                 lines.append("# " + _one_line(f"recipe: {v['recipe'] or '-'}"))
+            if oracle == EVIDENCE:
+                lines += ["# " + _one_line(short) for short in self.shortfalls]
+            bad = mine or (oracle == EVIDENCE and self.shortfalls)
             # "#" would begin a directive.
             name = _one_line(oracle).replace("#", "?")
-            lines.append(f"{'not ok' if mine else 'ok'} {number} {name}")
+            skipped = "" if bad or oracle not in self.blind() else " # SKIP it did not look"
+            lines.append(f"{'not ok' if bad else 'ok'} {number} {name}{skipped}")
         _write(path, "\n".join(lines) + "\n")
+
+    def machines_drawn(self) -> str:
+        """Examples by machine; "" if all were on the usual one."""
+        if {p["machine"] for p in self.portions} <= {USUAL}:
+            return ""
+        return ", ".join(
+            f"{p['machine']} ({p['kind']}) " + ("refused" if p["refused"] else str(p["examples"]))
+            for p in self.portions
+        )
+
+    def blind(self) -> set[str]:
+        """Oracles that have looked at nothing."""
+        looked = {
+            "mirror": self.audit_checks > self.audit_undecided,
+            "contents": self.pages_read > 0,
+            "promise": self.promises_tried > 0,
+            "account": self.accounts_taken > 0,
+        }
+        return {name for name, some in looked.items() if not some}
 
     def show(self, console: Console) -> None:
         """The summary table."""
@@ -137,6 +199,8 @@ class Report:
         colour = {"pass": "green", "fail": "red"}.get(self.verdict, "yellow")
         table.add_row("verdict", f"[bold {colour}]{self.verdict}[/]")
         table.add_row("machine", f"Linux {self.kernel}, QEMU {self.qemu}, {self.accel}")
+        if said := self.machines_drawn():
+            table.add_row("drawn", said)
         table.add_row("seed", f"{self.seed} ({self.profile})")
         table.add_row(
             "examples",
@@ -149,6 +213,16 @@ class Report:
         )
         table.add_row("audit", f"{self.audit}: {self.audit_checks} translations compared, "
                                f"{self.audit_undecided} undecided")  # fmt: skip
+        table.add_row("promises", f"{self.promises_tried} of {self.promises} tried; "
+                                  f"{self.pages_read} pages read again")  # fmt: skip
+        if self.stores:
+            table.add_row("files", f"{self.stores_there} of {self.stores} on a disk or at a server "
+                                   "as asked for, the others in memory")  # fmt: skip
+        table.add_row("kernel", f"{self.censuses_taken} of {self.censuses} censuses of what is"
+                                f" left, {self.accounts_taken} of {self.accounts} accounts"
+                                " compared")  # fmt: skip
+        if self.scans:
+            table.add_row("leaks", f"{self.scans} machines scanned at their end (kmemleak)")
         table.add_row("undecided", f"{self.undecided} words that several had to do with at once")
         for name, times in self.unlooked.items():
             table.add_row("not looked", f"[yellow]{name}[/] came to its bound {times} times")
@@ -162,6 +236,11 @@ class Report:
             table.add_row(
                 "interleavings", "{pairs_met} of {pairs} ordered pairs of points met, "
                 "{pairs_tried} tried".format(**self.interleavings),
+            )  # fmt: skip
+        if self.exploration:
+            table.add_row(
+                "exploration", "{features} states ({new_features} new) by {inputs} inputs "
+                "({new_inputs} new)".format(**self.exploration),
             )  # fmt: skip
         if self.line_coverage_total:
             table.add_row("lines", ", ".join(

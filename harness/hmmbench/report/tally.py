@@ -53,6 +53,16 @@ class Tally:
     operations: int = 0
     gpu_accesses: int = 0
     undecided: int = 0
+    promises: int = 0
+    promises_tried: int = 0
+    stores: int = 0
+    stores_there: int = 0
+    pages_to_read: int = 0
+    pages_read: int = 0
+    censuses: int = 0
+    censuses_taken: int = 0
+    accounts: int = 0
+    accounts_taken: int = 0
     run_s: float = 0.0
     #: CPU seconds of bench and machines, in all of it
     cpu_s: float = 0.0
@@ -69,6 +79,8 @@ class Tally:
     delayed: Counter[str] = field(default_factory=Counter)
     #: (seconds since the start, operations, examples), at most some hundreds
     pace: list[tuple[float, int, int]] = field(default_factory=list)
+    #: of feedback: inputs that reached something new, and all that was reached
+    reached: dict[str, int] = field(default_factory=dict)
     #: what machines failed with; where something was found, that goes first
     failed: list[str] = field(default_factory=list)
 

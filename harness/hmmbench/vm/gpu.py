@@ -45,6 +45,15 @@ class Gpu:
         self._set("audit-full", True)
         return int(self._get("audit-full-compared"))
 
+    def frame(self, address: int) -> int:
+        """The physical address that a bus address leads to.  Raises LookupError: it leads to
+        none."""
+        self._set("frame", address)
+        found = int(self._get("frame"))
+        if found == (1 << 64) - 1:
+            raise LookupError(f"bus address {address:#x} leads nowhere")
+        return found
+
     def counters(self) -> dict[str, int]:
         """All counters of the device (HG_CNT_*), by the device's names."""
         return {str(n): int(v) for n, v in self._get("counters").items()}

@@ -58,6 +58,17 @@ _CMDLINE = (
     "rcupdate.rcu_expedited=1",
 )
 
+#: Devices that recipes and broken drivers may ask for, and what is set for them: as it is; VRAM
+#: that is memory of the CPU too; a data cache over VRAM and posted writes; copies that report
+#: what they miss to the other ring, and wait; leaves of 64 KiB, and two SMs at each micro-TLB.
+DEVICES: Mapping[str, Mapping[str, object]] = {
+    "": {},
+    "coherent": {"coherent": True},
+    "caches": {"data_pages": 512},
+    "copy-faults": {"ce_faults": True},
+    "big-pages": {"big_pages": True, "sms_per_utlb": 2},
+}
+
 
 @dataclass(frozen=True)
 class MachineSpec:
@@ -70,6 +81,8 @@ class MachineSpec:
     extra      -- further QEMU arguments
     trace      -- patterns of trace events that go to trace.log in the machine's folder
     icount     -- QEMU's -icount argument; one vCPU thread then
+    iommu      -- an IOMMU is there; whether it translates is the kernel's matter
+    nodes      -- NUMA nodes, that share memory and CPUs
     exact      -- executions repeat to the last instruction: nothing of the host reaches the running
                 guest, which stands while it is asked and while it answers
     """
@@ -88,6 +101,8 @@ class MachineSpec:
     network: bool = True
     icount: str = ""
     exact: bool = False
+    iommu: bool = False
+    nodes: int = 1
 
     def with_gpu(self, **properties: object) -> MachineSpec:
         """A copy with device properties set: with_gpu(vram_size="16M", deterministic=True)."""
@@ -95,6 +110,10 @@ class MachineSpec:
         for name, value in properties.items():
             values[name.replace("_", "-")] = _property(value)
         return replace(self, gpu=tuple(sorted(values.items())))
+
+    def with_device(self, name: str) -> MachineSpec:
+        """A copy with that one of DEVICES."""
+        return self.with_gpu(**DEVICES[name]) if name else self
 
     def fingerprint(self, host: str = "") -> str:
         """Hash of all that a snapshot depends on: the command line, and contents of files.
@@ -238,13 +257,32 @@ def _machine(spec: MachineSpec) -> list[str]:
     # TCG moves a byte at a time where a CPU with ERMS is told to move a page: without it the guest
     # takes quadwords (a tenth of the time of a run).
     argv += ["-accel", accel, "-cpu", "host" if spec.accel == "kvm" else "max,-erms,-fsrm"]
-    argv += ["-smp", str(spec.cpus), "-m", f"{spec.memory_mib}M"]
+    argv += ["-smp", str(spec.cpus), "-m", f"{spec.memory_mib}M", *_nodes(spec)]
     # Hot-unplug by the port itself, as on hardware, not by ACPI.
     argv += ["-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]
     if icount:
         argv += ["-icount", icount]
     if spec.exact:
         argv += [*_EXACT, *SCHEDULER]
+    if spec.iommu:
+        # Before what it translates for.  Interrupts go as they do without it: to remap them is
+        # another matter.
+        argv += ["-device", "intel-iommu,intremap=off"]
+    return argv
+
+
+def _nodes(spec: MachineSpec) -> list[str]:
+    """Of more than one: a part of memory and CPUs each; the last may be without a CPU."""
+    argv: list[str] = []
+    for n in range(spec.nodes if spec.nodes > 1 else 0):
+        size = spec.memory_mib // spec.nodes
+        if n == spec.nodes - 1:
+            size = spec.memory_mib - n * size
+        first, end = (-(-spec.cpus * i // spec.nodes) for i in (n, n + 1))
+        mine = {"cpus": f"{first}-{end - 1}"} if first < end else {}
+        node = {"nodeid": str(n), "memdev": f"node{n}", **mine}
+        argv += ["-object", f"memory-backend-ram,id=node{n},size={size}M"]
+        argv += ["-numa", _options("node", node)]
     return argv
 
 

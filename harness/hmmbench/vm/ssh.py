@@ -36,7 +36,7 @@ _CHUNK = 1 << 16
 #: leaves a QEMU that stands, and so its end of the connection open.
 _LOOK_S = 1.0
 
-#: Seconds that a copy may stand still, or the words why it failed may take.
+#: Seconds that a copy may stand still.
 _COPY_S = 60.0
 
 # Its threads report each attempt before dropbear listens; our errors say what matters.
@@ -267,7 +267,6 @@ class Ssh:
     def _must_end_well(self, channel: paramiko.Channel, what: str) -> None:
         status = self._status(channel)
         if status != 0:
-            channel.settimeout(_COPY_S)  # its words may come after its status, on a busy host late
             said = channel.recv_stderr(_CHUNK).decode("utf-8", "replace").strip()
             raise VmError(f"{what} failed with status {status}: {said}")
 

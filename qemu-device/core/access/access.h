@@ -6,11 +6,17 @@
 #ifndef HG_ACCESS_H
 #define HG_ACCESS_H
 
+#include "mem/data_cache.h"
 #include "mem/mem.h"
+#include "mem/posted.h"
 #include "mmu/translate.h"
 
 static inline void hg_dirty(HgEngine *e, const HgTlbEnt *t, uint32_t off, uint32_t size)
 {
+    if (t->frame) {             /* at once: its reference may go with the next translation */
+        hg_frame_written(t->frame, off, size);
+        return;
+    }
     if (e->dirty.hi && e->dirty.ptr != t->host) {
         hg_dirty_flush(e);
     }
@@ -55,9 +61,11 @@ static inline uint8_t *hg_in_shared(HgEngine *e, uint64_t va, unsigned size)
  * this engine is parked.  An invalidation that is posted after this look-up
  * cannot complete before the next safe point, which comes after the access,
  * exactly as for one lane; 32 lanes are one access to it.
+ *
+ * `post`: the caller asks whether a write is posted; others do not get such an entry.
  */
 static inline HgTlbEnt *hg_warp_entry(HgEngine *e, unsigned asid, uint64_t va, bool write,
-                                      unsigned lanes)
+                                      unsigned lanes, bool post)
 {
     uint64_t vpn = va >> HG_PAGE_SHIFT;
     HgTlb *t = &e->utlb;
@@ -74,6 +82,14 @@ static inline HgTlbEnt *hg_warp_entry(HgEngine *e, unsigned asid, uint64_t va, b
             uint8_t reason;
             if (!s[i].host || (write && s[i].host_ro) || !hg_pte_allows(s[i].pte, access, &reason)) {
                 return NULL;
+            }
+            if (__builtin_expect(s[i].posted, 0)) {
+                if (write && !post) {
+                    return NULL;
+                }
+                if (!write) {
+                    hg_posted_order(e);
+                }
             }
             hg_cnt(e, HG_CNT_UTLB_HITS, lanes);
             if (__builtin_expect(watched, 0)) {         /* all lanes are one */

@@ -163,6 +163,11 @@ void hg_rv_decode(HgInsn *i, uint32_t raw)
         static const uint8_t t[8] = { OP_ADDI, OP_SLLI, OP_SLTI, OP_SLTIU, OP_XORI, OP_SRLI,
                                       OP_ORI, OP_ANDI };
         op = t[f3];
+        if (op == OP_ORI && i->rd == 0 && ((raw >> 20 & 31) == 1 || (raw >> 20 & 31) == 3)) {
+            op = OP_PREFETCH;   /* Zicbop: prefetch.r, prefetch.w */
+            i->imm &= ~31;
+            break;
+        }
         if (f3 == 1 || f3 == 5) {
             unsigned f6 = raw >> 26;
             i->imm = (raw >> 20) & 63;

@@ -26,7 +26,7 @@ const HgInsn *hg_rv_fetch(HgEngine *e, unsigned asid, uint64_t pc, HgFault *f)
         memset(p->insn, 0, sizeof(p->insn));
         p->vpn = vpn;
         p->asid = asid;
-        p->huge = t->huge;
+        p->order = t->order;
         p->valid = true;
     }
     if (t->host) {

@@ -21,16 +21,23 @@ static uint64_t entries_configured(const HgDev *d)
 {
     const HgConfig *c = &d->cfg;
     uint64_t warps = (uint64_t)HG_NUM_CTXS * c->sms * c->warps;
-    uint64_t tlbs = c->l2tlb_entries + (c->sms + c->ces) * (c->utlb_entries + HG_IC_PAGES);
+    uint64_t tlbs = c->l2tlb_entries + c->walk_entries +
+                    (c->sms + c->ces) * (c->utlb_entries + HG_IC_PAGES);
 
-    return HG_INVAL_QUEUE * tlbs + HG_REPLAYS_TURN * warps * (1 + HG_STALL_MAX) +
-           HG_STALL_MAX * c->utlb_misses;
+    /* a page of the data cache for each micro-TLB entry of a state that is loaded */
+    tlbs += c->data_pages;
+    uint64_t found = (uint64_t)c->data_pages * (c->sms + c->ces) * c->utlb_entries;
+    return HG_INVAL_QUEUE * tlbs + found + HG_REPLAYS_TURN * warps * (1 + HG_STALL_MAX) +
+           (HG_STALL_MAX + HG_REPLAYS_TURN * (uint64_t)c->sms) * c->utlb_misses;
 }
 
 /* A context's warps, made when it is enabled first. */
 static uint64_t bytes_configured(const HgDev *d)
 {
-    return d->cfg.sms * (d->cfg.warps * (uint64_t)sizeof(HgWarp) + HG_SHARED_MAX);
+    uint64_t sm = d->cfg.warps * (uint64_t)sizeof(HgWarp) + HG_SHARED_MAX + HG_POSTED_BYTES;
+
+    return d->cfg.sms * sm +
+           (uint64_t)d->cfg.data_pages * HG_PAGE_SIZE;
 }
 
 void hg_visit(HgDev *d, uint64_t entries, uint64_t bytes)

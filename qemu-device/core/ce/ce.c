@@ -16,6 +16,7 @@
 #include "base/trace.h"
 #include "fault/fault.h"
 #include "fault/replay.h"
+#include "mem/data_cache.h"
 #include "mem/mem.h"
 #include "mmu/inval.h"
 #include "timer/irq.h"
@@ -30,7 +31,7 @@ static unsigned dst_space(const HgSeg *s)
     return (s->flags >> HG_COPY_DST_SHIFT) & 3;
 }
 
-static bool span_ok(HgDev *d, HgCtx *c, unsigned space, uint64_t addr, uint64_t bytes)
+bool hg_span_ok(HgDev *d, HgCtx *c, unsigned space, uint64_t addr, uint64_t bytes)
 {
     switch (space) {
     case HG_SPACE_VIRT:
@@ -49,13 +50,13 @@ bool hg_copy_check(HgDev *d, HgCtx *c, const HgSeg *s)
     uint64_t known = 3u << HG_COPY_SRC_SHIFT | 3u << HG_COPY_DST_SHIFT | HG_COPY_FILL;
 
     if (s->bytes > HG_COPY_MAX_BYTES || (s->flags & ~known) ||
-        !span_ok(d, c, dst_space(s), s->dst, s->bytes)) {
+        !hg_span_ok(d, c, dst_space(s), s->dst, s->bytes)) {
         return false;
     }
     if (s->flags & HG_COPY_FILL) {
         return src_space(s) == 0 && !(s->bytes & 7) && !(s->dst & 7);
     }
-    return span_ok(d, c, src_space(s), s->src, s->bytes);
+    return hg_span_ok(d, c, src_space(s), s->src, s->bytes);
 }
 
 bool hg_seg_alloc(HgCtx *c)
@@ -105,11 +106,30 @@ void hg_copy_end(HgDev *d, HgCtx *c)
     hg_replay_answer(d, &k->owed);
     HG_HOOK(d, copy_end, d, c);
     k->nfault = 0;
-    k->replayed = false;
+    k->replayed = k->waits = false;
     k->state = HG_CP_NONE;
     c->rs = HG_RS_REPORT;
     hg_trace(d, HG_EV_COPY_DONE, c->id, c->res.err, 0, 0);
     hg_kick_fe(d);
+}
+
+void hg_copy_faulted(HgDev *d, HgCtx *c, uint32_t how)
+{
+    HgCopy *k = &c->copy;
+
+    if (c->rs != HG_RS_COPY || k->state != HG_CP_STALL || !k->waits || c->aborting) {
+        return;                 /* over, or a cancel was first */
+    }
+    if (how == HG_FAULTED_GIVE_UP) {
+        c->res = (HgResult) { .err = HG_ERR_FAULT, .reason = k->fault[0].reason,
+                              .addr = k->fault[0].va };
+        hg_copy_end(d, c);
+        return;
+    }
+    k->nfault = 0;
+    k->waits = false;
+    k->state = HG_CP_RUN;
+    hg_kick_ces(d);
 }
 
 /* One end of a piece: a direct pointer, or an address for the bus. */
@@ -117,6 +137,7 @@ typedef struct End {
     uint8_t *host;
     void *opaque;
     uint64_t addr;
+    HgFrame *frame;             /* with a reference of its own */
     bool vram, ro;
 } End;
 
@@ -143,6 +164,8 @@ static bool resolve(HgEngine *e, HgCtx *c, unsigned space, uint64_t addr, uint32
         out->opaque = t->opaque;
         out->ro = t->host_ro;
         out->host = t->host ? t->host + off : NULL;
+        out->frame = t->frame;  /* the other end's translation may evict the entry */
+        hg_frame_hold(out->frame);
     } else if (hg_direct_sys(d)) {
         const HgRam *r = hg_ram_find(d, addr, n);
         if (r) {
@@ -163,10 +186,22 @@ static bool end_read(HgEngine *e, const End *s, void *buf, uint32_t n)
     return hg_bus_read(e, s->addr, buf, n) == 0;
 }
 
+/* By its pointer. */
+static void end_written(HgDev *d, const End *t, uint32_t n)
+{
+    if (t->frame) {
+        hg_frame_written(t->frame, t->addr & HG_PAGE_MASK, n);
+    } else if (t->vram) {
+        if (d->ops.vram_written) {
+            d->ops.vram_written(d->host, t->addr, n);
+        }
+    } else if (d->ops.ram_written) {
+        d->ops.ram_written(d->host, t->opaque, t->host, t->addr, n);
+    }
+}
+
 static bool end_write(HgEngine *e, const End *t, const void *buf, uint32_t n)
 {
-    HgDev *d = e->d;
-
     if (!t->host) {
         return hg_bus_write(e, t->addr, buf, n) == 0;
     }
@@ -174,13 +209,7 @@ static bool end_write(HgEngine *e, const End *t, const void *buf, uint32_t n)
         return false;
     }
     hg_copy_out(t->host, buf, n);
-    if (t->vram) {
-        if (d->ops.vram_written) {
-            d->ops.vram_written(d->host, t->addr, n);
-        }
-    } else if (d->ops.ram_written) {
-        d->ops.ram_written(d->host, t->opaque, t->host, t->addr, n);
-    }
+    end_written(e->d, t, n);
     return true;
 }
 
@@ -200,7 +229,6 @@ static Piece one_piece(HgEngine *e, HgCtx *c)
     uint64_t left = s->bytes - k->off, dst = s->dst + k->off, src = s->src + k->off;
     bool fill = s->flags & HG_COPY_FILL;
     uint32_t n = piece_len(dst, left);
-    HgDev *d = e->d;
     End a = { 0 }, b;
     bool bad;
 
@@ -224,6 +252,8 @@ static Piece one_piece(HgEngine *e, HgCtx *c)
         k->nfault++;
     }
     if (k->nfault) {
+        hg_frame_put(a.frame);
+        hg_frame_put(b.frame);
         return PIECE_STALL;
     }
     hg_point(e, HG_AT_HELD);
@@ -235,13 +265,7 @@ static Piece one_piece(HgEngine *e, HgCtx *c)
         k->fault[0].va = dst;
     } else if (a.host && b.host && !b.ro) {
         hg_copy_shared(b.host, a.host, n);
-        if (b.vram) {
-            if (d->ops.vram_written) {
-                d->ops.vram_written(d->host, b.addr, n);
-            }
-        } else if (d->ops.ram_written) {
-            d->ops.ram_written(d->host, b.opaque, b.host, b.addr, n);
-        }
+        end_written(e->d, &b, n);
         bad = false;
     } else {
         bad = !end_read(e, &a, e->bounce, n);
@@ -251,6 +275,8 @@ static Piece one_piece(HgEngine *e, HgCtx *c)
             k->fault[0].va = dst;
         }
     }
+    hg_frame_put(a.frame);
+    hg_frame_put(b.frame);
     if (bad) {
         return PIECE_ERROR;
     }

@@ -2,8 +2,8 @@
 /*
  * Fault unit: miss tables, fault rings, cancel (replay: replay.c).
  *
- * A stalled access either owns a reference to a slot of its engine's miss
- * table (an entry for that page was written, or dropped, since the last
+ * A stalled access either owns a reference to a slot of its engine's, or its group of
+ * SMs', miss table (an entry for that page was written, or dropped, since the last
  * replay), or found the table full and waits without one.  A replay empties
  * the tables and makes every stalled access runnable; so no access waits for a
  * page that nobody was told of, as long as software answers every entry, and
@@ -23,6 +23,22 @@
 static uint32_t source_word(const HgEngine *e, unsigned client)
 {
     return e->kind | (uint32_t)e->num << 8 | (client & 0xff) << 16;
+}
+
+static void entry(HgEngine *e, HgCtx *c, unsigned ring, unsigned client, const HgFault *f,
+                  HgFaultEntry *m)
+{
+    uint64_t now = hg_now(e->d), page = f->va & ~(uint64_t)HG_PAGE_MASK;
+
+    memset(m, 0, sizeof(*m));
+    m->w[HG_FE_ADDR_LO] = (uint32_t)page;
+    m->w[HG_FE_ADDR_HI] = page >> 32;
+    m->w[HG_FE_TIME_LO] = (uint32_t)now;
+    m->w[HG_FE_TIME_HI] = now >> 32;
+    m->w[HG_FE_ASID] = c->asid | c->id << 16;
+    m->w[HG_FE_SOURCE] = source_word(e, client);
+    m->w[HG_FE_INFO] = f->access | (uint32_t)f->reason << 4 | (uint32_t)f->level << 12;
+    m->w[HG_FE_FLAGS] = HG_FE_VALID | (ring ? c->copy.waits ? HG_FE_WAITS : 0 : HG_FE_REPLAYABLE);
 }
 
 static bool emit_one(HgDev *d, unsigned ring, const HgFaultEntry *m, HgFaultEntry *out, bool drop)
@@ -51,26 +67,39 @@ static bool emit_one(HgDev *d, unsigned ring, const HgFaultEntry *m, HgFaultEntr
     return true;
 }
 
+#define REPEAT_MIN 10000u       /* ns; a guest must get to answer */
+
+/*
+ * The entry comes again as long as its slot of the miss table is taken and its context is
+ * active: until a replay, or until nobody waits there any more.  A replay ends it (hg_replay_perform()), as the
+ * access is sent again and has a new entry if it still misses.
+ */
+static void repeat(HgEngine *e, HgCtx *c, unsigned client, const HgFault *f, uint64_t ns)
+{
+    HgDev *d = e->d;
+    unsigned engine = e - d->eng;
+
+    if (f->pend == HG_NO_PEND) {
+        return;
+    }
+    ns = ns < REPEAT_MIN ? REPEAT_MIN : ns > UINT32_MAX ? UINT32_MAX : ns;
+    /* no room for a timer: once is all */
+    hg_timer_add(d, hg_later(hg_now(d), ns), HG_T_REPEAT,
+                 f->pend | engine << 12 | client << 17 | (uint32_t)c->id << 25,
+                 (f->va & ~(uint64_t)HG_PAGE_MASK) | f->reason | f->level << 4, ns);
+}
+
 /* Returns how many entries were added to out (0..2). */
 static unsigned emit(HgEngine *e, HgCtx *c, unsigned ring, unsigned client,
                      const HgFault *f, HgFaultEntry *out)
 {
     HgDev *d = e->d;
     HgFaultEntry m;
-    uint64_t now = hg_now(d), page = f->va & ~(uint64_t)HG_PAGE_MASK, arg = 0;
+    uint64_t page = f->va & ~(uint64_t)HG_PAGE_MASK, arg = 0;
     HgInjAct act;
     unsigned n = 0;
 
-    memset(&m, 0, sizeof(m));
-    m.w[HG_FE_ADDR_LO] = (uint32_t)page;
-    m.w[HG_FE_ADDR_HI] = page >> 32;
-    m.w[HG_FE_TIME_LO] = (uint32_t)now;
-    m.w[HG_FE_TIME_HI] = now >> 32;
-    m.w[HG_FE_ASID] = c->asid | c->id << 16;
-    m.w[HG_FE_SOURCE] = source_word(e, client);
-    m.w[HG_FE_INFO] = f->access | (uint32_t)f->reason << 4 | (uint32_t)f->level << 12;
-    m.w[HG_FE_FLAGS] = HG_FE_VALID | (ring ? 0 : HG_FE_REPLAYABLE);
-
+    entry(e, c, ring, client, f, &m);
     act = hg_injected(d, HG_INJ_FAULT, page, &arg);
     if (act == HG_ACT_DELAY_VALID) {
         m.delay = arg ? arg : 1;
@@ -79,7 +108,51 @@ static unsigned emit(HgEngine *e, HgCtx *c, unsigned ring, unsigned client,
     if (act == HG_ACT_DUPLICATE && n) {
         n += emit_one(d, ring, &m, &out[n], false);
     }
+    if (act == HG_ACT_REPEAT && !ring) {
+        repeat(e, c, client, f, arg);
+    }
     return n;
+}
+
+static void begin(HgDev *d, HgFaultBatch *b)
+{
+    b->n = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        b->was_empty[i] = d->ring[i].get == d->ring[i].put;
+    }
+}
+
+bool hg_fault_repeat_ok(const HgDev *d, const HgTimer *t)
+{
+    return (t->a & 0xfff) < d->cfg.utlb_misses && (t->a >> 12 & 0x1f) < d->nsm + d->nce &&
+           t->a >> 25 < HG_NUM_CTXS && t->b >> HG_VA_BITS == 0 && !(t->b & HG_PAGE_MASK & ~0x3full) &&
+           (t->b & 0xf) <= HG_REASON_POISON && t->c >= REPEAT_MIN;
+}
+
+void hg_fault_repeat(HgEngine *e, const HgTimer *t)
+{
+    HgDev *d = e->d;
+    HgEngine *of = &d->eng[t->a >> 12 & 0x1f];
+    const HgPend *p = &of->misses->pend[t->a & 0xfff];
+    HgCtx *c = &d->ctx[t->a >> 25];
+    HgFaultBatch b;
+    HgFault f = { .va = t->b & ~(uint64_t)HG_PAGE_MASK, .access = p->access,
+                  .reason = t->b & 0xf, .level = t->b >> 4 & 3 };
+    HgFaultEntry m;
+
+    if (p->refs <= p->hint || p->vpn != f.va >> HG_PAGE_SHIFT || p->asid != c->asid) {
+        return;                 /* nobody waits there any more */
+    }
+    if (!c->enabled || c->aborting) {
+        return;                 /* others may: of an inactive context comes nothing new */
+    }
+    begin(d, &b);
+    if (d->ctrl & HG_CTRL_ENABLE) {
+        entry(of, c, 0, t->a >> 17 & 0xff, &f, &m);
+        b.n = emit_one(d, 0, &m, b.entry, false);
+    }
+    hg_timer_add(d, hg_later(hg_now(d), t->c), HG_T_REPEAT, t->a, t->b, t->c);
+    hg_fault_write(e, &b);
 }
 
 /* VALID of a delayed entry; d->lock on entry and exit. */
@@ -169,6 +242,12 @@ void hg_fault_write(HgEngine *e, HgFaultBatch *b)
     }
 }
 
+/* A prefetch is the weakest, whatever its number. */
+static bool stronger_than(unsigned access, unsigned than)
+{
+    return (access + 1) % (HG_ACCESS_PREFETCH + 1) > (than + 1) % (HG_ACCESS_PREFETCH + 1);
+}
+
 /* Give each fault a slot of the miss table; true if an entry is due for it. */
 static bool pend_add(HgEngine *e, unsigned asid, HgFault *f)
 {
@@ -177,11 +256,11 @@ static bool pend_add(HgEngine *e, unsigned asid, HgFault *f)
 
     hg_visit(e->d, limit, 0);
     for (unsigned i = 0; i < limit; i++) {
-        HgPend *p = &e->pend[i];
+        HgPend *p = &e->misses->pend[i];
         if (!p->refs) {
             free_slot = free_slot == limit ? i : free_slot;
         } else if (p->vpn == vpn && p->asid == asid) {
-            bool stronger = f->access > p->access;
+            bool stronger = stronger_than(f->access, p->access);
             p->refs++;
             f->pend = i;
             if (stronger) {     /* software was told of a weaker access only */
@@ -194,10 +273,57 @@ static bool pend_add(HgEngine *e, unsigned asid, HgFault *f)
         f->pend = HG_NO_PEND;
         return false;
     }
-    e->pend[free_slot] = (HgPend) { .vpn = vpn, .asid = asid, .refs = 1, .access = f->access };
-    e->npend++;
+    e->misses->pend[free_slot] = (HgPend) {
+        .vpn = vpn, .asid = asid, .refs = 1, .access = f->access,
+    };
+    e->misses->npend++;
     f->pend = free_slot;
     return true;
+}
+
+/*
+ * A prefetch takes a slot of the miss table, so that it is reported once, and has nobody
+ * who waits: the next replay frees it.  If the page has a slot already, somebody has
+ * asked; without a free one nobody is told.
+ */
+void hg_fault_prefetch(HgEngine *e, HgCtx *c, unsigned warp, HgFault *f, unsigned n)
+{
+    HgDev *d = e->d;
+    HgFaultBatch b;
+
+    hg_lock(d);
+    begin(d, &b);
+    if (c->dying || c->aborting ||
+        atomic_load_explicit(&d->mode[c->asid], memory_order_relaxed) == HG_ASID_MODE_FATAL) {
+        n = 0;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        if (pend_add(e, c->asid, &f[i])) {
+            e->misses->pend[f[i].pend].hint = true;
+            b.n += emit(e, c, 0, warp, &f[i], &b.entry[b.n]);
+        } else {
+            hg_pend_drop(e, &f[i], 1);
+        }
+    }
+    hg_fault_write(e, &b);
+    hg_unlock(d);
+}
+
+void hg_fault_drop_hints(HgDev *d)
+{
+    for (unsigned i = 0; i < d->nsm; i++) {
+        HgEngine *e = &d->eng[i];
+
+        for (unsigned k = 0; e->pend && e->npend && k < d->cfg.utlb_misses; k++) {
+            HgPend *p = &e->pend[k];
+
+            hg_visit(d, 1, 0);
+            if (p->hint) {
+                p->hint = false;
+                e->npend -= --p->refs == 0;
+            }
+        }
+    }
 }
 
 void hg_pend_drop(HgEngine *e, HgFault *f, unsigned n)
@@ -205,9 +331,9 @@ void hg_pend_drop(HgEngine *e, HgFault *f, unsigned n)
     hg_visit(e->d, n, 0);
     for (unsigned i = 0; i < n; i++) {
         if (f[i].pend != HG_NO_PEND) {
-            HgPend *p = &e->pend[f[i].pend];
+            HgPend *p = &e->misses->pend[f[i].pend];
             if (p->refs && --p->refs == 0) {
-                e->npend--;
+                e->misses->npend--;
             }
             f[i].pend = HG_NO_PEND;
         }
@@ -224,14 +350,6 @@ static const HgFault *fatal(HgDev *d, HgCtx *c, const HgFault *f, unsigned n)
     }
     return atomic_load_explicit(&d->mode[c->asid], memory_order_relaxed) == HG_ASID_MODE_FATAL
         ? &f[0] : NULL;
-}
-
-static void begin(HgDev *d, HgFaultBatch *b)
-{
-    b->n = 0;
-    for (unsigned i = 0; i < 2; i++) {
-        b->was_empty[i] = d->ring[i].get == d->ring[i].put;
-    }
 }
 
 /*
@@ -306,7 +424,12 @@ HgVerdict hg_fault_copy(HgEngine *e, HgCtx *c, HgFaultBatch *b, HgResult *r)
     }
     k->state = HG_CP_STALL;
     k->eng = e->num;
+    k->waits = c->stall;
     for (unsigned i = 0; i < k->nfault; i++) {
+        if (k->waits) {         /* told of each time; if there is no room, OVERFLOW says so */
+            b->n += emit(e, c, 1, 0, &k->fault[i], &b->entry[b->n]);
+            continue;
+        }
         if (pend_add(e, c->asid, &k->fault[i])) {
             b->n += emit(e, c, 0, 0, &k->fault[i], &b->entry[b->n]);
         }

@@ -44,6 +44,17 @@ HgVerdict hg_fault_copy(HgEngine *e, HgCtx *c, HgFaultBatch *b, HgResult *r);
 void hg_fault_write(HgEngine *e, HgFaultBatch *b);      /* d->lock on entry and exit */
 /* VALID of a delayed entry. */
 void hg_ring_valid_write(HgEngine *e, unsigned ring, uint64_t addr, uint32_t word); /* the same */
+/* Prefetches that miss; e is in its slice, without d->lock.  Their job does not wait. */
+void hg_fault_prefetch(HgEngine *e, HgCtx *c, unsigned warp, HgFault *f, unsigned n);
+/* A replay: they are over. */
+void hg_fault_drop_hints(HgDev *d);
+/*
+ * An entry is due again (injected): a = slot of the miss table | engine << 12 | client << 17 |
+ * context << 25, b = page | reason | level << 4, c = interval.  e is in a slice; d->lock on entry
+ * and exit.
+ */
+void hg_fault_repeat(HgEngine *e, const HgTimer *t);
+bool hg_fault_repeat_ok(const HgDev *d, const HgTimer *t);      /* one that was loaded */
 void hg_pend_drop(HgEngine *e, HgFault *f, unsigned n);
 /* How many stalled accesses of c a cancel matches, and the result of the first. */
 unsigned hg_cancel_hits(HgDev *d, HgCtx *c, unsigned type, unsigned scope, HgResult *r);

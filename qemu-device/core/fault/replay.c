@@ -49,6 +49,8 @@ void hg_replay_perform(HgDev *d, uint64_t key)
 {
     HgReplay *q = NULL;
 
+    hg_timers_drop_all(d, HG_T_REPEAT);
+    hg_fault_drop_hints(d);
     for (unsigned i = 0; i < d->nrq; i++) {
         if (d->rq[i].key == key) {
             q = &d->rq[i];
@@ -78,7 +80,8 @@ void hg_replay_perform(HgDev *d, uint64_t key)
                     atomic_fetch_or_explicit(&cs->run_mask, 1u << k, memory_order_release);
                 }
             }
-        } else if (c->rs == HG_RS_COPY && c->copy.state == HG_CP_STALL) {
+        } else if (c->rs == HG_RS_COPY && c->copy.state == HG_CP_STALL &&
+                   !c->copy.waits) {
             HgCopy *k = &c->copy;
             hg_pend_drop(&d->eng[d->nsm + k->eng], k->fault, k->nfault);
             k->nfault = 0;

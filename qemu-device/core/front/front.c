@@ -10,6 +10,7 @@
 #include "ce/ce.h"
 #include "fault/fault.h"
 #include "fault/replay.h"
+#include "mem/posted.h"
 #include "mmu/inval.h"
 #include "ring/contexts.h"
 #include "ring/ring.h"
@@ -19,7 +20,7 @@
 /* When the front end has something to do again; UINT64_MAX = when kicked. */
 uint64_t hg_next_deadline(HgDev *d, uint64_t now)
 {
-    uint64_t at = UINT64_MAX;
+    uint64_t at = hg_posted_deadline(d);
 
     for (unsigned i = 0; i < d->ntimer; i++) {
         at = d->timer[i].due < at ? d->timer[i].due : at;
@@ -55,7 +56,7 @@ static bool timers_due(HgDev *d, uint64_t now)
     if (!d->started || d->pause || d->exiting) {
         return false;
     }
-    if (d->ninvq && d->invq[0].due <= now) {
+    if ((d->ninvq && d->invq[0].due <= now) || hg_posted_deadline(d) <= now) {
         return true;
     }
     for (unsigned i = 0; i < d->ntimer; i++) {
@@ -98,6 +99,12 @@ static void run_timer(HgEngine *e, const HgTimer *t)
     case HG_T_DOORBELL:
         hg_doorbell(d, &d->ctx[t->a], (uint32_t)t->b);
         break;
+    case HG_T_REPEAT:
+        hg_slice_enter(e);
+        hg_fault_repeat(e, t);
+        hg_serve(e);
+        hg_slice_leave(e);
+        break;
     case HG_T_VALID:
         hg_slice_enter(e);
         hg_ring_valid_write(e, t->a, t->b, t->c);
@@ -114,6 +121,7 @@ static void run_timers(HgEngine *e, uint64_t now)
     unsigned replays = HG_REPLAYS_TURN;
 
     hg_inval_due(d, now);
+    hg_posted_drain_due(d, now);
     for (unsigned budget = HG_TIMERS_TURN; budget && replays && timers_due(d, now); budget--) {
         bool flush = !(d->ctrl & HG_CTRL_ENABLE);
         unsigned best = HG_TIMERS;

@@ -5,8 +5,18 @@
 #include "device.h"
 #include "front/reset.h"
 #include "base/trace.h"
+#include "mem/data_cache.h"
+#include "mem/posted.h"
 #include "mmu/tlb.h"
+#include "mmu/walk_cache.h"
 #include "simt/sm.h"
+
+void hg_reset_written(HgDev *d)
+{
+    hg_posted_drain_idle(d, NULL);
+    hg_data_flush(d, 0, UINT64_MAX);
+    hg_reset_locked(d);
+}
 
 /* Power-on state.  All engines are parked; d->lock is held. */
 void hg_reset_locked(HgDev *d)
@@ -43,18 +53,26 @@ void hg_reset_locked(HgDev *d)
     pthread_mutex_lock(&d->l2_lock);
     d->l2_gen++;
     hg_tlb_clear(&d->l2);
+    hg_walk_cache_clear(&d->walks);
     pthread_mutex_unlock(&d->l2_lock);
     for (unsigned i = 0; i < d->neng; i++) {
         HgEngine *e = &d->eng[i];
         e->nreq = 0;
-        e->req_all = false;
+        e->req_all = e->req_membar = false;
+        if (e->posted) {
+            e->posted->ctx = NULL;
+            e->posted->n = e->posted->bytes = 0;
+            e->posted->due = 0;
+        }
         e->inval_ack = 0;
         e->cur = NULL;
         e->slice_end = e->cycles = 0;
         e->rr = 0;
         e->npend = 0;
-        if (e->kind != HG_ENG_FE) {
+        if (e->pend) {
             memset(e->pend, 0, d->cfg.utlb_misses * sizeof(*e->pend));
+        }
+        if (e->kind != HG_ENG_FE) {
             hg_engine_flush(e, &all);
             hg_tlb_clear(&e->utlb);
         }
@@ -62,4 +80,5 @@ void hg_reset_locked(HgDev *d)
             atomic_store_explicit(&e->cnt[n], 0, memory_order_relaxed);
         }
     }
+    hg_data_forget(d);
 }

@@ -4,6 +4,8 @@
 
 #include "device.h"
 
-void hg_reset_locked(HgDev *d); /* all engines parked */
+/* All engines are parked; d->lock is held. */
+void hg_reset_locked(HgDev *d);         /* what caches had is lost */
+void hg_reset_written(HgDev *d);        /* what they had is in VRAM and RAM */
 
 #endif /* HG_RESET_H */

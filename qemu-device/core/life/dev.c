@@ -12,7 +12,9 @@
 #include "front/front.h"
 #include "front/reset.h"
 #include "life/stepping.h"
+#include "mem/data_cache.h"
 #include "mmu/tlb.h"
+#include "mmu/walk_cache.h"
 #include "simt/sm.h"
 #include "simt/vec.h"
 
@@ -118,8 +120,15 @@ void hg_config_default(HgConfig *cfg)
 {
     *cfg = (HgConfig) {
         .sms = 2, .warps = 8, .ces = 2, .utlb_entries = 64, .utlb_misses = 56,
-        .l2tlb_entries = 512, .asids = HG_NUM_ASIDS, .ctxs = HG_NUM_CTXS,
+        .l2tlb_entries = 512, .walk_entries = 32, .asids = HG_NUM_ASIDS, .ctxs = HG_NUM_CTXS,
+        .prefetch_faults = true, .sms_per_utlb = 1,
     };
+}
+
+/* An entry has one, and an access that holds one while its entry may go; two of a copy. */
+uint32_t hg_data_least(const HgConfig *c)
+{
+    return (c->sms + c->ces) * (c->utlb_entries + 3);
 }
 
 bool hg_core_fits(uint32_t version, size_t config, size_t ops)
@@ -146,8 +155,20 @@ static const char *config_error(const HgConfig *c)
     if (c->utlb_misses < 1 || c->utlb_misses > 4096) {
         return "utlb_misses must be 1..4096";
     }
+    if (c->sms_per_utlb < 1 || c->sms_per_utlb > HG_MAX_SMS) {
+        return "sms_per_utlb must be 1..16";
+    }
     if (c->l2tlb_entries < 1 || c->l2tlb_entries > 1048576) {
         return "l2tlb_entries must be 1..1048576";
+    }
+    if (c->walk_entries > 65536) {
+        return "walk_entries must be 0..65536";
+    }
+    if (c->data_pages && (c->data_pages < hg_data_least(c) || c->data_pages > 65536)) {
+        return "data_pages must be 0, or (sms + ces) * (utlb_entries + 3)..65536";
+    }
+    if (c->data_pages && c->coherent) {
+        return "a coherent device has no data_pages";
     }
     if (c->asids < 2 || c->asids > HG_NUM_ASIDS) {
         return "asids must be 2..256";
@@ -191,7 +212,7 @@ bool hg_memory_sizes_ok(const HgConfig *c, char *err, size_t errlen)
 void hg_reset(HgDev *d)
 {
     hg_pause(d);
-    hg_reset_locked(d);
+    hg_reset_written(d);
     hg_resume(d);
 }
 
@@ -246,11 +267,14 @@ HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, 
     d->neng = d->nsm + d->nce + 1;
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->l2_lock, NULL);
+    pthread_mutex_init(&d->data_lock, NULL);
     pthread_cond_init(&d->quiet, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     d->eng = hg_alloc_lines(d->neng * sizeof(*d->eng));
-    if (!d->eng || !hg_tlb_init(&d->l2, cfg->l2tlb_entries, HG_L2_WAYS)) {
+    if (!d->eng || !hg_tlb_init(&d->l2, cfg->l2tlb_entries, HG_L2_WAYS) ||
+        !hg_walk_cache_init(&d->walks, cfg->walk_entries) ||
+        !hg_data_init(&d->data, cfg->data_pages)) {
         pthread_condattr_destroy(&attr);
         hg_free(d);
         goto oom;
@@ -264,6 +288,9 @@ HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, 
         pthread_cond_init(&e->cv, &attr);
         if (e->kind != HG_ENG_FE) {
             ok &= hg_tlb_init(&e->utlb, cfg->utlb_entries, HG_UTLB_WAYS);
+        }
+        e->misses = e->kind == HG_ENG_SM ? &d->eng[i - i % cfg->sms_per_utlb] : e;
+        if (e->kind != HG_ENG_FE && e->misses == e) {
             e->pend = hg_alloc_lines(cfg->utlb_misses * sizeof(*e->pend));
             ok &= e->pend != NULL;
         }
@@ -273,6 +300,8 @@ HgDev *hg_new(const HgConfig *cfg, const HgHostOps *ops, void *host, char *err, 
         if (e->kind == HG_ENG_SM) {
             e->ic = calloc(HG_IC_PAGES, sizeof(*e->ic));
             ok &= e->ic != NULL;
+            e->posted = cfg->data_pages ? calloc(1, sizeof(*e->posted)) : NULL;
+            ok &= e->posted || !cfg->data_pages;
         }
     }
     pthread_condattr_destroy(&attr);
@@ -325,6 +354,7 @@ void hg_free(HgDev *d)
             free(e->utlb.next);
             free(e->pend);
             free(e->ic);
+            free(e->posted);
         }
     }
     for (unsigned i = 0; i < HG_NUM_CTXS; i++) {
@@ -334,9 +364,13 @@ void hg_free(HgDev *d)
     free(d->eng);
     free(d->l2.ent);
     free(d->l2.next);
+    free(d->walks.ent);
+    free(d->walks.next);
+    hg_data_free(&d->data);
     free(d->ram);
     pthread_cond_destroy(&d->quiet);
     pthread_mutex_destroy(&d->lock);
     pthread_mutex_destroy(&d->l2_lock);
+    pthread_mutex_destroy(&d->data_lock);
     free(d);
 }

@@ -5,6 +5,7 @@
 #include "device.h"
 #include "life/ram.h"
 #include "base/pause.h"
+#include "mem/posted.h"
 #include "mmu/tlb.h"
 
 void hg_ram_add(HgDev *d, uint64_t bus_addr, uint64_t size, void *ptr, bool readonly, void *opaque)
@@ -41,6 +42,7 @@ void hg_ram_remove(HgDev *d, uint64_t bus_addr, uint64_t size)
     unsigned i, n = 0;
 
     hg_pause(d);
+    hg_posted_drain_idle(d, NULL);
     for (i = 0; i < d->nram; i++) {
         HgRam r = d->ram[i];
         /* whatever overlaps the hole goes; whole ranges are what hosts remove */

@@ -9,16 +9,19 @@
 #include "base/lock.h"
 #include "base/time.h"
 #include "base/trace.h"
+#include "mem/posted.h"
 #include "mmu/tlb.h"
+#include "mmu/walk_cache.h"
 #include "timer/irq.h"
 
 void hg_inval_make(HgInval *iv, unsigned type, unsigned asid, uint64_t start, uint64_t len)
 {
-    iv->type = type;
+    iv->type = type & ~HG_INVAL_MEMBAR;
+    iv->membar = type & HG_INVAL_MEMBAR;
     iv->asid = asid;
     iv->first = 1;
     iv->last = 0;
-    if (type == HG_INVAL_RANGE && len) {
+    if (iv->type == HG_INVAL_RANGE && len) {
         uint64_t end = start + (len - 1);
         if (end < start) {
             end = UINT64_MAX;
@@ -52,13 +55,17 @@ static void inval_issue(HgDev *d, const HgInval *iv, uint64_t seq)
 {
     pthread_mutex_lock(&d->l2_lock);
     d->l2_gen++;
-    hg_visit(d, d->l2.sets * d->l2.ways, 0);
+    hg_visit(d, d->l2.sets * d->l2.ways + d->walks.sets * d->walks.ways, 0);
     hg_tlb_flush(&d->l2, iv);
+    hg_walk_cache_flush(&d->walks, iv);
     HG_HOOK(d, inval_l2, d, iv, seq);
     pthread_mutex_unlock(&d->l2_lock);
 
     d->inval_issued = seq;
     HG_HOOK(d, inval_issued, d, iv, seq);
+    if (iv->membar) {           /* the other SMs: hg_serve() */
+        hg_posted_drain_idle(d, NULL);
+    }
     for (unsigned i = 0; i < d->nsm + d->nce; i++) {
         HgEngine *e = &d->eng[i];
         if (!e->in_slice) {
@@ -71,6 +78,7 @@ static void inval_issue(HgDev *d, const HgInval *iv, uint64_t seq)
         } else {
             e->req_all = true;
         }
+        e->req_membar |= iv->membar;
         atomic_store_explicit(&e->attn, 1, memory_order_relaxed);
     }
     inval_update(d);
@@ -95,7 +103,9 @@ uint64_t hg_inval_submit(HgDev *d, const HgInval *iv)
     /* slow hardware: the flush itself comes later, in order */
     if (d->ninvq == HG_INVAL_QUEUE) {
         unsigned t = d->ninvq - 1;
-        d->invq[t].iv = (HgInval) { .type = HG_INVAL_ALL };
+        d->invq[t].iv = (HgInval) {
+            .type = HG_INVAL_ALL, .membar = d->invq[t].iv.membar || iv->membar,
+        };
         d->invq[t].seq = seq;
         d->invq[t].due = due > d->invq[t].due ? due : d->invq[t].due;
     } else {
@@ -136,8 +146,11 @@ void hg_serve(HgEngine *e)
             hg_engine_flush(e, &e->req[i]);
         }
     }
+    if (e->req_membar) {
+        hg_posted_order(e);
+    }
     e->nreq = 0;
-    e->req_all = false;
+    e->req_all = e->req_membar = false;
     e->inval_ack = d->inval_issued;
     inval_update(d);
 }

@@ -11,6 +11,7 @@
 #include "device.h"
 #include "mmu/tlb.h"
 #include "base/lock.h"
+#include "mem/data_cache.h"
 #include "mem/mem.h"
 
 bool hg_tlb_init(HgTlb *t, unsigned entries, unsigned ways)
@@ -68,26 +69,31 @@ HgTlbEnt *hg_tlb_insert(HgTlb *t, const HgTlbEnt *n)
         v = &s[t->next[set] % t->ways];
         t->next[set] = (t->next[set] + 1) % t->ways;
     }
+    hg_frame_put(v->valid ? v->frame : NULL);
     *v = *n;
     return v;
 }
 
 /*
- * The L2 holds 4 KiB leaves under their page and 2 MiB leaves under their
- * first page; a 4 KiB entry of the same page number is told apart by `huge`.
+ * The L2 holds leaves under their first page; entries of other sizes with the same
+ * page number are told apart by `order`.
  */
 HgTlbEnt *hg_l2_find(HgDev *d, unsigned asid, uint64_t vpn)
 {
-    HgTlbEnt *h = hg_tlb_find(&d->l2, asid, vpn);
+    static const uint8_t order[] = { 0, HG_BIG_ORDER, HG_HUGE_ORDER };
 
-    if (h) {
-        return h;
+    for (unsigned i = 0; i < sizeof(order); i++) {
+        HgTlbEnt *h = i == 1 && !d->cfg.big_pages ? NULL
+                    : hg_tlb_find(&d->l2, asid, vpn >> order[i] << order[i]);
+
+        if (h && h->order >= order[i]) {
+            return h;
+        }
     }
-    h = hg_tlb_find(&d->l2, asid, vpn & ~(uint64_t)511);
-    return h && h->huge ? h : NULL;
+    return NULL;
 }
 
-static bool match(const HgInval *iv, unsigned asid, uint64_t vpn, bool huge)
+static bool match(const HgInval *iv, unsigned asid, uint64_t vpn, unsigned order)
 {
     if (iv->type == HG_INVAL_ALL) {
         return true;
@@ -98,9 +104,9 @@ static bool match(const HgInval *iv, unsigned asid, uint64_t vpn, bool huge)
     if (iv->type == HG_INVAL_ASID) {
         return true;
     }
-    /* a piece of a 2 MiB leaf goes with its leaf */
-    uint64_t first = huge ? vpn & ~(uint64_t)511 : vpn;
-    uint64_t last = huge ? vpn | 511 : vpn;
+    /* a piece of a large leaf goes with its leaf */
+    uint64_t first = vpn >> order << order;
+    uint64_t last = first + ((uint64_t)1 << order) - 1;
     return iv->first <= iv->last && first <= iv->last && iv->first <= last;
 }
 
@@ -108,9 +114,11 @@ void hg_tlb_flush(HgTlb *t, const HgInval *iv)
 {
     for (unsigned i = 0; i < t->sets * t->ways; i++) {
         HgTlbEnt *x = &t->ent[i];
-        if (x->valid && match(iv, x->asid, x->vpn, x->huge)) {
+        if (x->valid && match(iv, x->asid, x->vpn, x->order)) {
             x->valid = false;
             x->host = NULL;
+            hg_frame_put(x->frame);
+            x->frame = NULL;
         }
     }
 }
@@ -123,7 +131,7 @@ void hg_engine_flush(HgEngine *e, const HgInval *iv)
     if (e->ic) {
         for (unsigned i = 0; i < HG_IC_PAGES; i++) {
             HgIcPage *p = &e->ic[i];
-            if (p->valid && match(iv, p->asid, p->vpn, p->huge)) {
+            if (p->valid && match(iv, p->asid, p->vpn, p->order)) {
                 p->valid = false;
             }
         }
@@ -136,10 +144,13 @@ void hg_tlb_resolve(HgEngine *e, HgTlbEnt *t)
     HgDev *d = e->d;
 
     t->host = NULL;
-    t->host_ro = false;
+    t->host_ro = t->posted = false;
     if ((t->pte & HG_PTE_APER_MASK) == HG_PTE_APER_VRAM) {
         if (t->addr <= d->cfg.vram_size - HG_PAGE_SIZE) {
-            t->host = d->vram + t->addr;
+            if ((t->pte & HG_PTE_CACHED) && d->data.n && !t->frame) {
+                t->frame = hg_frame_get(d, t->addr);
+            }
+            t->host = t->frame ? t->frame->data : d->vram + t->addr;
             t->opaque = NULL;
         }
         return;
@@ -150,6 +161,7 @@ void hg_tlb_resolve(HgEngine *e, HgTlbEnt *t)
             t->host = r->ptr + (t->addr - r->base);
             t->opaque = r->opaque;
             t->host_ro = r->ro;
+            t->posted = e->posted && !r->ro;
         }
     }
 }

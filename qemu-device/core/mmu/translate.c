@@ -6,6 +6,7 @@
 #include "mmu/translate.h"
 #include "base/trace.h"
 #include "mmu/walk.h"
+#include "mmu/walk_cache.h"
 
 void hg_watched_access(HgEngine *e, const HgTlbEnt *t, unsigned access)
 {
@@ -16,6 +17,7 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
 {
     HgDev *d = e->d;
     uint64_t vpn = va >> HG_PAGE_SHIFT;
+    HgWay way = { .low = HG_PT_LEVELS, .from = HG_PT_LEVELS - 1 };
     HgTlbEnt leaf, *t;
 
     f->va = va;
@@ -32,7 +34,7 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
     if (t) {                    /* the fast path saw that it forbids the access */
         hg_cnt(e, HG_CNT_UTLB_HITS, 1);
         hg_pte_allows(t->pte, access, &f->reason);
-        f->level = t->huge;
+        f->level = t->order == HG_HUGE_ORDER;
         HG_HOOK(d, denied, e, t, va, access, false);
         return NULL;
     }
@@ -44,18 +46,20 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
     t = hg_l2_find(d, asid, vpn);
     if (t) {
         leaf = *t;
+    } else {
+        hg_walk_cache_find(&d->walks, asid, vpn, &way);
     }
     pthread_mutex_unlock(&d->l2_lock);
     if (t) {
         hg_cnt(e, HG_CNT_L2TLB_HITS, 1);
     } else {
-        HgWay way = { .low = HG_PT_LEVELS };
         HG_HOOK(d, walk_begin, d, &way);
         hg_cnt(e, HG_CNT_L2TLB_MISSES, 1);
         bool found = hg_walk(e, asid, va, &way, &leaf, f), shown = HG_HOOKED(d, walk_read);
-        if (found) {
+        if (found || (d->walks.ent && way.low < HG_PT_LEVELS - 1)) {
             HG_HOOK(d, walk_found, d, asid, &way);
-        } else if (!shown) {
+        }
+        if (!found && !shown && !d->walks.ent) {
             return NULL;
         }
         pthread_mutex_lock(&d->l2_lock);
@@ -63,6 +67,7 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
             if (found) {
                 hg_tlb_insert(&d->l2, &leaf);
             }
+            hg_walk_cache_add(&d->walks, asid, vpn, &way);
             HG_HOOK(d, walk_read, d, asid, va, &way);
         }
         /*
@@ -76,7 +81,7 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
         }
     }
     if (!hg_pte_allows(leaf.pte, access, &f->reason)) {
-        f->level = leaf.huge;
+        f->level = leaf.order == HG_HUGE_ORDER;
         if (t) {
             HG_HOOK(d, denied, e, &leaf, va, access, true);
         }
@@ -87,7 +92,7 @@ HgTlbEnt *hg_translate_slow(HgEngine *e, unsigned asid, uint64_t va, unsigned ac
     if ((leaf.pte & HG_PTE_APER_MASK) == HG_PTE_APER_VRAM &&
         leaf.addr > d->cfg.vram_size - HG_PAGE_SIZE) {
         f->reason = HG_REASON_POISON;
-        f->level = leaf.huge;
+        f->level = leaf.order == HG_HUGE_ORDER;
         return NULL;
     }
     HG_HOOK(d, fill, e, &leaf, va, access);

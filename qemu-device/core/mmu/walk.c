@@ -65,12 +65,19 @@ bool hg_walk(HgEngine *e, unsigned asid, uint64_t va, HgWay *way, HgTlbEnt *n, H
     bool vram = root & HG_ROOT_VRAM;
     uint64_t table = root & HG_PTE_FRAME_MASK;
 
-    f->level = HG_PT_LEVELS - 1;
+    int level = HG_PT_LEVELS - 1;
+
+    f->level = level;
     if (!(root & HG_ROOT_ENABLE)) {
         f->reason = HG_REASON_ASID;
         return false;
     }
-    for (int level = HG_PT_LEVELS - 1; ; level--) {
+    if (way && way->from < HG_PT_LEVELS - 1) {
+        level = way->from;      /* from the walk cache */
+        vram = way->table[level] & HG_ROOT_VRAM;
+        table = way->table[level] & HG_PTE_FRAME_MASK;
+    }
+    for (; ; level--) {
         unsigned idx = (va >> (HG_PAGE_SHIFT + 9 * level)) & (HG_PT_ENTRIES - 1);
         uint64_t pte, aper;
         f->level = level;
@@ -98,13 +105,10 @@ bool hg_walk(HgEngine *e, unsigned asid, uint64_t va, HgWay *way, HgTlbEnt *n, H
             if (way) {
                 hg_point(e, HG_AT_LEAF);
             }
-            n->huge = level == 1;
-            n->vpn = va >> HG_PAGE_SHIFT;
-            n->addr = pte & HG_PTE_FRAME_MASK;
-            if (n->huge) {
-                n->vpn &= ~(uint64_t)511;
-                n->addr &= ~(((uint64_t)1 << HG_HUGE_SHIFT) - 1);
-            }
+            n->order = level ? HG_HUGE_ORDER
+                     : pte & HG_PTE_BIG && e->d->cfg.big_pages ? HG_BIG_ORDER : 0;
+            n->vpn = va >> HG_PAGE_SHIFT >> n->order << n->order;
+            n->addr = pte & HG_PTE_FRAME_MASK & -((uint64_t)HG_PAGE_SIZE << n->order);
             n->pte = pte;
             n->asid = asid;
             n->valid = true;

@@ -6,7 +6,8 @@
 
 /*
  * Fills *n (vpn = first page of the leaf), or f->reason and f->level.
- * `way`: of an access of the GPU's, with no lock held; else NULL.
+ * `way`: of an access of the GPU's, with no lock held: it begins at the table way->from;
+ * else NULL: through the tables as they are, from the root.
  */
 bool hg_walk(HgEngine *e, unsigned asid, uint64_t va, HgWay *way, HgTlbEnt *n, HgFault *f);
 /* Do the tables, as they are now, allow what a cached entry forbids? */

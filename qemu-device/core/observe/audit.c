@@ -39,6 +39,11 @@
  *    it held none (fair_now()).  If the wait must be broken off (the host wants
  *    the engines parked, and its thread may be the one that lets CPUs run), there
  *    is no verdict: that is counted as undecided.
+ * Where an IOMMU translates, the bus address of the GPU's entry is looked up as the device's
+ * own accesses are, and what it leads to is compared.  A driver takes a page's mapping in the
+ * IOMMU away when the device has completed the invalidation, so one that is in use leads
+ * somewhere, and to the frame that it was made for.
+ *
  * A page table may go away as a whole only after MMU_NOTIFY_RELEASE, which the
  * driver answers by taking the CPU root out of the device and invalidating.
  *
@@ -138,7 +143,7 @@ static void decode(HgDev *d, uint64_t v, unsigned level, uint64_t sub, Cpu *c)
     }
 }
 
-/* Not by the bus functions: those count, and may be told to fail. */
+/* By physical address.  Not by the bus functions: those count, and may be told to fail. */
 static bool cpu_read(HgDev *d, uint64_t addr, uint64_t *v)
 {
     const HgRam *r;
@@ -151,7 +156,25 @@ static bool cpu_read(HgDev *d, uint64_t addr, uint64_t *v)
         *v = __atomic_load_n((hg_u64a *)(r->ptr + (addr - r->base)), __ATOMIC_ACQUIRE);
         return true;
     }
+    if (d->ops.look) {
+        return d->ops.look(d->host, addr, v) == 0;
+    }
     return !d->seen->audit.full && d->ops.read && d->ops.read(d->host, addr, v, 8) == 0;
+}
+
+/* What a bus address leads to, as HgHostOps.frame(); itself where there is no more to it. */
+static int bus_frame(HgDev *d, uint64_t addr, uint64_t *phys)
+{
+    *phys = addr;
+    if (!d->ops.frame || hg_ram_find(d, addr, 1)) {
+        return 0;
+    }
+    return d->ops.frame(d->host, addr, phys);
+}
+
+static bool of_system(uint64_t pte)
+{
+    return (pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS;
 }
 
 /* False: no opinion (memory cannot be read). */
@@ -177,12 +200,12 @@ static bool cpu_walk(HgDev *d, uint64_t root, uint64_t va, Cpu *c)
 
 /* -- the rule -- */
 
-/* HG_CHECK_NONE: the two agree. */
+/* HG_CHECK_NONE: the two agree.  addr: in VRAM, or physical. */
 static unsigned compare(HgDev *d, uint64_t pte, uint64_t addr, const Cpu *c)
 {
     bool write = pte & HG_PTE_WRITE;
 
-    if ((pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS) {
+    if (of_system(pte)) {
         uint64_t pfn = addr >> HG_PAGE_SHIFT;
         switch (c->kind) {
         case CPU_NONE: return HG_CHECK_SYS_UNMAPPED;
@@ -228,7 +251,7 @@ static bool not_mirrored(uint64_t va, uint64_t pte, Cpu *c, unsigned *bad)
         return false;
     }
     *c = (Cpu) { .kind = CPU_NONE };
-    *bad = (pte & HG_PTE_APER_MASK) == HG_PTE_APER_SYS ? HG_CHECK_SYS_UNMAPPED : HG_CHECK_NONE;
+    *bad = of_system(pte) ? HG_CHECK_SYS_UNMAPPED : HG_CHECK_NONE;
     return true;
 }
 
@@ -429,7 +452,10 @@ static void check_note(HgEngine *e, const HgAuditNote *n, uint64_t pc, unsigned 
     atomic_store_explicit(audited,
         atomic_load_explicit(audited, memory_order_relaxed) + 1, memory_order_relaxed);
     if (!not_mirrored(va, n->pte, &c, &bad)) {
-        sure = cpu_walk(d, root, va, &c);
+        uint64_t addr = n->addr;
+        int leads = of_system(n->pte) ? bus_frame(d, addr, &addr) : 0;
+
+        sure = leads <= 0 && cpu_walk(d, root, va, &c);
         if (sure && c.kind == CPU_NONE) {
             sure = wait_filled(e, root, va, &c);
         }
@@ -437,15 +463,18 @@ static void check_note(HgEngine *e, const HgAuditNote *n, uint64_t pc, unsigned 
             undecided(d);
             return;
         }
-        bad = compare(d, n->pte, n->addr, &c);
+        bad = leads ? HG_CHECK_SYS_NOWHERE : compare(d, n->pte, addr, &c);
     }
     if (bad == HG_CHECK_NONE ||
         atomic_load_explicit(&d->seen->audit.cpu_root[n->asid], memory_order_acquire) != root) {
         return;
     }
     const HgFillNote *fn = fill_note(e, n->vpn);
+    /* of a leaf of 64 KiB the TLB keeps the entry of whichever page was walked */
+    uint64_t pte = d->cfg.big_pages && n->pte & HG_PTE_BIG
+        ? (n->pte & ~(uint64_t)HG_PTE_FRAME_MASK) | (n->addr & HG_PTE_FRAME_MASK) : n->pte;
     HgViolation v = {
-        .check = bad, .va = va, .asid = n->asid, .gpu_pte = n->pte, .cpu_entry = c.entry,
+        .check = bad, .va = va, .asid = n->asid, .gpu_pte = pte, .cpu_entry = c.entry,
         .cpu_level = c.level, .engine = e->kind, .unit = e->num, .warp = warp, .pc = pc,
         .access = n->access,
         .fill_time = fn->vpn == n->vpn && fn->asid == n->asid ? fn->time : 0,
@@ -556,18 +585,20 @@ static void full_page(Full *f, uint64_t va, uint64_t pte, uint64_t addr)
 {
     unsigned bad;
     bool settled;
+    int leads;
     Cpu c;
 
     if (!full_pay(f, (f->root & HG_AUDIT_LEVELS_MASK) >> HG_AUDIT_LEVELS_SHIFT)) {
         return;
     }
     settled = not_mirrored(va, pte, &c, &bad);
-    if (!settled && !cpu_walk(f->d, f->root, va, &c)) {
+    leads = !settled && of_system(pte) ? bus_frame(f->d, addr, &addr) : 0;
+    if (leads > 0 || (!settled && !cpu_walk(f->d, f->root, va, &c))) {
         return;
     }
     f->compared++;
     if (!settled) {
-        bad = compare(f->d, pte, addr, &c);
+        bad = leads ? HG_CHECK_SYS_NOWHERE : compare(f->d, pte, addr, &c);
     }
     if (bad != HG_CHECK_NONE) {
         full_report(f, bad, va, pte, &c);
@@ -578,6 +609,9 @@ static void full_gpu(Full *f, bool vram, uint64_t table, unsigned level, uint64_
 {
     HgDev *d = f->d;
 
+    if (!vram && bus_frame(d, table, &table)) {
+        return;
+    }
     for (unsigned i = 0; i < HG_PT_ENTRIES && full_pay(f, 1); i++) {
         uint64_t at = va | (uint64_t)i << (HG_PAGE_SHIFT + 9 * level), pte, aper;
         if (vram) {
@@ -594,6 +628,10 @@ static void full_gpu(Full *f, bool vram, uint64_t table, unsigned level, uint64_
         }
         uint64_t frame = pte & HG_PTE_FRAME_MASK;
         if (level == 0) {
+            if (pte & HG_PTE_BIG && d->cfg.big_pages) {
+                uint64_t within = ones(HG_PAGE_SHIFT + HG_BIG_ORDER);
+                frame = (frame & ~within) | (at & within);
+            }
             full_page(f, at, pte, frame);
         } else if (level == 1 && pte & HG_PTE_HUGE) {
             frame &= ~ones(HG_HUGE_SHIFT);
@@ -650,7 +688,8 @@ static uint64_t audit_all(HgDev *d, uint64_t budget, bool guests)
     Full f = { .d = d, .budget = budget, .guests = guests, .owned = malloc(words * 8) };
 
     hg_pause(d);
-    d->seen->audit.full = true;       /* no host call under d->lock: direct RAM only */
+    /* no host call under d->lock but those that are made for it */
+    d->seen->audit.full = true;
     for (f.asid = 0; f.owned && enc_ready(d) && f.asid < HG_NUM_ASIDS; f.asid++) {
         uint64_t gpu = atomic_load(&d->root[f.asid]);
         f.root = atomic_load(&d->seen->audit.cpu_root[f.asid]);
@@ -782,7 +821,7 @@ static bool audit_command(HgDev *d, uint64_t off, uint64_t v)
 static void audit_save(HgDev *d, HgArchive *a)
 {
     HgAudit *au = &d->seen->audit;
-    uint32_t ready = au->enc_ready, mode = au->mode, every = au->every;
+    uint32_t ready = au->enc_ready, mode = au->mode, every = au->every, lost = au->waits_lost;
 
     hg_section(a, "AUDT");
     for (unsigned i = 0; i < HG_NUM_ASIDS; i++) {
@@ -802,12 +841,18 @@ static void audit_save(HgDev *d, HgArchive *a)
     IO(ready);
     IO(mode);
     IO(every);
+    IO(lost);
     CHECK(ready <= 1 && mode <= HG_AUDIT_ACCESS, "audit");
     if (a->load && !a->bad) {
         au->enc_ready = ready;
         au->mode = mode;
         au->every = every;
+        au->waits_lost = lost;
         audit_apply(d);
+    }
+    /* Which access is looked at, as a look is a step more. */
+    for (unsigned i = 0; i < d->neng; i++) {
+        IO(au->eng[i].skip);
     }
     hg_section_end(a);
 }

@@ -28,8 +28,12 @@
  *    (it is a hint), the old record is marked or replaced by the next walk there.
  *  - Who ends walks by other means than an invalidation parks the engines, or
  *    disables all contexts of the address space.  As long as that lasts no record
- *    counts (walks_possible); when it ends the records are forgotten.  Reset and
- *    load forget everything.
+ *    counts (walks_possible); when it ends the records are forgotten.  Not with a
+ *    walk cache: that knows the table afterwards, so (2) alone will do, which removes it
+ *    there by the same rule (what it covers).  Reset and load forget everything.
+ *  - A walk that begins at a table of the walk cache makes no record of those above:
+ *    they have theirs of when it was put there, as what removes a record's table from
+ *    the cache removes those below, too.
  * Walks that are no access of the GPU's (what lies ahead, hg_tables_allow) make
  * no record: they lie in slices as well, so the driver's invalidation ends them.
  *
@@ -85,7 +89,7 @@ static void tables_walk_read(HgDev *d, unsigned asid, uint64_t va, const HgWay *
         forget_last(d);
     }
     for (unsigned level = way->low;
-         level < HG_PT_LEVELS && d->seen->chk.last.table[level] != way->table[level]; level++) {
+         level <= way->from && d->seen->chk.last.table[level] != way->table[level]; level++) {
         HgTableUse *s = set_of(d, way->table[level]), *u = NULL;
         uint64_t more, first = first_page(va, level, &more);
 
@@ -169,13 +173,13 @@ static bool asid_active(HgDev *d, unsigned asid)
 
 static bool walks_possible(HgDev *d, unsigned asid)
 {
-    return !parked(d) && asid_active(d, asid);
+    return d->walks.ent || (!parked(d) && asid_active(d, asid));
 }
 
 /* CTRL.ENABLE is about to be set. */
 static void tables_enable(HgDev *d)
 {
-    if (parked(d)) {
+    if (!d->walks.ent && parked(d)) {
         forget(d, HG_NUM_ASIDS);
     }
 }
@@ -185,7 +189,7 @@ static void tables_context(HgDev *d, HgCtx *c)
 {
     unsigned asid = c->asid;
 
-    if (!asid_active(d, asid)) {
+    if (!d->walks.ent && !asid_active(d, asid)) {
         forget(d, asid);
     }
 }

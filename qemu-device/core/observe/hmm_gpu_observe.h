@@ -41,6 +41,7 @@ typedef enum {
     HG_CHECK_SYS_IN_VRAM,       /* is device-private */
     HG_CHECK_SYS_MIGRATING,
     HG_CHECK_SYS_SWAPPED,       /* is something else that is not present */
+    HG_CHECK_SYS_NOWHERE,       /* is whatever it is: the GPU's bus address leads nowhere */
     /* mirror: the GPU maps a VRAM page, the CPU's entry ... */
     HG_CHECK_VRAM_UNMAPPED,
     HG_CHECK_VRAM_IN_SYS,

@@ -8,6 +8,7 @@
 #include "observe/inject.h"
 #include "base/pause.h"
 #include "base/trace.h"
+#include "mem/posted.h"
 #include "mmu/tlb.h"
 #include "state/archive.h"
 
@@ -15,6 +16,7 @@
 
 static const char *const act_name[HG_ACT_COUNT] = {
     "", "delay", "delay_valid", "duplicate", "drop", "lost", "error", "partial",
+    "repeat",
 };
 
 #define ACT(a) (1u << HG_ACT_##a)
@@ -26,7 +28,8 @@ static const struct {
 } event[HG_INJ_EVENTS] = {
     [HG_INJ_TLB_INVALIDATE] = { "mmu.invalidate", "tlb_invalidate", ACT(DELAY) },
     [HG_INJ_WALK] = { "mmu.walk", "walk", ACT(DELAY) },
-    [HG_INJ_FAULT] = { "fault.entry", "fault", ACT(DELAY_VALID) | ACT(DUPLICATE) | ACT(DROP) },
+    [HG_INJ_FAULT] = { "fault.entry", "fault", ACT(DELAY_VALID) | ACT(DUPLICATE) | ACT(DROP) |
+                       ACT(REPEAT) },
     [HG_INJ_REPLAY] = { "fault.replay", "replay", ACT(LOST) | ACT(DELAY) },
     [HG_INJ_IRQ] = { "irq.message", "irq", ACT(LOST) | ACT(DUPLICATE) | ACT(DELAY) },
     [HG_INJ_COPY] = { "ce.copy", "copy", ACT(ERROR) | ACT(PARTIAL) | ACT(DELAY) },
@@ -304,12 +307,13 @@ static bool parse_rule(const char *p, const char *end, HgRule *r, bool *empty,
             r->act = a;
             have_act = true;
             if (eq) {
-                bool takes = a == HG_ACT_DELAY || a == HG_ACT_DELAY_VALID || a == HG_ACT_PARTIAL;
+                bool takes = a == HG_ACT_DELAY || a == HG_ACT_DELAY_VALID || a == HG_ACT_PARTIAL ||
+                             a == HG_ACT_REPEAT;
                 if (!takes || !quantity(eq + 1, tend, &r->arg)) {
                     return complain(err, errlen, "bad argument", tok, len);
                 }
                 r->has_arg = true;
-            } else if (a == HG_ACT_DELAY || a == HG_ACT_DELAY_VALID) {
+            } else if (a == HG_ACT_DELAY || a == HG_ACT_DELAY_VALID || a == HG_ACT_REPEAT) {
                 return complain(err, errlen, "needs a time in ns:", tok, len);
             }
         }
@@ -350,6 +354,9 @@ int hg_inject(HgDev *d, const char *rules, char *err, size_t errlen)
         p += *p != 0;
     }
     hg_pause(d);                /* direct pointers must go if DMA rules come */
+    if (mask & (1u << HG_INJ_DMA_READ | 1u << HG_INJ_DMA_WRITE)) {
+        hg_posted_drain_idle(d, NULL);      /* who has no pointer looks at no queue either */
+    }
     pthread_mutex_lock(&d->seen->inject.lock);
     memcpy(d->seen->inject.rule, list, n * sizeof(*list));
     d->seen->inject.nrule = n;

@@ -23,6 +23,7 @@ static const char *const check_name[HG_CHECK_COUNT] = {
     [HG_CHECK_SYS_IN_VRAM] = "mirror-system-in-vram",
     [HG_CHECK_SYS_MIGRATING] = "mirror-system-migrating",
     [HG_CHECK_SYS_SWAPPED] = "mirror-system-swapped",
+    [HG_CHECK_SYS_NOWHERE] = "mirror-system-nowhere",
     [HG_CHECK_VRAM_UNMAPPED] = "mirror-vram-unmapped",
     [HG_CHECK_VRAM_IN_SYS] = "mirror-vram-in-system",
     [HG_CHECK_VRAM_PAGE] = "mirror-vram-other-page",

@@ -12,8 +12,10 @@
 #include "base/pause.h"
 #include "base/time.h"
 #include "base/trace.h"
+#include "ce/ce.h"
 #include "fault/replay.h"
 #include "front/reset.h"
+#include "mem/posted.h"
 #include "mmu/inval.h"
 #include "ring/cancel.h"
 #include "ring/contexts.h"
@@ -60,12 +62,13 @@ static bool ctx_read(HgDev *d, unsigned n, unsigned off, uint64_t *v)
     case HG_CTX_RING_BASE: *v = c->ring_base; return true;
     case HG_CTX_RING_SIZE: *v = c->ring_size | (uint64_t)c->asid << 32; return true;
     case HG_CTX_CTRL:
-        *v = (c->enabled ? HG_CTX_ENABLE : 0) | (c->priv ? HG_CTX_PRIV : 0);
+        *v = (c->enabled ? HG_CTX_ENABLE : 0) | (c->priv ? HG_CTX_PRIV : 0) |
+             (c->stall ? HG_CTX_STALL : 0);
         *v |= (uint64_t)((c->enabled || c->aborting ? HG_CTX_ACTIVE : 0) |
                          (c->halted ? HG_CTX_HALTED : 0)) << 32;
         return true;
     case HG_CTX_GET: *v = c->get | (uint64_t)c->put << 32; return true;
-    case HG_CTX_ERROR: *v = c->error; return true;
+    case HG_CTX_ERROR: *v = c->error | (uint64_t)c->copy.waits << 32; return true;
     case HG_CTX_ERROR_ADDR: *v = c->error_addr; return true;
     case HG_CTX_TIMESLICE: *v = c->timeslice; return true;
     case HG_CTX_SYNC: *v = c->sync; return true;
@@ -118,7 +121,13 @@ static bool read8(HgDev *d, uint64_t off, uint64_t *v)
     case HG_REG_UTLB_MISSES:
         *v = k->utlb_misses;
         *v |= (uint64_t)((k->coherent ? HG_FEATURE_COHERENT : 0) |
-                         (k->reset_loses_vram ? HG_FEATURE_RESET_LOSES_VRAM : 0)) << 32;
+                         (k->reset_loses_vram ? HG_FEATURE_RESET_LOSES_VRAM : 0) |
+                         (k->walk_entries ? HG_FEATURE_WALK_CACHE : 0) |
+                         (k->big_pages ? HG_FEATURE_BIG_PAGES : 0) |
+                         (k->data_pages ? HG_FEATURE_DATA_CACHE : 0) |
+                         (k->sms_per_utlb > 1 ? HG_FEATURE_SHARED_MISSES : 0) |
+                         (k->ce_faults ? HG_FEATURE_CE_FAULTS : 0) |
+                         (d->ops.frame ? HG_FEATURE_AUDIT_BUS : 0)) << 32;
         break;
     case HG_REG_TIME: *v = hg_now(d); break;
     case HG_REG_CTRL: *v = (d->ctrl & HG_CTRL_ENABLE) | status(d) << 32; break;
@@ -208,7 +217,7 @@ static bool ring_write(HgDev *d, unsigned n, unsigned off, uint32_t v)
             r->overflow = false;
         } else if (!v && r->enabled) {
             r->enabled = false;
-            r->writers -= hg_timers_drop(d, HG_T_VALID, n);     /* late VALIDs never come */
+            r->writers -= hg_timers_drop(d, HG_T_VALID, n, 0);  /* late VALIDs never come */
         }
         return true;
     case HG_FAULT_GET: {
@@ -258,18 +267,24 @@ static bool ctx_write(HgDev *d, unsigned n, unsigned off, uint32_t v)
         c->asid = v;
         return true;
     case HG_CTX_CTRL:
-        if (v & ~(uint32_t)(HG_CTX_ENABLE | HG_CTX_PRIV)) {
+        if (v & ~(HG_CTX_ENABLE | HG_CTX_PRIV | (d->cfg.ce_faults ? HG_CTX_STALL : 0u))) {
             return false;
         }
         if (v & HG_CTX_ENABLE) {
             if (!c->enabled) {
-                hg_ctx_enable(d, c, v & HG_CTX_PRIV);
-            } else if (c->priv != !!(v & HG_CTX_PRIV)) {
+                hg_ctx_enable(d, c, v & HG_CTX_PRIV, v & HG_CTX_STALL);
+            } else if (c->priv != !!(v & HG_CTX_PRIV) || c->stall != !!(v & HG_CTX_STALL)) {
                 return false;
             }
         } else {
             hg_ctx_disable(d, c);
         }
+        return true;
+    case HG_CTX_FAULTED:
+        if (!d->cfg.ce_faults || (v != HG_FAULTED_GO_ON && v != HG_FAULTED_GIVE_UP)) {
+            return false;
+        }
+        hg_copy_faulted(d, c, v);
         return true;
     case HG_CTX_TIMESLICE:
         c->timeslice = v;
@@ -342,7 +357,7 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
     }
     if (off >= HG_REG_DOORBELL && off < HG_REG_DOORBELL + d->cfg.ctxs * HG_DOORBELL_STRIDE) {
         HgCtx *c = &d->ctx[(off - HG_REG_DOORBELL) / HG_DOORBELL_STRIDE];
-        uint64_t arg, now;
+        uint64_t arg, due;
         if (off & (HG_DOORBELL_STRIDE - 1)) {
             return false;
         }
@@ -351,14 +366,16 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
         case HG_ACT_LOST:
             return true;
         case HG_ACT_DELAY:
-            now = hg_now(d);
-            if (c->enabled && hg_timer_add(d, hg_later(now, arg), HG_T_DOORBELL, c->id, v, 0)) {
+            due = hg_later(hg_now(d), arg);
+            hg_timers_drop(d, HG_T_DOORBELL, c->id, due);   /* later than this one: likewise */
+            if (c->enabled && hg_timer_add(d, due, HG_T_DOORBELL, c->id, v, 0)) {
                 return true;
             }
             break;
         default:
             break;
         }
+        hg_timers_drop(d, HG_T_DOORBELL, c->id, 0); /* late ones say what was before */
         hg_doorbell(d, c, v);
         return true;
     }
@@ -375,6 +392,9 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
                     atomic_store_explicit(&d->eng[i].attn, 1, memory_order_relaxed);
                 }
                 hg_kick(&d->eng[i]);
+            }
+            if (!d->ctrl) {
+                hg_posted_drain_idle(d, NULL);
             }
         }
         return true;
@@ -415,12 +435,14 @@ static bool write4(HgDev *d, uint64_t off, uint32_t v)
     case HG_REG_INVAL_LEN + 4:
         d->inval_len = (uint64_t)v << 32 | d->inval_len_lo;
         return true;
-    case HG_REG_INVAL_CMD:
-        if (v < HG_INVAL_ALL || v > HG_INVAL_RANGE) {
+    case HG_REG_INVAL_CMD: {
+        uint32_t type = v & ~(d->data.n ? HG_INVAL_MEMBAR : 0u);
+        if (type < HG_INVAL_ALL || type > HG_INVAL_RANGE) {
             return false;
         }
         inval_cmd(d, v);
         return true;
+    }
     case HG_REG_REPLAY:
         if (v != HG_REPLAY_START && v != HG_REPLAY_START_ACK_ALL) {
             return false;
@@ -482,7 +504,7 @@ void hg_mmio_write(HgDev *d, uint64_t off, uint64_t val, unsigned size)
     if (ok && (off & ~(uint64_t)7) == HG_REG_CTRL && !(off & 4) && (val & HG_CTRL_RESET)) {
         hg_pause(d);
         hg_trace(d, HG_EV_MMIO_WRITE, off, val, 0, 0);
-        hg_reset_locked(d);
+        hg_reset_written(d);
         hg_resume(d);
         return;
     }

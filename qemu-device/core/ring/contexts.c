@@ -7,6 +7,7 @@
 #include "base/kick.h"
 #include "base/trace.h"
 #include "ce/ce.h"
+#include "mem/posted.h"
 #include "simt/sm.h"
 #include "timer/irq.h"
 #include "timer/timer.h"
@@ -30,7 +31,7 @@ void hg_doorbell(HgDev *d, HgCtx *c, uint32_t put)
     hg_kick_fe(d);
 }
 
-void hg_ctx_enable(HgDev *d, HgCtx *c, bool priv)
+void hg_ctx_enable(HgDev *d, HgCtx *c, bool priv, bool stall)
 {
     if (c->aborting || !c->ring_size || !hg_ctx_alloc(d, c)) {
         hg_guest_error(d, 0, c->id, c->ring_size);
@@ -39,6 +40,7 @@ void hg_ctx_enable(HgDev *d, HgCtx *c, bool priv)
     HG_HOOK(d, context, d, c);
     c->enabled = true;
     c->priv = priv;
+    c->stall = stall;
     c->halted = false;
     c->get = c->put = 0;
     c->error = HG_ERR_NONE;
@@ -58,7 +60,7 @@ void hg_ctx_disable(HgDev *d, HgCtx *c)
             atomic_store_explicit(&d->eng[i].attn, 1, memory_order_relaxed);
         }
     }
-    hg_timers_drop(d, HG_T_DOORBELL, c->id);    /* late doorbells are for the old ring */
+    hg_timers_drop(d, HG_T_DOORBELL, c->id, 0); /* late doorbells are for the old ring */
     hg_ctx_try_quiesce(d, c);
 }
 
@@ -75,6 +77,7 @@ void hg_ctx_try_quiesce(HgDev *d, HgCtx *c)
             return;
         }
     }
+    hg_posted_drain_idle(d, c);
     job = c->rs != HG_RS_FETCH || c->get != c->put;
     if (c->rs == HG_RS_LAUNCH) {
         hg_ctx_clear_warps(d, c);

@@ -7,7 +7,7 @@
 
 #include "device.h"
 
-void hg_ctx_enable(HgDev *d, HgCtx *c, bool priv);
+void hg_ctx_enable(HgDev *d, HgCtx *c, bool priv, bool stall);
 void hg_ctx_disable(HgDev *d, HgCtx *c);
 void hg_ctx_try_quiesce(HgDev *d, HgCtx *c);
 void hg_ctx_halt(HgDev *d, HgCtx *c, uint32_t err, uint64_t addr);

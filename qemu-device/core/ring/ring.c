@@ -15,7 +15,9 @@
 #include "base/time.h"
 #include "base/trace.h"
 #include "ce/ce.h"
+#include "mem/data_cache.h"
 #include "mem/mem.h"
+#include "mem/posted.h"
 #include "mmu/inval.h"
 #include "ring/contexts.h"
 #include "simt/sm.h"
@@ -124,7 +126,7 @@ static void copy_start(HgDev *d, HgCtx *c, uint64_t now)
     k->off = k->done = 0;
     k->fail_at = UINT64_MAX;
     k->nfault = 0;
-    k->replayed = false;
+    k->replayed = k->waits = false;
     k->owed = 0;
     c->res = (HgResult) { 0 };
     hg_trace(d, HG_EV_COPY, c->id, k->seg[0].src, k->seg[0].dst, total);
@@ -205,6 +207,9 @@ static void do_fence(HgEngine *e, HgCtx *c)
     uint64_t addr = c->desc[1], v = c->desc[2];
     int r;
 
+    if (c->desc[0] & HG_FENCE_MEMBAR) {
+        hg_posted_drain_idle(d, c);     /* no SM runs the context: its job has ended */
+    }
     hg_leave_lock(e);
     HG_HOOK(d, fence, e, c, addr, v);
     atomic_thread_fence(memory_order_seq_cst);
@@ -308,7 +313,8 @@ static void dispatch(HgEngine *e, HgCtx *c)
         }
         break;
     case HG_OP_FENCE:
-        if ((w[0] & ~(uint64_t)(0xff | HG_FENCE_IRQ)) || (w[1] & 7) || !hg_sync_may(c, w[1], 8)) {
+        if ((w[0] & ~(uint64_t)(0xff | HG_FENCE_IRQ | (d->data.n ? HG_FENCE_MEMBAR : 0))) ||
+            (w[1] & 7) || !hg_sync_may(c, w[1], 8)) {
             bad_desc(d, c, w[0]);
         } else {
             do_fence(e, c);
@@ -323,16 +329,28 @@ static void dispatch(HgEngine *e, HgCtx *c)
         }
         break;
     case HG_OP_INVALIDATE: {
+        unsigned membar = d->data.n ? w[1] & HG_INVAL_MEMBAR : 0;
         unsigned type = w[1] & 3, asid = (w[1] >> 16) & 0xffff;
-        if (w[0] >> 8 || !type || (w[1] & ~(uint64_t)0xffff0003) || asid >= d->cfg.asids) {
+        if (w[0] >> 8 || !type || (w[1] & ~(uint64_t)(0xffff0003 | membar)) ||
+            asid >= d->cfg.asids) {
             bad_desc(d, c, w[0]);
             break;
         }
-        hg_inval_make(&iv, type, asid, w[2], w[3]);
+        hg_inval_make(&iv, type | membar, asid, w[2], w[3]);
         c->wait_seq = hg_inval_submit(d, &iv);
         c->rs = HG_RS_INVAL;
         break;
     }
+    case HG_OP_FLUSH:
+        if (!d->data.n || w[0] >> 8 || !hg_span_ok(d, c, HG_SPACE_VRAM, w[1], w[2])) {
+            bad_desc(d, c, w[0]);
+        } else {
+            if (w[2]) {
+                hg_data_flush(d, w[1], w[1] + (w[2] - 1));
+            }
+            advance(c);
+        }
+        break;
     default:
         bad_desc(d, c, w[0]);
     }

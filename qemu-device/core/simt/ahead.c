@@ -23,7 +23,9 @@
  */
 #include "device.h"
 #include "simt/ahead.h"
+#include "access/access.h"
 #include "access/fetch.h"
+#include "fault/fault.h"
 #include "mmu/walk.h"
 #include "simt/vec.h"
 
@@ -134,5 +136,29 @@ void hg_look_ahead(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint64_t 
             return;
         }
         in = hg_rv_fetch(e, c->asid, pc, &f);
+    }
+}
+
+void hg_prefetch(HgEngine *e, HgCtx *c, unsigned warp, const HgInsn *in, uint32_t mask)
+{
+    const HgWarp *w = &c->sm[e->num].warps[warp];
+    HgFault list[HG_LANES], f;
+    unsigned n = 0;
+
+    for (uint32_t m = e->d->cfg.prefetch_faults ? mask : 0; m; m &= m - 1) {
+        unsigned l = __builtin_ctz(m), i = 0;
+        uint64_t va = w->x[in->rs1][l] + (uint64_t)(int64_t)in->imm;
+
+        while (i < n && list[i].va >> HG_PAGE_SHIFT != va >> HG_PAGE_SHIFT) {
+            i++;
+        }
+        if (i == n && !hg_in_shared(e, va, 1) && hg_would_miss(e, c->asid, va, &f)) {
+            f.access = HG_ACCESS_PREFETCH;
+            f.lane = l;
+            list[n++] = f;
+        }
+    }
+    if (n) {
+        hg_fault_prefetch(e, c, warp, list, n);
     }
 }

@@ -26,6 +26,9 @@
 static bool page_read(HgEngine *e, const HgTlbEnt *t, uint32_t off, void *buf, uint32_t n)
 {
     hg_count_bytes(e, t, false, n);
+    if (t->posted) {
+        hg_posted_order(e);
+    }
     if (t->host) {
         hg_copy_in(buf, t->host + off, n);
         return true;
@@ -36,6 +39,9 @@ static bool page_read(HgEngine *e, const HgTlbEnt *t, uint32_t off, void *buf, u
 static bool page_write(HgEngine *e, const HgTlbEnt *t, uint32_t off, const void *buf, uint32_t n)
 {
     hg_count_bytes(e, t, true, n);
+    if (t->posted) {
+        hg_posted_order(e);     /* the same bytes may be on their way */
+    }
     if (t->host) {
         if (t->host_ro) {
             return false;
@@ -72,6 +78,9 @@ static unsigned lane_load(HgEngine *e, unsigned asid, uint64_t va, unsigned size
         *val = 0;
         if (t->host && !(off & (size - 1))) {
             uint8_t *p = t->host + off;
+            if (t->posted) {
+                hg_posted_order(e);
+            }
             hg_count_bytes(e, t, false, size);
             switch (size) {
             case 1: *val = __atomic_load_n(p, __ATOMIC_RELAXED); break;
@@ -93,21 +102,21 @@ static unsigned lane_load(HgEngine *e, unsigned asid, uint64_t va, unsigned size
     uint8_t buf[8] = { 0 };
     if (t) {
         a = *t;
+        hg_frame_hold(a.frame);
     }
     t2 = hg_translate(e, asid, va + first, HG_ACCESS_READ, &f[n]);
-    if (!t2) {
-        return n + 1;
+    n += !t2;
+    if (!n) {
+        b = *t2;
+        if (!page_read(e, &a, off, buf, first) ||
+            !page_read(e, &b, 0, buf + first, size - first)) {
+            hg_poison(f, va, HG_ACCESS_READ);
+            n = 1;
+        }
+        memcpy(val, buf, 8);
     }
-    if (n) {
-        return n;
-    }
-    b = *t2;
-    if (!page_read(e, &a, off, buf, first) || !page_read(e, &b, 0, buf + first, size - first)) {
-        hg_poison(f, va, HG_ACCESS_READ);
-        return 1;
-    }
-    memcpy(val, buf, 8);
-    return 0;
+    hg_frame_put(t ? a.frame : NULL);
+    return n;
 }
 
 static unsigned lane_store(HgEngine *e, unsigned asid, uint64_t va, unsigned size, uint64_t val,
@@ -130,6 +139,10 @@ static unsigned lane_store(HgEngine *e, unsigned asid, uint64_t va, unsigned siz
         if (t->host && !t->host_ro && !(off & (size - 1))) {
             uint8_t *p = t->host + off;
             hg_count_bytes(e, t, true, size);
+            if (t->posted) {
+                hg_post(e, t->addr + off, val, size);
+                return 0;
+            }
             switch (size) {
             case 1: __atomic_store_n(p, (uint8_t)val, __ATOMIC_RELAXED); break;
             case 2: __atomic_store_n((hg_u16a *)p, (uint16_t)val, __ATOMIC_RELAXED); break;
@@ -149,21 +162,20 @@ static unsigned lane_store(HgEngine *e, unsigned asid, uint64_t va, unsigned siz
     HgTlbEnt a, b, *t2;
     if (t) {
         a = *t;
+        hg_frame_hold(a.frame);
     }
     t2 = hg_translate(e, asid, va + first, HG_ACCESS_WRITE, &f[n]);
-    if (!t2) {
-        return n + 1;
+    n += !t2;
+    if (!n) {
+        b = *t2;
+        if (!page_write(e, &a, off, &val, first) ||
+            !page_write(e, &b, 0, (uint8_t *)&val + first, size - first)) {
+            hg_poison(f, va, HG_ACCESS_WRITE);
+            n = 1;
+        }
     }
-    if (n) {
-        return n;
-    }
-    b = *t2;
-    if (!page_write(e, &a, off, &val, first) ||
-        !page_write(e, &b, 0, (uint8_t *)&val + first, size - first)) {
-        hg_poison(f, va, HG_ACCESS_WRITE);
-        return 1;
-    }
-    return 0;
+    hg_frame_put(t ? a.frame : NULL);
+    return n;
 }
 
 /* Naturally aligned, so never straddles. */
@@ -411,7 +423,7 @@ span_access(HgEngine *e, unsigned asid, HgWarp *w, const HgInsn *in, const Span 
     if (!mask) {
         return 0;
     }
-    t = hg_warp_entry(e, asid, va[__builtin_ctz(mask)], write, lanes);
+    t = hg_warp_entry(e, asid, va[__builtin_ctz(mask)], write, lanes, true);
     if (!t) {
         return 0;
     }
@@ -420,6 +432,11 @@ span_access(HgEngine *e, unsigned asid, HgWarp *w, const HgInsn *in, const Span 
     if (write) {
         const uint64_t *v = in->op >= OP_FP ? w->f[in->rs2] : w->x[in->rs2];
         uint32_t lo = HG_PAGE_SIZE, hi = 0;
+        if (t->posted) {
+            uint64_t frame = t->addr;
+            EACH(hg_post(e, frame + (va[l] & HG_PAGE_MASK), v[l], size));
+            return mask;
+        }
 #define STORE(type)                                                             \
         if (s->row && mask == UINT32_MAX) {                                     \
             type *p = (type *)(page + (va[0] & HG_PAGE_MASK));                  \
@@ -511,6 +528,7 @@ static bool memory_insn(HgEngine *e, HgCtx *c, HgWarp *w, const HgInsn *in, uint
     if (op == OP_SC_W || op == OP_SC_D || op == OP_AMO_W || op == OP_AMO_D ||
         op == OP_LR_W || op == OP_LR_D) {
         cnt = HG_CNT_ATOMICS;
+        hg_posted_order(e);
         for (uint32_t m = mask; m; m &= m - 1) {
             unsigned l = __builtin_ctz(m);
             if (A & (size - 1)) {
@@ -904,10 +922,15 @@ HgRun hg_rv_run(HgEngine *e, HgCtx *c, HgWarp *w, uint32_t *budget, HgResult *r)
                 }
                 break;
 
+            case OP_PREFETCH:
+                hg_prefetch(e, c, w - cs->warps, in, mask);
+                break;
             case OP_FENCE:
+                hg_posted_order(e);
                 atomic_thread_fence(memory_order_seq_cst);
                 break;
             case OP_FENCE_I:
+                hg_posted_order(e);
                 atomic_thread_fence(memory_order_seq_cst);
                 for (unsigned i = 0; i < HG_IC_PAGES; i++) {
                     e->ic[i].valid = false;

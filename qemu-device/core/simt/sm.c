@@ -8,9 +8,11 @@
 #include "base/kick.h"
 #include "base/lock.h"
 #include "base/slice.h"
+#include "base/time.h"
 #include "base/trace.h"
 #include "fault/fault.h"
 #include "fault/replay.h"
+#include "mem/posted.h"
 #include "mmu/inval.h"
 #include "simt/rv.h"
 #include "timer/irq.h"
@@ -350,10 +352,17 @@ bool hg_sm_slice(HgEngine *e, HgCtx *c, uint32_t budget)
 
     e->cur = e->run = c;
     hg_slice_enter(e);
+    if (e->posted && e->posted->ctx != c) {
+        hg_posted_drain(e);
+        e->posted->ctx = c;
+    }
     for (;;) {
         unsigned b;
         if (hg_attn(e)) {
             hg_serve(e);
+        }
+        if (hg_any_posted(e) && (!(d->ctrl & HG_CTRL_ENABLE) || e->posted->due <= hg_now(d))) {
+            hg_posted_drain(e);
         }
         if (!hg_may_run(d) || c->dying || c->aborting || !left) {
             break;
@@ -426,6 +435,9 @@ bool hg_sm_slice(HgEngine *e, HgCtx *c, uint32_t budget)
     e->run = NULL;
     hg_serve(e);
     hg_slice_leave(e);
+    if (hg_any_posted(e)) {
+        hg_kick_fe(d);          /* which looks to it that they are there in time */
+    }
     hg_launch_try_finish(d, c);
     return c->rs == HG_RS_REPORT;
 }

@@ -26,7 +26,15 @@
 #include "simt/rvf.h"
 
 #if defined(__x86_64__)
+/* gcc 12 warns of its own header's way to say "any value" (gcc's bug 105593). */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 #endif
 
 /* d may be a or b, but never a part of one: lanes do not depend on each other. */

@@ -107,7 +107,7 @@ static TARGET inline uint8_t *NAME(reach)(HgEngine *e, unsigned asid, uint64_t v
     if (off + bytes > HG_PAGE_SIZE) {
         return NULL;
     }
-    *t = hg_warp_entry(e, asid, va, write, HG_LANES);
+    *t = hg_warp_entry(e, asid, va, write, HG_LANES, false);
     return *t ? (*t)->host + off : NULL;
 }
 
@@ -193,8 +193,8 @@ NAME(store)(HgEngine *e, HgWarp *w, unsigned asid, const HgInsn *in, unsigned sh
     if (shift >= 2 && !(va & 15) && NAME(shape)(a, shift) == NAME(ROW)) {
         HgTlbEnt *t;
         uint8_t *p = NAME(reach)(e, asid, va, size * HG_LANES, true, &t);
-        if (!p) {
-            return false;
+        if (!p) {               /* posted, perhaps */
+            return e->posted && hg_warp_access(e, asid, w, in);
         }
         if (shift == 2) {
             EACH_V(HALF_SPILL(p + i * (VB / 2), NARROW(V_OF(s)[i])));

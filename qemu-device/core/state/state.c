@@ -18,15 +18,17 @@
 #include "base/lock.h"
 #include "base/pause.h"
 #include "ce/ce.h"
+#include "fault/fault.h"
 #include "front/reset.h"
 #include "mmu/tlb.h"
+#include "mmu/walk_cache.h"
 #include "ring/ring.h"
 #include "simt/sm.h"
 #include "state/archive.h"
 
 #define STATE_MAGIC   0x54535f55504747ull   /* "GGPU_ST" */
 #define HG_OBSERVED_MAX (64u << 10)
-#define STATE_VERSION 10
+#define STATE_VERSION 18
 
 static bool pow2(uint32_t v)
 {
@@ -58,7 +60,13 @@ static void io_config(HgArchive *a, HgDev *d)
         { "number of copy engines", d->cfg.ces },
         { "micro-TLB size", d->cfg.utlb_entries },
         { "number of micro-TLB misses", d->cfg.utlb_misses },
+        { "SMs of a miss table", d->cfg.sms_per_utlb },
         { "L2 TLB size", d->cfg.l2tlb_entries },
+        { "walk cache size", d->cfg.walk_entries },
+        { "data cache size", d->cfg.data_pages },
+        { "prefetch faults", d->cfg.prefetch_faults },
+        { "64 KiB pages", d->cfg.big_pages },
+        { "faults of copy engines", d->cfg.ce_faults },
         { "VRAM size", d->cfg.vram_size },
         { "BAR 2 size", d->cfg.bar2_size },
         { "coherence", d->cfg.coherent },
@@ -83,8 +91,14 @@ static void io_inval(HgArchive *a, HgInval *iv)
     IO(iv->last);
     IO(iv->asid);
     IO(iv->type);
+    IOB(iv->membar);
     CHECK(iv->asid < HG_NUM_ASIDS && iv->type >= HG_INVAL_ALL && iv->type <= HG_INVAL_RANGE,
           "invalidation");
+}
+
+static bool order_ok(const HgDev *d, unsigned order)
+{
+    return order == 0 || order == HG_HUGE_ORDER || (order == HG_BIG_ORDER && d->cfg.big_pages);
 }
 
 static void io_tlb(HgArchive *a, HgDev *d, HgTlb *t, bool utlb)
@@ -117,12 +131,13 @@ static void io_tlb(HgArchive *a, HgDev *d, HgTlb *t, bool utlb)
         IO(e->pte);
         IO(e->addr);
         IO(e->asid);
-        IOB(e->huge);
+        IO(e->order);
         e->valid = true;
         if (a->load) {
             uint64_t aper = e->pte & HG_PTE_APER_MASK;
             e->host = NULL;
-            if (e->asid >= HG_NUM_ASIDS || e->vpn >> (HG_VA_BITS - HG_PAGE_SHIFT) ||
+            if (e->asid >= HG_NUM_ASIDS || !order_ok(d, e->order) ||
+                e->vpn >> (HG_VA_BITS - HG_PAGE_SHIFT) ||
                 (e->addr & ~HG_PTE_FRAME_MASK) || (e->vpn & (t->sets - 1)) != at / t->ways ||
                 (aper != HG_PTE_APER_VRAM && aper != HG_PTE_APER_SYS) ||
                 (utlb && aper == HG_PTE_APER_VRAM &&
@@ -132,6 +147,86 @@ static void io_tlb(HgArchive *a, HgDev *d, HgTlb *t, bool utlb)
             }
         }
     }
+}
+
+static void io_walks(HgArchive *a, HgWalkCache *w)
+{
+    uint32_t total = w->sets * w->ways;
+
+    hg_ar_io(a, w->next, w->sets);
+    for (uint32_t i = 0; i < w->sets; i++) {
+        CHECK(w->next[i] < w->ways, "walk cache victim");
+    }
+    for (uint32_t i = 0; i < total && !a->bad; i++) {
+        HgWalkEnt *x = &w->ent[i];
+
+        IOB(x->valid);
+        if (!x->valid) {
+            continue;
+        }
+        IO(x->span);
+        IO(x->table);
+        IO(x->asid);
+        IO(x->level);
+        CHECK(x->level < HG_PT_LEVELS - 1 && x->asid < HG_NUM_ASIDS &&
+              x->span >> (HG_VA_BITS - HG_PAGE_SHIFT - 9 * (x->level + 1)) == 0 &&
+              !(x->table & ~(uint64_t)(HG_PTE_FRAME_MASK | HG_ROOT_VRAM)) &&
+              hg_walk_cache_set(w, x->span, x->level) == i / w->ways, "walk cache");
+    }
+}
+
+/* Two of one address: the second is not found, as long as the first is there. */
+static void io_data(HgArchive *a, HgDev *d)
+{
+    HgDataCache *c = &d->data;
+
+    IO(c->next);
+    CHECK(c->next < c->n || !c->next, "data cache victim");
+    for (unsigned i = 0; i < c->n && !a->bad; i++) {
+        HgFrame *f = &c->frame[i];
+        uint64_t dirty = atomic_load_explicit(&f->dirty, memory_order_relaxed);
+
+        IOB(f->valid);
+        if (!f->valid) {
+            continue;
+        }
+        IO(f->addr);
+        IO(dirty);
+        CHECK(!(f->addr & HG_PAGE_MASK) && f->addr <= d->cfg.vram_size - HG_PAGE_SIZE,
+              "data cache");
+        hg_ar_io(a, f->data, HG_PAGE_SIZE);
+        atomic_store_explicit(&f->dirty, a->bad ? 0 : dirty, memory_order_relaxed);
+    }
+}
+
+static void io_posted(HgArchive *a, HgDev *d, HgPosted *q)
+{
+    uint8_t ctx = q->ctx ? q->ctx->id : 0xff;
+    uint32_t bytes = 0;
+
+    IO(ctx);
+    IO(q->due);
+    IO(q->n);
+    CHECK((ctx == 0xff ? !q->n : ctx < HG_NUM_CTXS) && q->n <= HG_POSTED_RUNS, "posted writes");
+    for (uint32_t i = 0; i < q->n && !a->bad; i++) {
+        uint64_t addr = q->run[i].addr;
+        uint32_t len = q->run[i].len;
+
+        IO(addr);
+        IO(len);
+        CHECK(len && len <= HG_PAGE_SIZE - (addr & HG_PAGE_MASK) && len <= HG_POSTED_BYTES - bytes,
+              "posted writes");
+        q->run[i].addr = addr;
+        q->run[i].len = len;
+        bytes += len;
+    }
+    if (a->bad) {
+        q->n = q->bytes = 0;
+        return;
+    }
+    q->ctx = ctx < HG_NUM_CTXS ? &d->ctx[ctx] : NULL;
+    q->bytes = bytes;
+    hg_ar_io(a, q->data, bytes);
 }
 
 static void io_icache(HgArchive *a, HgEngine *e)
@@ -144,8 +239,9 @@ static void io_icache(HgArchive *a, HgEngine *e)
         }
         IO(p->vpn);
         IO(p->asid);
-        IOB(p->huge);
+        IO(p->order);
         CHECK(p->asid < HG_NUM_ASIDS && p->vpn >> (HG_VA_BITS - HG_PAGE_SHIFT) == 0 &&
+              order_ok(e->d, p->order) &&
               ((p->vpn ^ p->asid) & (HG_IC_PAGES - 1)) == i, "instruction cache");
         for (unsigned w = 0; w < HG_PAGE_INSNS / 32; w++) {
             uint32_t there = 0;
@@ -191,7 +287,7 @@ static void io_engine(HgArchive *a, HgDev *d, HgEngine *e)
         return;
     }
     io_tlb(a, d, &e->utlb, true);
-    for (unsigned i = 0; i < d->cfg.utlb_misses && !a->bad; i++) {
+    for (unsigned i = 0; e->pend && i < d->cfg.utlb_misses && !a->bad; i++) {
         HgPend *p = &e->pend[i];
         bool used = p->refs != 0;
         IOB(used);
@@ -199,14 +295,21 @@ static void io_engine(HgArchive *a, HgDev *d, HgEngine *e)
             IO(p->vpn);
             IO(p->asid);
             IO(p->access);
-            CHECK(p->access <= HG_ACCESS_PREFETCH && p->asid < HG_NUM_ASIDS, "miss table");
+            IOB(p->hint);
+            CHECK(p->access <= HG_ACCESS_PREFETCH && p->asid < HG_NUM_ASIDS &&
+                  (!p->hint || e->kind == HG_ENG_SM), "miss table");
         }
         if (a->load) {
-            p->refs = 0;        /* counted again from the stalled accesses */
+            p->hint &= used && !a->bad;
+            p->refs = p->hint;  /* the others are counted again from the stalled accesses */
+            e->npend += p->hint;
         }
     }
     if (e->kind == HG_ENG_SM) {
         io_icache(a, e);
+    }
+    if (e->posted) {
+        io_posted(a, d, e->posted);
     }
 }
 
@@ -224,13 +327,13 @@ static void io_fault(HgArchive *a, HgDev *d, HgEngine *e, unsigned asid, HgFault
           f->level < HG_PT_LEVELS && f->lane < HG_LANES && f->va >> HG_VA_BITS == 0,
           "stalled access");
     if (a->load && !a->bad && f->pend != HG_NO_PEND) {
-        HgPend *p = f->pend < d->cfg.utlb_misses ? &e->pend[f->pend] : NULL;
+        HgPend *p = f->pend < d->cfg.utlb_misses ? &e->misses->pend[f->pend] : NULL;
         if (!p || p->vpn != f->va >> HG_PAGE_SHIFT || p->asid != asid || p->refs == UINT16_MAX) {
             hg_ar_fail(a, "device state: stalled access without its miss");
             f->pend = HG_NO_PEND;
             return;
         }
-        e->npend += p->refs == 0;
+        e->misses->npend += p->refs == 0;
         p->refs++;
     }
 }
@@ -415,10 +518,12 @@ static void io_copy(HgArchive *a, HgDev *d, HgCtx *c)
     IO(k->nfault);
     IO(k->owed);
     IOB(k->replayed);
+    IOB(k->waits);
     CHECK(k->nseg && k->nseg <= HG_COPY_LIST_MAX && k->idx <= k->nseg && k->nfault <= 2 &&
           k->eng < d->nce &&
           (k->state == HG_CP_RUN || (k->state == HG_CP_STALL && c->rs == HG_RS_COPY)) &&
-          (k->state == HG_CP_STALL || !k->nfault), "copy");
+          (k->state == HG_CP_STALL || (!k->nfault && !k->waits)) &&
+          (!k->waits || (c->stall && k->nfault && !k->owed)), "copy");
     if (a->load && !a->bad && !hg_seg_alloc(c)) {
         hg_ar_fail(a, "out of memory");
     }
@@ -435,6 +540,8 @@ static void io_copy(HgArchive *a, HgDev *d, HgCtx *c)
     CHECK(k->idx == k->nseg || k->off <= k->seg[k->idx].bytes, "copy offset");
     for (unsigned i = 0; i < k->nfault; i++) {
         io_fault(a, d, &d->eng[d->nsm + k->eng], c->asid, &k->fault[i]);
+        /* who waits for an answer has given its miss back with the entry */
+        CHECK(!k->waits || k->fault[i].pend == HG_NO_PEND, "copy");
     }
 }
 
@@ -449,6 +556,7 @@ static void io_ctx(HgArchive *a, HgDev *d, HgCtx *c)
     IO(c->timeslice);
     IOB(c->enabled);
     IOB(c->priv);
+    IOB(c->stall);
     IOB(c->halted);
     IO(c->get);
     IO(c->put);
@@ -458,7 +566,8 @@ static void io_ctx(HgArchive *a, HgDev *d, HgCtx *c)
     CHECK(c->asid < HG_NUM_ASIDS && c->rs < HG_RS_COUNT &&
           (!c->ring_size || (pow2(c->ring_size) && c->ring_size >= 2 && c->ring_size <= 4096)) &&
           (!c->enabled || (c->ring_size && c->get < c->ring_size && c->put < c->ring_size)) &&
-          (c->enabled || c->rs == HG_RS_FETCH) && hg_sync_ok(c->sync), "context");
+          (c->enabled || c->rs == HG_RS_FETCH) && (!c->stall || d->cfg.ce_faults) &&
+          hg_sync_ok(c->sync), "context");
     if (a->load && !a->bad && c->enabled && !hg_ctx_alloc(d, c)) {
         hg_ar_fail(a, "out of memory");
     }
@@ -517,6 +626,9 @@ static void io_timer(HgArchive *a, HgDev *d, HgTimer *t)
         break;
     case HG_T_DOORBELL:
         CHECK(t->a < HG_NUM_CTXS, "timer");
+        break;
+    case HG_T_REPEAT:
+        CHECK(hg_fault_repeat_ok(d, t), "timer");
         break;
     case HG_T_VALID:
         CHECK(t->a < 2, "timer");
@@ -609,6 +721,10 @@ static void io_device(HgArchive *a, HgDev *d)
     hg_section_end(a);
     hg_section(a, "L2TB");
     io_tlb(a, d, &d->l2, false);
+    io_walks(a, &d->walks);
+    hg_section_end(a);
+    hg_section(a, "DATA");
+    io_data(a, d);
     hg_section_end(a);
     hg_section(a, "ENGN");
     for (unsigned i = 0; i < d->neng && !a->bad; i++) {
@@ -674,9 +790,11 @@ size_t hg_save_max(HgDev *d)
 {
     const HgConfig *c = &d->cfg;
     size_t engines = d->nsm + d->nce;
-    size_t tlbs = (c->l2tlb_entries + engines * c->utlb_entries) * (sizeof(HgTlbEnt) + 1);
+    size_t tlbs = (c->l2tlb_entries + engines * c->utlb_entries) * (sizeof(HgTlbEnt) + 1) +
+                  c->walk_entries * (sizeof(HgWalkEnt) + 1) +
+                  c->data_pages * (sizeof(HgBlock) + HG_PAGE_SIZE);
     size_t engine = sizeof(HgEngine) + c->utlb_misses * sizeof(HgPend) +
-                    HG_IC_PAGES * sizeof(HgIcPage);
+                    HG_IC_PAGES * sizeof(HgIcPage) + sizeof(HgPosted);
     size_t sm = sizeof(HgCtxSm) + HG_SHARED_MAX + c->warps * (sizeof(HgWarp) + sizeof(HgBlock));
     size_t context = sizeof(HgCtx) + HG_COPY_LIST_MAX * sizeof(HgSeg) + d->nsm * sm;
 

@@ -16,12 +16,23 @@ bool hg_timer_add(HgDev *d, uint64_t due, uint8_t kind, uint32_t a, uint64_t b, 
     return true;
 }
 
-unsigned hg_timers_drop(HgDev *d, uint8_t kind, uint32_t a)
+void hg_timers_drop_all(HgDev *d, uint8_t kind)
+{
+    for (unsigned i = 0; i < d->ntimer; ) {
+        if (d->timer[i].kind == kind) {
+            d->timer[i] = d->timer[--d->ntimer];
+        } else {
+            i++;
+        }
+    }
+}
+
+unsigned hg_timers_drop(HgDev *d, uint8_t kind, uint32_t a, uint64_t from)
 {
     unsigned dropped = 0;
 
     for (unsigned i = 0; i < d->ntimer; ) {
-        if (d->timer[i].kind == kind && d->timer[i].a == a) {
+        if (d->timer[i].kind == kind && d->timer[i].a == a && d->timer[i].due >= from) {
             d->timer[i] = d->timer[--d->ntimer];
             dropped++;
         } else {

@@ -26,6 +26,7 @@ typedef struct HgCopy {
     HgFault fault[2];
     uint64_t owed;
     bool replayed;
+    bool waits;                 /* stalled until HG_CTX_FAULTED, not until a replay */
 } HgCopy;
 
 /* What the context's ring does. */
@@ -45,7 +46,7 @@ struct HgCtx {
     uint32_t ring_size, asid, timeslice;
     uint64_t sync;              /* HG_CTX_SYNC */
     uint32_t sync_lo;           /* its latch */
-    bool enabled, priv, aborting, halted;
+    bool enabled, priv, stall, aborting, halted;
     uint32_t get, put, error;
     uint64_t error_addr;
     uint8_t rs;

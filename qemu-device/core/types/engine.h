@@ -26,10 +26,11 @@ struct HgEngine {
     uint64_t wake;              /* waits for this time, or 0 */
     HgInval req[HG_INVAL_REQS]; /* d->lock: invalidations posted, not served */
     unsigned nreq;
-    bool req_all;
+    bool req_all, req_membar;
     uint64_t inval_ack;         /* d->lock: all up to this one are flushed here */
     HgTlb utlb;                 /* slice owner */
-    HgPend *pend;               /* d->lock; cfg.utlb_misses slots */
+    HgEngine *misses;           /* who has its miss table: itself, or the first SM of its group */
+    HgPend *pend;               /* d->lock; cfg.utlb_misses slots; NULL: in another's */
     unsigned npend;
     _Atomic uint64_t cnt[HG_NUM_COUNTERS];  /* written by the engine only */
     /* d->lock */
@@ -40,6 +41,7 @@ struct HgEngine {
     /* SM, slice owner: */
     uint64_t cycles;            /* warp instructions issued */
     HgIcPage *ic;
+    HgPosted *posted;           /* NULL: the device has no data cache */
     uint8_t *shared;            /* of the block whose warp runs */
     uint32_t shared_bytes;
     bool fp_ok;                 /* hg_vec_fp_ok() of this thread */

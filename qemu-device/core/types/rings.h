@@ -22,7 +22,7 @@ typedef struct HgReplay {
     uint8_t type;
 } HgReplay;
 
-enum { HG_T_IRQ = 1, HG_T_REPLAY, HG_T_DOORBELL, HG_T_VALID, HG_T_COUNT };
+enum { HG_T_IRQ = 1, HG_T_REPLAY, HG_T_DOORBELL, HG_T_VALID, HG_T_REPEAT, HG_T_COUNT };
 
 typedef struct HgTimer {
     uint64_t due, b;

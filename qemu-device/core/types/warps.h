@@ -17,7 +17,8 @@ typedef struct HgInsn {
 typedef struct HgIcPage {
     uint64_t vpn;
     uint16_t asid;
-    bool valid, huge;
+    bool valid;
+    uint8_t order;              /* of the leaf that it was fetched by */
     HgInsn insn[HG_PAGE_INSNS + 1];     /* the last one is never decoded: a mark */
 } HgIcPage;
 

@@ -15,7 +15,7 @@ import pytest
 from hmmbench.base import paths
 from hmmbench.base.errors import EnvironmentFailure, UsageError
 from hmmbench.base.ui import Ui
-from hmmbench.build import BuildRequest, cache, kernel, normalise
+from hmmbench.build import BuildRequest, cache, kernel, normalise, variant
 from hmmbench.build.context import Context
 
 
@@ -112,6 +112,18 @@ def test_kernel_word_or_folder(tree: Path, tmp_path: Path) -> None:
         normalise(BuildRequest(kernel="newest"))
     with pytest.raises(UsageError, match="contradict"):
         normalise(BuildRequest(kernel="latest", kernel_build=tree))
+
+
+def test_variants_that_no_kernel_can_be(tree: Path) -> None:
+    with pytest.raises(UsageError, match="no kernel variant fast"):
+        normalise(BuildRequest(kernel_variants=("fast",)))
+    for other in ("kasan", "debug"):
+        with pytest.raises(UsageError, match="KCSAN and KASAN"):
+            normalise(BuildRequest(kernel_variants=("kcsan", other)))
+    with pytest.raises(UsageError, match="configured already"):
+        normalise(BuildRequest(kernel_build=tree, kernel_variants=("lockdep",)))
+    wanted = BuildRequest(full=True, kernel_variants=("kcsan", "lockdep"))
+    assert variant(wanted) == ("full", "lockdep", "kcsan")
 
 
 def test_source_folder_is_checked(tmp_path: Path, tree: Path) -> None:

@@ -17,10 +17,10 @@ from hmmbench.build import BuildRequest, depends
 #: What the oracles' modules import that decides no verdict: how a machine is run and looked at.
 #: (splat, mirror, misuse and unload, which read what it says, are oracles.)
 NO_VERDICT = {
-    "base/errors.py", "example/delays.py", "example/event.py", "example/totals.py",
-    "example/tracer.py", "guest/example.py", "symbols/named.py", "vm/agent.py", "vm/channel.py",
-    "vm/decisions.py", "vm/errors.py", "vm/machine.py", "vm/mailbox.py", "vm/spec.py",
-    "vm/standing.py",
+    "base/errors.py", "example/delays.py", "example/event.py", "example/seen.py",
+    "example/totals.py", "example/tracer.py", "guest/example.py", "symbols/named.py",
+    "vm/agent.py", "vm/channel.py", "vm/decisions.py", "vm/errors.py", "vm/kinds.py",
+    "vm/machine.py", "vm/mailbox.py", "vm/spec.py", "vm/standing.py",
 }  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def test_the_kernel_by_its_name_release_and_configuration(tmp_path: Path) -> Non
     assert seen()["lts"] != what
     patch = tmp_path / "bug.patch"
     patch.write_text("+1\n")
-    assert list(seen(kernel="latest", kernel_debug=True)) == ["latest debug"]
+    assert list(seen(kernel="latest", kernel_variants=("debug",))) == ["latest debug"]
     assert list(seen(kernel_patches=(patch,))) == ["lts +bug"]
     assert seen(kernel_patches=(patch,))["lts +bug"].startswith(seen()["lts"] + " ")
     assert list(seen(kernel_build=tmp_path)) == [str(tmp_path)]

@@ -19,8 +19,8 @@ from hmmbench.campaign.exact_shrink import EVENTS, FOR_PROGRAM, ExactShrinker
 from hmmbench.campaign.fresh import Fresh, plain
 from hmmbench.campaign.pieces import once
 from hmmbench.campaign.replay import replay
-from hmmbench.campaign.surroundings import INJECTIONS
 from hmmbench.campaign.tries import SHORT_HANG_MS, UNDISTURBED_HANG_MS, ExactShrunk
+from hmmbench.device import injection
 from hmmbench.example import holds
 from hmmbench.example.recipe import Environment, Link, Recipe
 from hmmbench.example.schedules import Points
@@ -210,7 +210,7 @@ def test_a_guess_is_tried_under_other_schedules(
 OWN = (0x400000, 0x509C88, 0x7FFFFF, REGION_BASE, REGION_BASE + MAX_REGIONS * REGION_SIZE - 1)
 
 
-@pytest.mark.parametrize("rule", [r for r in dict.fromkeys(INJECTIONS) if "match=" in r])
+@pytest.mark.parametrize("rule", [r for r in dict.fromkeys(injection.RULES) if "/" in r])
 def test_another_page_is_no_address_of_a_program(rule: str) -> None:
     for event in EVENTS:
         (other,) = once((rule,), event)

@@ -3,7 +3,13 @@
 
 from __future__ import annotations
 
-from hmmbench.campaign.surroundings import LATE_REPLAY, SLOW_WALKS, Surroundings
+from hmmbench.campaign.surroundings import (
+    AGAIN,
+    CENSUS_EACH,
+    LATE_REPLAY,
+    SLOW_WALKS,
+    Surroundings,
+)
 from hmmbench.example.delays import Random
 from hmmbench.guest.program import Op, Program
 from hmmbench.model.ops.jobs import GpuAccess, GpuCopy
@@ -28,3 +34,10 @@ def test_late_replays_go_with_slow_walks() -> None:
 def test_nothing_is_injected_where_the_device_is_to_behave() -> None:
     around = Surroundings(5, Random((LATE_REPLAY,), 1.0), injections=())
     assert all(around.of(n, REFUSED).inject == () for n in range(50))
+
+
+def test_a_few_run_again_and_not_before_the_driver_is_unbound() -> None:
+    around = Surroundings(5, Random(("ce_before_run",)))
+    found = [around.of(n, REFUSED) for n in range(10 * CENSUS_EACH)]
+    assert sum(env.again == AGAIN for env in found) == 10
+    assert not any(env.again and env.rebind for env in found)

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,13 +22,15 @@ from hmmbench import cli
 from hmmbench.base import paths
 from hmmbench.base.errors import UsageError
 from hmmbench.base.ui import Stage, Ui
-from hmmbench.build import Artifacts, NotBuilt
+from hmmbench.build import Artifacts, NotBuilt, kernel
 from hmmbench.campaign import progress
 from hmmbench.campaign.line_coverage import Collector
+from hmmbench.campaign.portions import DRAWS, THREADS_FIRST
 from hmmbench.campaign.runner import UNBOUNDED
-from hmmbench.commands import run
+from hmmbench.commands import options, run
 from hmmbench.commands.options import Accel
 from hmmbench.example.totals import Totals
+from hmmbench.model.cells import Coverage
 from hmmbench.oracle.violation import Violation
 from hmmbench.report.filling import conclude, fill
 from hmmbench.report.result import Report
@@ -85,23 +88,22 @@ def test_a_qemu_is_not_asked_where_no_exact_machine_is(wanted: Accel) -> None:
 
 
 def test_a_tenth_is_for_threads() -> None:
-    both = run.portions(Accel.exact, 305, None)
+    both = run.portions(True, 305, None)
     assert [(one.exact, one.examples, one.limit_s) for one in both] == [
         (True, 275, None), (False, 30, None),
     ]  # fmt: skip
     # Other programs than those before, and none that a run of threads alone has.
-    assert (both[0].first, both[1].first) == (0, run.THREADS_FIRST)
-    assert [one.exact for one in run.portions(Accel.exact, 9, None)] == [True]
-    for accel in (Accel.threads, Accel.kvm):
-        (alone,) = run.portions(accel, 305, None)
-        assert (alone.exact, alone.examples, alone.first) == (False, 305, 0)
+    assert (both[0].first, both[1].first) == (0, THREADS_FIRST)
+    assert [one.exact for one in run.portions(True, 9, None)] == [True]
+    (alone,) = run.portions(False, 305, None)
+    assert (alone.exact, alone.examples, alone.first) == (False, 305, 0)
 
 
 def test_a_tenth_of_the_time_is_for_threads() -> None:
-    both = run.portions(Accel.exact, UNBOUNDED, 600.0)
+    both = run.portions(True, UNBOUNDED, 600.0)
     assert [(one.exact, one.limit_s) for one in both] == [(True, 540.0), (False, 60.0)]
     assert all(one.examples == UNBOUNDED for one in both)
-    (alone,) = run.portions(Accel.threads, UNBOUNDED, 600.0)
+    (alone,) = run.portions(False, UNBOUNDED, 600.0)
     assert alone.limit_s == 600.0
 
 
@@ -114,6 +116,8 @@ def test_a_tenth_of_the_time_is_for_threads() -> None:
         (["--seed", "-3"], "--seed -3: a number from 0 on, or random"),
         (["--seed", "often"], "--seed often: a number from 0 on, or random"),
         (["--seed", ""], "a number from 0 on, or random"),
+        (["--machine", "large"], "there is no machine 'large'"),
+        (["--machine", "cpus-1+cpus-2"], "two of its kinds are about the same"),
     ],
 )
 def test_what_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,6 +172,47 @@ def test_minutes_bound_a_run(tmp_path: Path, wanted: list[run._Wanted]) -> None:
     assert (wanted[1].examples, wanted[1].limit_s) == (300, None)
     data = json.loads(result.read_text())
     assert (data["minutes"], data["profile"]) == (0, "quick")
+
+
+def test_machines_are_drawn_unless_one_is_asked_for(
+    tmp_path: Path, wanted: list[run._Wanted]
+) -> None:
+    words = ["run", "--out", str(tmp_path)]
+    for more, machine, draw in (
+        ([], None, "quick"), (["--profile", "long"], None, "long"),
+        (["--minutes", "30"], None, "default"), (["--machine", "usual"], "", None),
+        (["--machine", "iommu"], "iommu", None), (["--kernel-variant", "kcsan"], None, None),
+        (["--coverage"], None, None), (["--accel", "kvm"], None, None),
+        (["--accel", "threads"], None, "quick"),
+    ):  # fmt: skip
+        assert cli.main([*words, *more]) == 0
+        assert wanted[-1].machine == machine
+        assert wanted[-1].draw == (DRAWS[draw] if draw else None)
+        assert wanted[-1].request.full == (machine == "iommu")
+
+
+def test_a_kernel_may_be_several_variants(tmp_path: Path, wanted: list[run._Wanted]) -> None:
+    words = ["run", "--out", str(tmp_path)]
+    for more, variants in (
+        (["--kernel-debug"], ("debug",)),
+        (["--kernel-variant", "debug-vm", "--kernel-variant", "lockdep"], ("lockdep", "debug-vm")),
+        (["--kernel-debug", "--kernel-variant", "debug"], ("debug",)),
+    ):
+        assert cli.main([*words, *more]) == 0
+        assert wanted[-1].request.kernel_variants == variants
+        asked = [f"--kernel-variant {one}" for one in variants]
+        assert " ".join(options.same(wanted[-1].request)) == " ".join(asked)
+    assert tuple(options.Variant) == kernel.SANITISED
+    for name in kernel.SANITISED:
+        assert kernel.options((kernel.FRAGMENTS / f"{name}.config").read_text())
+
+
+def test_a_run_of_which_every_machine_was_refused_is_no_pass() -> None:
+    report = Report(portions=[{"machine": "swiotlb", "kind": "exact", "examples": 0,
+                               "refused": "all DMA goes to copies"}])  # fmt: skip
+    conclude(report)
+    assert report.verdict == "short"
+    assert report.error.startswith("no examples: ")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +283,7 @@ def test_a_pass_has_judged_what_it_ran(undecided: int, verdict: str) -> None:
     ("audit", "accesses", "checks", "verdict"),
     [
         ("access", 1, 0, "short"), ("fill", 7000, 0, "short"), ("sampled", 7000, 0, "short"),
-        ("access", 1, 1, "pass"), ("sampled", 9, 0, "pass"), ("off", 7000, 0, "pass"),
+        ("access", 1, 1, "pass"), ("sampled", 9, 0, "pass"),
         # Nothing was there to be compared.
         ("fill", 0, 0, "pass"),
     ],
@@ -247,7 +292,7 @@ def test_an_audit_that_compared_nothing_is_no_pass(
     audit: str, accesses: int, checks: int, verdict: str
 ) -> None:
     report = Report(audit=audit)
-    fill(report, Tally(gpu_accesses=accesses), Totals(audit_checks=checks))
+    fill(report, Tally(gpu_accesses=accesses), Totals(faults=1, audit_checks=checks))
     conclude(report)
     assert report.verdict == verdict
     assert ("no mirror audit: " in shown(report)) == (verdict == "short")
@@ -269,11 +314,52 @@ def test_an_audit_that_decided_nothing_is_no_pass() -> None:
 @pytest.mark.parametrize(("undecided", "verdict"), [(60, "pass"), (61, "short")])
 def test_an_audit_has_decided_what_it_counts(undecided: int, verdict: str) -> None:
     report = Report(audit="access")
-    fill(report, Tally(gpu_accesses=2000), Totals(audit_checks=2000, audit_undecided=undecided))
+    totals = Totals(faults=1, audit_checks=2000, audit_undecided=undecided)
+    fill(report, Tally(gpu_accesses=2000), totals)
     conclude(report)
     assert report.verdict == verdict
     said = f"undecided: {undecided} of 2000 comparisons of the mirror audit could not be made"
     assert report.error == (said if verdict == "short" else "")
+
+
+def rows(n: int) -> Coverage:
+    coverage = Coverage()
+    coverage.rows["migrate to VRAM"] = n
+    return coverage
+
+
+@pytest.mark.parametrize(
+    ("tally", "totals", "name"),
+    [
+        (Tally(gpu_accesses=1), Totals(), "mirror oracle off"),
+        (Tally(gpu_accesses=9), Totals(unready=3), "mirror oracle not ready"),
+        (Tally(), Totals(missing=Counter({"pages_to_device": 2})), "hook missing"),
+        (Tally(gpu_accesses=1000), Totals(audit_checks=9), "no faults"),
+        (Tally(coverage=rows(20)), Totals(), "no migrations"),
+        (Tally(promises=10), Totals(), "no promises"),
+        (Tally(censuses=3), Totals(), "leaks not looked for"),
+        (Tally(), Totals(unscanned=1, scans=2), "leaks not scanned"),
+        (Tally(accounts=10), Totals(), "accounts not compared"),
+        (Tally(pages_to_read=10), Totals(), "contents not read"),
+    ],
+)
+def test_a_verdict_needs_evidence(
+    tally: Tally, totals: Totals, name: str, tmp_path: Path
+) -> None:
+    report = Report(audit="off" if name == "mirror oracle off" else "fill")
+    totals.audit_checks = 9 if report.audit == "fill" else 0
+    fill(report, tally, totals)
+    conclude(report)
+    assert (report.verdict, run._CODES[report.verdict]) == ("short", 5)
+    assert [said.partition(":")[0] for said in report.shortfalls] == [name]
+    report.write_json(tmp_path / "json")
+    report.write_ktap(tmp_path / "ktap")
+    for text in (shown(report), (tmp_path / "json").read_text(), (tmp_path / "ktap").read_text()):
+        assert name in text
+    said = (tmp_path / "ktap").read_text()
+    assert "not ok" in said
+    assert "not ok 1 run" not in said
+    assert ("mirror # SKIP" in said) == (report.audit == "off")
 
 
 @pytest.mark.parametrize(

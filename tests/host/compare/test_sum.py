@@ -68,6 +68,28 @@ def added(*words: Path | str) -> tuple[int, dict[str, Any]]:
     return code, data
 
 
+def test_examples_add_up_by_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of results from before there were other machines than the usual one nothing is known."""
+    def on_machine(machine: str, kind: str, examples: int) -> dict[str, Any]:
+        return {"machine": machine, "kind": kind, "examples": examples}
+
+    _, data = added(
+        run(tmp_path / "a.json", portions=[
+            on_machine("usual", "exact", 900), on_machine("usual", "threads", 60),
+            on_machine("iommu", "exact", 40),
+        ]),
+        run(tmp_path / "b.json", seed=2, portions=[on_machine("iommu", "exact", 1000)]),
+        run(tmp_path / "c.json", seed=3),
+    )  # fmt: skip
+    (group,) = data["groups"]
+    assert group["machines"] == {
+        "usual (exact)": 900, "usual (threads)": 60, "iommu (exact)": 1040,
+    }  # fmt: skip
+    assert "1,040 examples on iommu (exact)" in capsys.readouterr().out
+
+
 def test_parts_add_up_over_commits_and_kernels(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +113,20 @@ def test_parts_add_up_over_commits_and_kernels(
     out = capsys.readouterr().out
     assert "2,500" in out
     assert "more than once" not in out
+
+
+def test_what_a_pass_rests_on_adds_up_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, data = added(
+        run(tmp_path / "a.json", promises_tried=5, pages_read=70),
+        run(tmp_path / "b.json", seed=2, promises_tried=2, censuses_taken=3, shortfalls=["x: y"]),
+    )
+    total = data["groups"][0]["total"]
+    assert (total["promises_tried"], total["pages_read"], total["shortfalls"]) == (7, 70, 1)
+    out = capsys.readouterr().out
+    assert "7 promises tried" in out
+    assert "3 censuses taken" in out
 
 
 def test_a_violation_in_one_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,11 +87,13 @@ typedef struct { unsigned int v; } refcount_t, kuid_t;
 #define smp_mb__before_atomic()	barrier()
 #define usleep_range(a, b)	barrier()
 #define udelay(a)		barrier()
+#define U64_MAX			(~(u64)0)
 #define HZ			100
 #define msecs_to_jiffies(m)	((m) / 10)
 #define time_after(a, b)	((long)((b) - (a)) < 0)
 #define xchg(p, v)		__sync_lock_test_and_set(p, v)
 #define IS_ERR(p)		((unsigned long)(p) >= -4095UL)
+#define IS_ERR_OR_NULL(p)	(!(p) || IS_ERR(p))
 #define PTR_ERR(p)		((long)(p))
 #define ERR_PTR(e)		((void *)(long)(e))
 #define PTR_ERR_OR_ZERO(p)	(IS_ERR(p) ? PTR_ERR(p) : 0)
@@ -171,6 +173,7 @@ typedef struct { int unused; } wait_queue_head_t;
 struct completion { int done; };
 struct work_struct { int unused; };
 struct delayed_work { struct work_struct work; };
+#define to_delayed_work(w)	container_of(w, struct delayed_work, work)
 struct workqueue_struct;
 struct task_struct { struct mm_struct *mm; };
 static void (*at_down_write)(void);	/* others get in before */
@@ -389,6 +392,7 @@ enum dma_data_direction { DMA_BIDIRECTIONAL, DMA_TO_DEVICE, DMA_FROM_DEVICE };
 struct hmm_range {
 	struct mmu_interval_notifier *notifier;
 	unsigned long notifier_seq, start, end, *hmm_pfns, default_flags;
+	void *dev_private_owner;
 };
 struct address_space { int unused; };
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* jobs/: whose contexts they are, and what a syncobj is before and after its job. */
+/*
+ * jobs/: whose contexts they are, what a syncobj is before and after its job, and a
+ * second look at what was lost.
+ */
 #include "jobs/sched.c"
 #include "jobs/job.c"
 
@@ -12,6 +15,10 @@ static u32 id;
 
 bool hg_hw_lock(struct hg_device *h) { down_read(&h->hw_sem); return true; }
 u32 hg_user_timeslice(u32 us) { return us; }
+
+static int looks;	/* at the fault ring */
+
+void hg_fault_look_again(struct hg_device *h) { looks++; }
 
 static int wait_for(u64 job)
 {
@@ -36,8 +43,8 @@ static int copy(u32 in, u32 out)
 	return hg_copy_ioctl(&hdev.drm, &args, &file);
 }
 
-/* The device is through with all up to this job. */
-static void done(u64 job)
+/* The device is through with all up to this job, and its interrupt is lost. */
+static void done_unseen(u64 job)
 {
 	struct hg_ctx *ctx = hf.ctxs.entry[id];
 
@@ -45,6 +52,13 @@ static void done(u64 job)
 		*(u64 *)(ctx->mem + HG_CTX_REPORTS + (i % HG_REPORTS) * HG_REPORT_SIZE +
 			 HG_RPT_DONE) = HG_RPT_DONE_MAGIC;
 	*(u64 *)(ctx->mem + HG_CTX_FENCE) = job;
+}
+
+static void done(u64 job)
+{
+	struct hg_ctx *ctx = hf.ctxs.entry[id];
+
+	done_unseen(job);
 	hg_ctx_retire(ctx);
 	mutex_lock(&ctx->submit_lock);
 	hg_ctx_pump(ctx);
@@ -55,6 +69,44 @@ static void done(u64 job)
 static unsigned int running(void)
 {
 	return ((struct hg_ctx *)hf.ctxs.entry[id])->nrunning;
+}
+
+/* What is lost on the way: doorbell, interrupt of the fence, what comes of faults. */
+static int second_look(void)
+{
+	u32 *doorbell = (u32 *)(hdev.regs + HG_REG_DOORBELL + id * HG_DOORBELL_STRIDE);
+	u32 put;
+
+	hg_sched_watch_work(&hdev.watch.work);
+	CHECK(!looks);
+	CHECK(copy(0, 0) == 0 && copy(0, 0) == 0);
+	put = *doorbell;
+	*doorbell = 0;
+	hg_sched_watch_work(&hdev.watch.work);
+	CHECK(*doorbell == put && looks == 1);
+	/* something was done since: nothing is lost, as far as one can tell */
+	done_unseen(1);
+	*doorbell = 0;
+	hg_sched_watch_work(&hdev.watch.work);
+	CHECK(running() == 1 && wait_for(1) == 0);
+	CHECK(!*doorbell && looks == 1);
+	hg_sched_watch_work(&hdev.watch.work);
+	CHECK(*doorbell == put && looks == 2);
+	done_unseen(2);
+	hg_sched_watch_work(&hdev.watch.work);
+	CHECK(!running() && wait_for(2) == 0 && looks == 2);
+	/* a device that does not answer is asked for nothing */
+	CHECK(copy(0, 0) == 0);
+	hdev.hw_live = false;
+	*doorbell = 0;
+	hg_sched_watch_work(&hdev.watch.work);
+	hg_sched_watch_work(&hdev.watch.work);
+	CHECK(!*doorbell && looks == 2);
+	hdev.hw_live = true;
+	CHECK(destroy() == 0);
+	hg_sched_watch_work(&hdev.watch.work);
+	CHECK(looks == 2);
+	return 0;
 }
 
 int main(int argc, char **argv)
@@ -83,6 +135,8 @@ int main(int argc, char **argv)
 		CHECK(destroy() == 0);
 		return 0;
 	}
+	if (!strcmp(argv[argc - 1], "watch"))
+		return second_look();
 	/* what nobody made yet cannot be waited for */
 	CHECK(copy(1, 2) == -EINVAL);
 	CHECK(copy(0, 1) == 0);

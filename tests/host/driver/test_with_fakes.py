@@ -130,8 +130,20 @@ def test_syncobj_has_no_fence_before_its_job_is_over(folder: Path) -> None:
     run(folder, "jobs_unit", "syncobj")
 
 
+def test_what_was_lost_is_found_by_a_second_look(folder: Path) -> None:
+    run(folder, "jobs_unit", "watch")
+
+
 def test_query_heeds_signals(folder: Path) -> None:
     run(folder, "query_unit", "signals")
+
+
+def test_what_is_waited_for_and_what_is_refused(folder: Path) -> None:
+    run(folder, "fault_unit")
+
+
+def test_a_fault_of_who_has_ended_stays_that(folder: Path) -> None:
+    run(folder, "fault_ring_unit")
 
 
 def test_eviction_kills_nobody(folder: Path) -> None:

@@ -20,7 +20,8 @@ from hmmbench.example.exact_target import (
 from hmmbench.example.recipe import Environment
 from hmmbench.example.target import Execution
 from hmmbench.example.vm_target import LOST_MACHINES, VmTarget
-from hmmbench.guest.program import Op, Program
+from hmmbench.guest.program import Op, OpResult, Program, Result
+from hmmbench.model.ops.device import Away, TakeGpu
 from hmmbench.model.ops.processes import Nop, Sleep
 from hmmbench.oracle import unload
 from hmmbench.report.filling import conclude, fill
@@ -172,6 +173,50 @@ def test_what_dies_each_time_is_an_error() -> None:
     with pytest.raises(VmDied):
         target.execute(numbered(3), Environment())
     assert [box.ran for box in target.boxes] == [[1, 3]] * (LOST_MACHINES + 1)
+
+
+class Faults(Says):
+    """Its device has counted so many faults, each time it is asked."""
+
+    def __init__(self, seen: list[int]) -> None:
+        super().__init__([])
+        self.seen = seen
+
+    def counters(self) -> dict[str, int]:
+        return {"faults": self.seen.pop(0)}
+
+
+def test_who_counts_less_than_before_has_begun_anew() -> None:
+    """As a device does that was taken away within a program."""
+    target = VmTarget(lambda: cast(Machine, Faults([5, 9, 3, 4])))
+    assert target.vm
+    assert [target.sample().faults for _ in range(3)] == [4, 7, 8]
+
+
+def test_a_device_that_was_taken_away_is_unbound_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that its number is what it was; and a module that lies elsewhere is of no use."""
+    unbound: list[int] = []
+    monkeypatch.setattr(VmTarget, "_rebind", lambda *all_: unbound.append(1))
+    target = VmTarget(lambda: cast(Machine, Says([])))
+
+    def after(op: Op, went: int = 0, rebind: bool = False, tainted: bool = False) -> Execution:
+        program = Program([op])
+        done = Execution(program, Result([OpResult(aux0=went)]), tainted=tainted)
+        target._unbound(target.vm, done, Environment(rebind=rebind), program)
+        return done
+
+    assert not after(Op(Nop.number)).tainted
+    assert not unbound
+    after(Op(Nop.number), rebind=True)
+    assert len(unbound) == 1
+    assert not after(Op(TakeGpu.number, arg=int(Away.UNBIND))).tainted
+    assert not after(Op(TakeGpu.number, arg=int(Away.RELOAD))).tainted
+    assert after(Op(TakeGpu.number, arg=int(Away.RELOAD)), went=1).tainted
+    assert len(unbound) == 4
+    after(Op(TakeGpu.number), tainted=True)
+    assert len(unbound) == 4
 
 
 def test_what_a_check_did_not_look_at_is_counted_once() -> None:

@@ -62,13 +62,13 @@ def test_enumerations_are_those_of_the_header(prefix: str, enum: type[P.MapKind]
 def test_fields_of_a_program() -> None:
     first = P.Op(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, [(1, 2, 3, 4, 5, 6)])
     second = P.Op(21, acc=[(7, 8, 9, 10, 11, 12), (0, 0, 0, 0, 0, 0)])
-    sent = P.Program([first, second], (1, 2, 3, 4), 5, 6, 7, 8)
+    sent = P.Program([first, second], (1, 2, 3, 4), 5, 6, 7, 8, again=9)
     data = sent.encode()
     head, op, access = Layout("hb_program"), Layout("hb_op"), Layout("hb_access")
     assert head.unpack(data) == {
         "version": HEADER["HB_PROTOCOL_VERSION"], "nops": 2, "naccesses": 3, "flags": 7,
         "timeout_ms": 5, "settle_ms": 6, "file_pages0": 1, "file_pages1": 2, "file_pages2": 3,
-        "file_pages3": 4, "seed": 8, "pad0": 0, "pad1": 0,
+        "file_pages3": 4, "seed": 8, "again": 9, "pad": 0,
     }  # fmt: skip
     at = head.form.size
     for o, accesses in ((first, 0), (second, 1)):
@@ -87,7 +87,7 @@ def test_fields_of_a_result() -> None:
     head = Layout("hb_result").pack(
         version=P.PROTOCOL_VERSION, nops=1, naccesses=1, data_len=4, counters_before_len=2,
         counters_after_len=3, timeout=1, live_nonzero=1, elapsed_ns=5, died=6, died_signal=7,
-        stuck=8,
+        stuck=8, strays=9,
     )  # fmt: skip
     op = Layout("hb_op_result").pack(
         status=-1, gpu_status=2, reason=3, data_off=1, data_len=3, start_lo=4, aux0=5, aux1=6,
@@ -97,16 +97,16 @@ def test_fields_of_a_result() -> None:
     got = P.Result.decode(head + op + access + b"abcd" + b"be" + b"aft", sent)
     assert got == P.Result(
         [P.OpResult(-1, 2, 3, 5, 6, 7, -8, 10, b"bcd", [(11, 12, 13)], 9 << 32 | 4)],
-        1, True, 5, 6, 7, 8, "be", "aft",
+        1, True, 5, 6, 7, 8, "be", "aft", False, 9,
     )  # fmt: skip
 
 
 def test_fields_of_an_example() -> None:
-    sent = E.Example(P.Program([]), "ab", 7, points=True)
+    sent = E.Example(P.Program([]), "ab", 7, points=True, watch_ms=5)
     fields = Layout("hb_example").unpack(sent.encode())
     assert fields == {
-        "flags": E.EF_DELAYS | E.EF_VRAM | E.EF_POINTS, "delays_len": 2,
-        "program_len": len(sent.program.encode()), "pad": 0, "vram_limit": 7, "pad2": 0,
+        "flags": E.EF_DELAYS | E.EF_VRAM | E.EF_POINTS | E.EF_WATCH, "delays_len": 2,
+        "program_len": len(sent.program.encode()), "watch_ms": 5, "vram_limit": 7, "pad2": 0,
     }  # fmt: skip
     result = P.Result([]).encode()
     head = Layout("hb_example_result").pack(
@@ -147,6 +147,7 @@ def test_constants_of_driver_and_device() -> None:
                  "Q_CPU_ERROR"):  # fmt: skip
         assert getattr(P, name) == UAPI[f"HMM_GPU_{name}"]
     assert HW.HG_ERR_FAULT == P.ERR_FAULT
+    assert (HW.HG_ERR_BUS, HW.HG_REASON_POISON) == (P.ERR_BUS, P.REASON_POISON)
 
 
 def test_a_program_survives_the_wire() -> None:

@@ -212,7 +212,7 @@ def test_a_job_that_does_not_end_may_be_broken_off() -> None:
 
 def test_jobs_before_one_that_does_not_end_are_generated() -> None:
     ends: Counter[int] = Counter()
-    for seed in range(400):
+    for seed in range(600):
         ops = example(seed).ops
         for i, o in enumerate(ops):
             if o.op != WaitGpu.number or not o.a:
@@ -277,7 +277,7 @@ def test_narrow_races_are_generated() -> None:
     they go, 2 MiB in VRAM given up in pieces while a CPU wants one, and lazily freed pages that
     are written, where they were or in VRAM, and paged out."""
     seen: Counter[str] = Counter()
-    for seed in range(160):
+    for seed in range(220):
         ops = example(seed).ops
         for i, o in enumerate(ops):
             beside = {

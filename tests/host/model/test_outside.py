@@ -27,9 +27,9 @@ from hmmbench.example.recipe import op_from_json, op_to_json
 from hmmbench.model import cells, ops
 data = Random(3).randbytes(size_of(100))
 found = [o for o in program(data).ops if o.op == 300]
-assert newest() >= 4
+assert newest() >= 5
 assert found
-assert not any(o.op == 300 for o in program(data, grammar=3).ops)
+assert not any(o.op == 300 for o in program(data, grammar=4).ops)
 assert all(op_from_json(0, op_to_json(o)) == o for o in found)
 assert ops.of(found[0]).sentence(found[0], "it") == "populates it"
 assert "populate" in cells.ROWS
@@ -100,7 +100,7 @@ def test_without_it_a_recipe_says_what_is_missing(tmp_path: Path) -> None:
     [
         ("300", "20", "has number 20"),
         ("number, name = 300", "title = 300", "has no number, or no name"),
-        ("since = 4", "since = 1", "would never be drawn"),
+        ("since = 5", "since = 1", "would never be drawn"),
         ('rows = ("populate",)', 'rows = ("mmap",)', "the row 'mmap' is another's"),
         ("OPERATIONS = ", "raise SystemExit(0)\nOPERATIONS = ", "SystemExit: 0"),
         ('"populate"\n', '"munmap"\n', "there is one of that name already"),

@@ -40,10 +40,13 @@ def answer(*flags: int) -> OpResult:
         (CPU | GPU, ""),
         (CPU | Q_CPU_DEVICE | GPU | Q_GPU_VRAM, ""),
         (CPU | Q_CPU_DEVICE, ""),
-        # what is gained between the looks
+        # what is exclusively the GPU's, or gained after the look
         (GPU, ""),
         (GPU | Q_GPU_VRAM, ""),
-        (Q_CPU_READ | GPU, ""),
+        # what the GPU has, the CPU had before it
+        (Q_CPU_READ | GPU, "only read"),
+        (Q_CPU_READ | Q_GPU_VALID, ""),
+        (CPU | Q_GPU_VALID, ""),
         # what can only have moved
         (CPU | GPU | Q_GPU_VRAM, "maps VRAM"),
         (CPU | Q_CPU_DEVICE | GPU, "maps system memory"),

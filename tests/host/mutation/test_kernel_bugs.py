@@ -50,7 +50,7 @@ def test_a_head_is_read(tmp_path: Path) -> None:
     assert bug.source == "mm: fix it (CVE-2026-1)"
     assert bug.made == "reverted, nearly"
     assert bug.request() == BuildRequest(
-        kernel="latest", kernel_debug=True, kernel_patches=(path,)
+        kernel="latest", kernel_variants=("debug",), kernel_patches=(path,)
     )
     assert "| some-bug | 7 | latest debug |" in kernel_bugs.table([bug])
 

@@ -107,11 +107,22 @@ def test_head(tmp_path: Path) -> None:
     assert m.proof == "one\ntwo"
     assert m.file == "guest-driver/x.c"
     assert not m.debug
-    assert not m.coherent
+    assert not m.device
     m = _parse(tmp_path, HEAD + "Kernel: latest debug\nDevice: coherent\n" + DIFF)
     assert m.debug
-    assert m.coherent
-    assert m.request().kernel_debug
+    assert m.device == "coherent"
+    assert _parse(tmp_path, HEAD + "Device: caches\n" + DIFF).device == "caches"
+    assert m.request().kernel_variants == ("debug",)
+    assert (m.machine, m.request().full) == ("", False)
+    m = _parse(tmp_path, HEAD + "Kernel: lts kcsan\nMachine: cpus-1+iommu\n" + DIFF)
+    assert m.request().kernel_variants == ("kcsan",)
+    # An IOMMU is driven by the full configuration alone.
+    assert (m.machine, m.request().full) == ("cpus-1+iommu", True)
+    assert "*Kernel with kcsan.* *Machine cpus-1+iommu.*" in mutants.table([m])
+    m = _parse(tmp_path, HEAD + "Kernel: latest full kasan\nDevice: caches\n" + DIFF)
+    assert (m.kernel, m.variant, m.request().full) == ("latest", "kasan", True)
+    words = "*Newest kernel.* *Full configuration.* *Kernel with kasan.* *Data cache.*"
+    assert words in mutants.table([m])
 
 
 @pytest.mark.parametrize(
@@ -125,7 +136,9 @@ def test_head(tmp_path: Path) -> None:
         (HEAD + "Class: again\n" + DIFF, "Class is given twice"),
         (HEAD + "Kind: unknown\n" + DIFF, "not understood.*Kind"),
         (HEAD + "Kernel: fast\n" + DIFF, "Kernel is lts or latest"),
-        (HEAD + "Device: large\n" + DIFF, "Device can only be coherent"),
+        (HEAD + "Kernel: lts debug full\n" + DIFF, "Kernel is lts or latest, and perhaps full"),
+        (HEAD + "Device: large\n" + DIFF, "Device is one of coherent, caches"),
+        (HEAD + "Machine: large\n" + DIFF, "there is no machine 'large'"),
         (HEAD.replace("What it breaks.", "") + DIFF, "sentence of prose"),
     ],
 )

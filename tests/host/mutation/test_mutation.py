@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,11 +27,16 @@ from hmmbench.mutation.trial import ALIVE, ERROR, KILLED, NOT_RUN, How, Result, 
 from hmmbench.oracle.violation import Violation
 from hmmbench.suites.selftests import OURS, Run, SelftestOutcome
 from hmmbench.vm.errors import VmDied, VmError
+from hmmbench.vm.spec import MachineSpec
 
 
 def ran(*statuses: str, trouble: str = "", oracle: str = "") -> Run:
     tests = [SelftestOutcome(str(n), s, 0.1) for n, s in enumerate(statuses)]
     return Run(OURS, tests, trouble=trouble, oracle=oracle)
+
+
+#: The usual machine, of builds that are not there.
+USUAL = MachineSpec(qemu=Path("qemu"), firmware=(), kernel=Path("kernel"))
 
 
 @pytest.fixture
@@ -47,7 +53,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> list[Run | Exception]:
     monkeypatch.setattr(trial.selftests, "run", run)
     monkeypatch.setattr(trial, "ensure", lambda *_: SimpleNamespace(kernel_source_dir=None))
     monkeypatch.setattr(trial.hmm_tests, "build", lambda *_: None)
-    monkeypatch.setattr(trial, "best_spec", lambda *_: (None, None))
+    monkeypatch.setattr(trial, "best_spec", lambda *_: (USUAL, None))
     return given
 
 
@@ -141,7 +147,7 @@ def test_what_the_sound_driver_fails_too_is_no_kill(
         yield (Objects("mirror" if built[-1].driver_patches else sound),), None
 
     monkeypatch.setattr(trial, "ensure", ensure)
-    monkeypatch.setattr(trial, "best_spec", lambda *_: (None, None))
+    monkeypatch.setattr(trial, "best_spec", lambda *_: (USUAL, None))
     monkeypatch.setattr(trial.depends, "kernel", lambda *_: {})
     monkeypatch.setattr(trial, "_machine", machine)
     with fake.own_time():
@@ -169,7 +175,7 @@ def test_an_older_runs_evidence_is_not_mixed_in(
     def machine(*_: object) -> Iterator[Any]:
         yield (Objects("mirror"),), None
 
-    monkeypatch.setattr(trial, "_built", lambda *_: (SimpleNamespace(kernel_release="6"), None))
+    monkeypatch.setattr(trial, "_built", lambda *_: (SimpleNamespace(kernel_release="6"), USUAL))
     monkeypatch.setattr(trial.depends, "kernel", lambda *_: {})
     monkeypatch.setattr(trial, "_machine", machine)
     how = How(1, 300.0, 0.0, delays=False)
@@ -204,10 +210,33 @@ def test_what_a_machine_died_of_when_nothing_ran_in_it(
     def machine(*_: object) -> Iterator[Any]:
         yield (Ends(),), None
 
-    monkeypatch.setattr(trial, "_built", lambda *_: (SimpleNamespace(kernel_release="6"), None))
+    monkeypatch.setattr(trial, "_built", lambda *_: (SimpleNamespace(kernel_release="6"), USUAL))
     monkeypatch.setattr(trial.depends, "kernel", lambda *_: {})
     monkeypatch.setattr(trial, "_machine", machine)
     monkeypatch.setattr(trial, "CONTROL_MIN", 1)
     how = How(1, 300.0, 0.0, delays=False)
     row = trial.run_sound(Ui(quiet=True), tmp_path, how, examples=1)
     assert (row.status, row.oracle, row.message) == (status, oracle, "it ended")
+
+
+def test_the_last_third_is_for_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the time of each broken driver, if that is asked for."""
+    monkeypatch.setattr(trial, "_built", lambda *_: (SimpleNamespace(), USUAL))
+    config = {"CONFIG_NUMA": "y", "CONFIG_ACPI_NUMA": "y"}
+    monkeypatch.setattr(trial, "kernel_config", lambda _: config)
+    how = How(1, 300.0, 10.0, exact=True)
+    request = BuildRequest()
+    (alone,) = trial._portions(request, False, how, 300.0)
+    assert (alone.machine, alone.limit_s, alone.exact) == ("", 300.0, True)
+    usual, *others = trial._portions(request, False, replace(how, draw=2), 300.0)
+    assert (usual.machine, usual.limit_s, len(others)) == ("", 210.0, 2)
+    assert {one.limit_s for one in others} == {45.0}
+    assert all(one.machine and one.first for one in others)
+    _, *others = trial._portions(request, False, replace(how, draw=99), 300.0)
+    assert "numa" in {one.machine for one in others}
+    assert not [one for one in others if one.variant]
+    _, *others = trial._portions(request, False, replace(how, draw=99, full=True), 300.0)
+    assert "iommu" in {one.machine for one in others}
+    # Where a machine is asked for, and the control, nothing is drawn.
+    for one, limit in ((replace(how, draw=2, machine="numa"), 300.0), (replace(how, draw=2), None)):
+        assert len(trial._portions(request, False, one, limit)) == 1

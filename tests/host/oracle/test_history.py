@@ -54,7 +54,7 @@ def follow(value: int, order: tuple[HistoryEvent, ...], perms: tuple[int, ...]) 
         elif e.kind == PERM_END:
             prot[e.view] = changing.pop(e.view)
         elif e.kind == ZERO_BEGIN:
-            memories = {(0, v) for v, _ in memories}
+            memories = {(e.value, v) for v, _ in memories}
         elif e.kind == ZERO_END:
             memories = {(v, None) for v, _ in memories}
         else:

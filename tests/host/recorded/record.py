@@ -70,7 +70,7 @@ def collect(
     for mutant in mutants.load()[skip::each]:
         if mutant.name in drivers:
             continue
-        if mutant.debug or mutant.coherent or mutant.proof or mutant.kernel not in ("lts", kernel):
+        if mutant.debug or mutant.device or mutant.proof or mutant.kernel not in ("lts", kernel):
             continue
         if len(broken) >= count // 2 or time.monotonic() - begun > limit_s:
             break

@@ -20,11 +20,12 @@ struct hg_device;
 /* One page that the GPU wants, after sorting and deduplication. */
 struct hg_fault {
 	u64 addr;
-	u64 num;		/* of the ring's entries: see hg_fault_count() */
+	u64 num;		/* of its ring's entries: see hg_fault_count() */
 	u16 asid;
 	u8 ctx;
 	u8 access;		/* the strongest: HG_ACCESS_* */
 	u32 source, info;	/* for the trace */
+	bool waits;		/* a copy's, of the non-replayable ring */
 	bool reader;		/* others only want to read */
 	bool done;
 	bool stays;		/* not to be moved: see leave_thrashing() of mem/fault.c */
@@ -35,15 +36,18 @@ struct hg_fault {
  * @ring: coherent memory the device writes: the replayable faults
  * @nrring: same, non-replayable
  * @get: software's index in @ring
- * @nrget: same for @nrring; of the error work alone
+ * @nrget: same for @nrring; written by the error work alone
  * @taken: entries taken out of the ring since the start, or lost with a reset
+ * @nrtaken: same for @nrring; written by the error work alone
  * @replayed: number of the first entry that was not in the ring at the last replay
  * @owed: somebody may wait whose fault nobody has: entries were lost, or never
  *	written.  Until the next replay
  * @patient: entries before this number, and not valid yet, are given up at @until
  * @until: jiffies
+ * @waiting: contexts whose copies have reported a fault since the last answer, a bit each
  * @ended: of each context the number of the first entry that is not of an ended job
- * @lock: hard-irq safe: all but the memory and @nrget
+ * @nrended: same for @nrring
+ * @lock: hard-irq safe: all but the memory
  */
 struct hg_fault_unit {
 	__le32 *ring;
@@ -53,11 +57,14 @@ struct hg_fault_unit {
 	u32 get;
 	u32 nrget;
 	u64 taken;
+	u64 nrtaken;
 	u64 replayed;
 	bool owed;
 	u64 patient;
 	unsigned long until;
+	u64 waiting;
 	u64 ended[HG_NUM_CTXS];
+	u64 nrended[HG_NUM_CTXS];
 	spinlock_t lock;
 };
 

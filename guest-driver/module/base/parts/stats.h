@@ -24,6 +24,7 @@
 	X(tlb_invalidates)		\
 	X(maps)				\
 	X(maps_huge)			\
+	X(maps_big)			\
 	X(maps_exclusive)		\
 	X(unmaps)			\
 	X(pages_to_device)		\

@@ -32,6 +32,8 @@ extern const struct fixup __start_hb_fixups[], __stop_hb_fixups[];
 	".long 1b - ., 2b - .\n"			\
 	".popsection\n"
 
+_Thread_local bool access_told;
+
 static void on_fault(int sig, siginfo_t *si, void *context)
 {
 	ucontext_t *uc = context;
@@ -45,6 +47,8 @@ static void on_fault(int sig, siginfo_t *si, void *context)
 			return;
 		}
 	}
+	if (sig == SIGBUS && access_told)
+		return;
 	/* Not an access: run the instruction again with the default action. */
 	signal(sig, SIG_DFL);
 }

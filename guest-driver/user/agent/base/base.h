@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What everything here uses: time, texts into files, the driver's folder in debugfs. */
+/* What everything here uses: time, texts into files, where the driver is in sysfs and debugfs. */
 #ifndef HMMBENCH_BASE_H
 #define HMMBENCH_BASE_H
 
@@ -15,6 +15,11 @@
 uint64_t now_ns(void);
 /* 0 or -errno. */
 int write_text(const char *path, const char *text);
+/* No page waits in a CPU's batch for its LRU list, or to be given up. */
+void drain_lru(void);
+
+/* A driver may have no such parameter: docs/driver.md. */
+#define DRIVER_WATCH	"/sys/module/hmm_gpu/parameters/watch_ms"
 
 /* ---- debugfs.c ---- */
 

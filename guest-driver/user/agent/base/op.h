@@ -31,6 +31,7 @@ struct op_call {
 #define OP_LANES	0x20	/* ... that lanes of the GPU make */
 #define OP_MAPS		0x40	/* arg is HB_MAP_*, which says where its region lies */
 #define OP_GPU		0x80	/* opens the GPU */
+#define OP_STORES	0x100	/* says where file b is: arg is STORE_* */
 
 /* A status of fork alone: this is the new process, which has its life before it. */
 #define OP_CHILD	INT32_MIN
@@ -58,6 +59,19 @@ struct op_family {
 static inline void *op_range(const struct hb_op *op)
 {
 	return (void *)(uintptr_t)region_addr(op->region, op->off, op->len);
+}
+
+/* Room for an answer, at data_off of the result; NULL: there is none. */
+static inline uint8_t *op_data(const struct op_call *call, uint64_t len)
+{
+	uint32_t at;
+
+	len = (len + 7) & ~7ull;
+	at = len > MAX_DATA ? MAX_DATA : atomic_fetch_add(&sh->data_used, len);
+	if (at > MAX_DATA || len > MAX_DATA - at)
+		return NULL;
+	call->result->data_off = at;
+	return sh->data + at;
 }
 
 #endif

@@ -50,9 +50,15 @@ struct hb_program {		/* 64 bytes; then ops, then accesses */
 	uint32_t flags;		/* HB_PF_* */
 	uint32_t timeout_ms;	/* of the whole program, HB_BUSY_TIMES that while it does work; then every process is killed and `timeout` set */
 	uint32_t settle_ms;	/* how long live counters may take to return to zero; likewise */
-	uint32_t file_pages[HB_MAX_FILES];	/* tmpfs files (memfd), created zeroed before process 0 */
+	/* files, created zeroed before process 0: in tmpfs, unless an operation says where */
+	uint32_t file_pages[HB_MAX_FILES];
 	uint64_t seed;
-	uint64_t pad[2];
+	/*
+	 * run so many times more, at most 16, and see what each leaves: "looks" and "left" lines
+	 * (census.h) behind the counters after
+	 */
+	uint64_t again;
+	uint64_t pad;
 };
 #define HB_PF_COUNTERS		1	/* append the driver's counters (text) before and after */
 
@@ -77,6 +83,7 @@ struct hb_op {			/* 64 bytes */
 #define HB_F_CTX1		0x1	/* use the process's second GPU context */
 #define HB_F_NOWAIT		0x2	/* do not wait for the GPU job (only before exit, kill, close_gpu or wait_gpu) */
 #define HB_F_WRITE_BACK		0x4
+#define HB_F_THREAD		0x8	/* the GPU job is of a thread that ends before it is waited for */
 
 /* arg of mmap */
 #define HB_MAP_ANON_PRIVATE	0
@@ -117,7 +124,7 @@ struct hb_result {		/* 64 bytes */
 	uint32_t died;		/* bit p: process p died from a signal that the program did not ask for */
 	uint32_t died_signal;	/* of the first of them; 0x100 | code: the engine's own failure in that process */
 	uint64_t stuck;		/* processes that even SIGKILL did not end in time */
-	uint64_t pad;
+	uint64_t strays;	/* words of memory that no program has and that were changed */
 };
 
 struct hb_op_result {		/* 64 bytes */

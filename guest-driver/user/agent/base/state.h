@@ -65,6 +65,8 @@ struct shared {
 	uint8_t region_kind[HB_MAX_REGIONS];	/* HB_MAP_STACK, HB_MAP_GLOBAL, or 0 for an ordinary one */
 	uint8_t actors[HB_MAX_PROCS];		/* bit a: process has operations for actor a */
 	int32_t file_fd[HB_MAX_FILES];
+	/* STORE_*: where each is, which may be elsewhere than was asked for */
+	uint8_t file_store[HB_MAX_FILES];
 	int32_t kick_fd;			/* eventfd: wakes the supervisor */
 	uint32_t phase_start[HB_MAX_OPS];	/* by operation: first operation of its phase */
 	uint8_t phase_width[HB_MAX_OPS];	/* by first operation of a phase: (process, actor) pairs in it */
@@ -82,6 +84,8 @@ struct shared {
 	_Atomic uint8_t arrived[HB_MAX_OPS];	/* by first operation of a phase */
 	_Atomic uint8_t state[HB_MAX_OPS];
 	struct slot slot[HB_MAX_PROCS];
+	/* times that the device was taken away, counted before it is */
+	_Atomic uint32_t taken;
 	_Atomic uint32_t hold;			/* futex: who has done its part waits; set before process 0 is forked, cleared by the supervisor */
 
 	struct hb_op ops[HB_MAX_OPS];				/* constant */

@@ -8,6 +8,8 @@
  *	program.c	the supervisor: makes processes, buries them, answers
  *	proc.c		a process: its actors, phases, one operation after the other
  *	patience.c	standing still, or only slow
+ *	bystander.c	memory that no program has
+ *	census.c	what a program leaves in the kernel's counts
  *
  * Whoever uses it has one thread and runs one program at a time.
  */

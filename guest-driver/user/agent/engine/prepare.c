@@ -13,6 +13,7 @@
 #include "engine.h"
 #include "op.h"
 #include "prepare.h"
+#include "store.h"
 #include "table.h"
 
 #define DEFAULT_TIMEOUT_MS	10000
@@ -307,8 +308,17 @@ bool program_prepare(const uint8_t *p, size_t len, char *err)
 	atomic_store(&told->phase, sh->prog.nops ? sh->ops[0].phase : 0);
 	atomic_store(&sh->first, 0);
 	atomic_store(&sh->waiters, 0);
+	atomic_store(&sh->taken, 0);
 	atomic_store(&sh->data_used, 0);
 	return true;
+}
+
+void program_empty_files(void)
+{
+	for (unsigned f = 0; f < HB_MAX_FILES; f++)
+		if (sh->file_fd[f] >= 0 && sh->file_store[f] != STORE_TMPFS &&
+		    ftruncate(sh->file_fd[f], 0))
+			perror("emptying a file");
 }
 
 void program_close_files(void)
@@ -320,23 +330,45 @@ void program_close_files(void)
 	}
 }
 
+/* Where operations want the files; of two that speak of one, the first. */
+static void set_stores(void)
+{
+	memset(sh->file_store, STORE_TMPFS, sizeof(sh->file_store));
+	for (unsigned i = sh->prog.nops; i-- > 0;) {
+		const struct hb_op *op = &sh->ops[i];
+
+		if (sh->kind[i]->flags & OP_STORES && op->b < HB_MAX_FILES && op->arg < STORES)
+			sh->file_store[op->b] = op->arg;
+	}
+}
+
+/* Where it is to be, or in tmpfs, which every kernel has. */
+static int make_file(unsigned f, uint64_t size)
+{
+	int fd = store_open(sh->file_store[f], f, size);
+
+	if (fd < 0 && sh->file_store[f] != STORE_TMPFS) {
+		sh->file_store[f] = STORE_TMPFS;
+		fd = store_open(STORE_TMPFS, f, size);
+	}
+	return fd;
+}
+
 bool program_make_files(char *err)
 {
 	for (unsigned f = 0; f < HB_MAX_FILES; f++)
 		sh->file_fd[f] = -1;
+	set_stores();
 	for (unsigned f = 0; f < HB_MAX_FILES; f++) {
 		uint64_t pages = sh->prog.file_pages[f];
-		int fd;
+		bool fits = pages <= HB_REGION_SIZE / PAGE_SIZE;
 
 		if (!pages)
 			continue;
-		fd = memfd_create("hmmbench", MFD_CLOEXEC);
-		sh->file_fd[f] = fd;
-		if (fd < 0 || pages > HB_REGION_SIZE / PAGE_SIZE ||
-		    ftruncate(fd, pages * PAGE_SIZE)) {
+		sh->file_fd[f] = fits ? make_file(f, pages * PAGE_SIZE) : -EFBIG;
+		if (sh->file_fd[f] < 0) {
 			bad(err, "file %u of %llu pages: %s", f, (unsigned long long)pages,
-			    fd < 0 || pages <= HB_REGION_SIZE / PAGE_SIZE ? strerror(errno)
-									  : "larger than a region");
+			    fits ? strerror(-sh->file_fd[f]) : "larger than a region");
 			program_close_files();
 			return false;
 		}

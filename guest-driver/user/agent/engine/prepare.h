@@ -12,6 +12,8 @@ void prepare_init(void *stack_area);
 /* Each returns false with a text in err (PROGRAM_ERROR bytes) if it cannot. */
 bool program_prepare(const uint8_t *text, size_t len, char *err);
 bool program_make_files(char *err);
+/* What no file in memory needs: nothing of it is left to be written back. */
+void program_empty_files(void);
 void program_close_files(void);
 
 #endif

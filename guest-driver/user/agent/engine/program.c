@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -22,6 +23,8 @@
 #include <unistd.h>
 
 #include "access.h"
+#include "bystander.h"
+#include "census.h"
 #include "engine.h"
 #include "hmm_mailbox_hw.h"
 #include "op.h"
@@ -69,6 +72,8 @@ static int make_process(unsigned number)
 		return -errno;
 	if (pid == 0) {
 		setpgid(0, run.group);
+		/* Both sides do this, too: a child of its may look for it first. */
+		atomic_store(&sh->slot[number].pid, getpid());
 		/* Cleared by fork(), so a forked child does not die with its parent. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		hooks->in_child();
@@ -304,9 +309,14 @@ static void set_answer(struct program_answer *a, char *before, char *after)
 	}, sizeof(a->parts));
 }
 
+/* Of the answer, what the same program, run again, writes over; given back by program_done(). */
+static uint8_t *kept;
+
 /* A large program's memory is given back; what a small one needs stays for the next. */
 void program_done(void)
 {
+	free(kept);
+	kept = NULL;
 	if (sh->prog.naccesses > 4096) {
 		madvise(sh->accesses, sizeof(sh->accesses) / PAGE_SIZE * PAGE_SIZE, MADV_REMOVE);
 		madvise(sh->gpu_area, sizeof(sh->gpu_area) / PAGE_SIZE * PAGE_SIZE, MADV_REMOVE);
@@ -341,26 +351,21 @@ static void settle(struct hb_result *r, char *text)
 	}
 }
 
-static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_answer *a, char *err)
+/*
+ * What has been prepared, until everybody has gone and all has settled; false: nobody could be
+ * made.
+ */
+static bool run_once(bool hold, struct hb_result *r, char *after, char *err)
 {
-	static char before[COUNTERS_SIZE], after[COUNTERS_SIZE];
-	struct hb_result *r = &a->result;
 	uint64_t kicks, start;
 	int ret;
 
-	memset(a, 0, sizeof(*a));
-	if (!program_prepare(text, len, err) || !program_make_files(err))
-		return false;
-	before[0] = after[0] = 0;
-	if (sh->prog.flags & HB_PF_COUNTERS)
-		debugfs_read("counters", before, sizeof(before));
 	/* Left over by a process of an earlier program that was killed. */
 	if (read(sh->kick_fd, &kicks, sizeof(kicks)) < 0 && errno != EAGAIN) {
 		snprintf(err, PROGRAM_ERROR, "eventfd: %s", strerror(errno));
 		program_close_files();
 		return false;
 	}
-
 	memset(&run, 0, sizeof(run));
 	memset(run.pidfd, -1, sizeof(run.pidfd));
 	run.hold = hold;
@@ -380,13 +385,117 @@ static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_
 	for (unsigned p = 0; p < HB_MAX_PROCS; p++)
 		if (run.pidfd[p] >= 0)
 			close(run.pidfd[p]);
+	/* who is stuck may have a lock of theirs */
+	if (!r->stuck)
+		program_empty_files();
 	program_close_files();
 	clean_up();
 	if (sh->prog.flags & HB_PF_COUNTERS || sh->prog.settle_ms)
 		settle(r, after);
+	return true;
+}
+
+static bool keep_answer(struct program_answer *a)
+{
+	size_t len = 0;
+	uint8_t *to;
+
+	for (unsigned i = 1; i < PROGRAM_PARTS; i++)
+		len += a->parts[i].iov_len;
+	to = kept = malloc(len + 1);
+	if (!kept)
+		return false;
+	for (unsigned i = 1; i < PROGRAM_PARTS; i++) {
+		memcpy(to, a->parts[i].iov_base, a->parts[i].iov_len);
+		a->parts[i].iov_base = to;
+		to += a->parts[i].iov_len;
+	}
+	return true;
+}
+
+static void add_text(struct program_answer *a, const char *more)
+{
+	static char both[2 * COUNTERS_SIZE];
+	struct iovec *last = &a->parts[PROGRAM_PARTS - 1];
+
+	snprintf(both, sizeof(both), "%.*s%s", (int)last->iov_len, (char *)last->iov_base, more);
+	*last = (struct iovec){ both, strlen(both) };
+	a->result.counters_after_len = last->iov_len;
+}
+
+static bool is_well(const struct hb_result *r)
+{
+	return !r->timeout && !r->stuck && !r->died && !r->live_nonzero;
+}
+
+/*
+ * The program again and again, with a look each time at what the kernel then has.  Before
+ * the first look it has run twice, so that what it needs of the kernel's caches is there.
+ */
+static void run_again(const uint8_t *text, size_t len, struct program_answer *a, char *after)
+{
+	static struct told nobody;
+	struct told *was = told;
+	char err[PROGRAM_ERROR];
+	uint64_t times = sh->prog.again;
+
+	if (!is_well(&a->result) || !keep_answer(a))
+		return;
+	/* Whoever follows the phases has seen all of them. */
+	program_tell_none();
+	told = &nobody;
+	census_begin();
+	for (uint64_t n = 0; n < times && n < CENSUS_LOOKS; n++) {
+		struct hb_result r = { 0 };
+
+		if (!program_prepare(text, len, err) || !program_make_files(err) ||
+		    !run_once(false, &r, after, err))
+			break;
+		if (!is_well(&r)) {
+			/* It is what the whole example came to. */
+			a->result.timeout = r.timeout;
+			a->result.stuck = r.stuck;
+			a->result.died = r.died;
+			a->result.died_signal = r.died_signal;
+			a->result.live_nonzero = r.live_nonzero;
+			break;
+		}
+		census_look();
+		if (n == times - 1 && census_suspects())
+			times++;
+	}
+	told = was;
+	after[0] = 0;
+	census_tell(after, COUNTERS_SIZE);
+}
+
+static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_answer *a,
+		     char *err)
+{
+	static char before[COUNTERS_SIZE], after[COUNTERS_SIZE];
+	struct hb_result *r = &a->result;
+
+	memset(a, 0, sizeof(*a));
+	if (!program_prepare(text, len, err) || !program_make_files(err))
+		return false;
+	bystander_begin();
+	before[0] = after[0] = 0;
+	if (sh->prog.flags & HB_PF_COUNTERS)
+		debugfs_read("counters", before, sizeof(before));
+	if (!run_once(hold, r, after, err))
+		return false;
+	r->strays = bystander_check();
 	if (!(sh->prog.flags & HB_PF_COUNTERS))
 		after[0] = 0;
 	set_answer(a, before, after);
+	if (sh->prog.again) {
+		static char left[COUNTERS_SIZE];
+
+		left[0] = 0;
+		run_again(text, len, a, left);
+		add_text(a, left);
+		r->strays += bystander_check();
+	}
 	return true;
 }
 

@@ -2,7 +2,6 @@
 /* Advice to the kernel about memory, locking, and the page merger that some advice is for. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -48,32 +47,6 @@ static int op_ksm(const struct op_call *call)
 	return ret;
 }
 
-/*
- * Pages that a CPU puts on the LRU lists, or gives up, wait in a batch of that CPU
- * until there are enough.  MADV_FREE and reclaim pass over what waits on another
- * CPU, and the scheduler moves us between operations: so on each CPU the batch is
- * emptied, which is the first thing MADV_COLD does.  Of a page that nobody uses it
- * does no more.
- */
-static void drain_lru(void)
-{
-	static char unused[4096] __attribute__((aligned(4096)));
-	cpu_set_t all, one;
-
-	if (sched_getaffinity(0, sizeof(all), &all))
-		return;
-	for (int cpu = 0, left = CPU_COUNT(&all); left; cpu++) {
-		if (!CPU_ISSET(cpu, &all))
-			continue;
-		left--;
-		CPU_ZERO(&one);
-		CPU_SET(cpu, &one);
-		if (!sched_setaffinity(0, sizeof(one), &one))
-			madvise(unused, sizeof(unused), MADV_COLD);
-	}
-	sched_setaffinity(0, sizeof(all), &all);
-}
-
 static int op_madvise(const struct op_call *call)
 {
 	const struct hb_op *op = call->op;
@@ -84,6 +57,15 @@ static int op_madvise(const struct op_call *call)
 	if (op->a == MADV_FREE || op->a == MADV_PAGEOUT)
 		drain_lru();
 	return madvise(addr, op->len, op->a) ? -errno : 0;
+}
+
+static int op_zap(const struct op_call *call)
+{
+	void *addr = op_range(call->op);
+
+	if (!addr)
+		return -EINVAL;
+	return madvise(addr, call->op->len, MADV_DONTNEED) ? -errno : 0;
 }
 
 /*
@@ -114,6 +96,8 @@ static int op_mlock(const struct op_call *call)
 static const struct op_kind advice[] = {
 	/* region off len; a = MADV_* of Linux */
 	{ 5, "madvise", op_madvise, 0, NULL },
+	/* region off len, shared memory: what is in its pages stays */
+	{ 26, "zap", op_zap, 0, NULL },
 	/* region off len; a = 0: lock, 1: lock what comes, 2: unlock */
 	{ 23, "mlock", op_mlock, 0, drain_lru },
 	/* a = 1: run ksmd now for a moment, 0: stop it */

@@ -2,6 +2,7 @@
 /* Accesses of CPU and GPU, copies, and the life of GPU jobs. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 
 #include "access.h"
 #include "gpu.h"
@@ -54,17 +55,50 @@ static int finish(const struct op_call *call, struct hmmgpu_ctx *ctx, uint64_t j
 	return 0;
 }
 
+/* A launch, by whatever thread. */
+struct submission {
+	struct hmmgpu_ctx *ctx;
+	const struct hmmgpu_launch *launch;
+	uint64_t job;
+	int ret;
+};
+
+static void *submit(void *arg)
+{
+	struct submission *s = arg;
+
+	s->ret = hmmgpu_launch(s->ctx, s->launch, &s->job);
+	return NULL;
+}
+
+/* The job outlives the thread that asked for it. */
+static int submit_and_end(struct submission *s)
+{
+	pthread_t thread;
+	int ret = -pthread_create(&thread, NULL, submit, s);
+
+	if (ret)
+		return ret;
+	pthread_join(thread, NULL);
+	return s->ret;
+}
+
 static int run_launch(const struct op_call *call, struct hmmgpu_launch *launch, bool wait)
 {
-	struct hmmgpu_ctx *ctx;
-	uint64_t job;
-	int ret = get_context(call, &ctx);
+	struct submission s = { .launch = launch };
+	int ret = get_context(call, &s.ctx);
 
 	launch->args = (uintptr_t)&sh->gpu_args[call->index];
 	launch->budget = call->op->a;
-	if (!ret)
-		ret = hmmgpu_launch(ctx, launch, &job);
-	return ret ? ret : finish(call, ctx, job, wait);
+	if (ret)
+		return ret;
+	if (call->op->flags & HB_F_THREAD) {
+		ret = submit_and_end(&s);
+	} else {
+		submit(&s);
+		ret = s.ret;
+	}
+	return ret ? ret : finish(call, s.ctx, s.job, wait);
 }
 
 static int op_gpu_access(const struct op_call *call)

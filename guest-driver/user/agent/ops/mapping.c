@@ -89,5 +89,7 @@ static const struct op_kind mapping[] = {
 	{ 3, "mprotect", op_mprotect, 0, NULL },
 	/* region off len -> region arg, offset a, new length b; c = 1: DONTUNMAP */
 	{ 4, "mremap", op_mremap, 0, NULL },
+	/* as mmap, over what is there */
+	{ 25, "replace", op_mmap, OP_MAPS, NULL },
 };
 OP_FAMILY(mapping);

@@ -10,12 +10,36 @@ it and an entry of its OPERATIONS.
 from __future__ import annotations
 
 from hmmbench.guest.program import Op, Program
-from hmmbench.model.ops import advice, jobs, mapping, moving, outside, processes
+from hmmbench.model.ops import (
+    accounts,
+    advice,
+    device,
+    dirty,
+    files,
+    folios,
+    guard,
+    jobs,
+    lives,
+    mapping,
+    moving,
+    nodes,
+    outside,
+    pins,
+    poison,
+    processes,
+    promises,
+    reclaim,
+    stores,
+    uffd,
+)
 from hmmbench.model.ops.base import Operation
 from hmmbench.model.space import Space
 
 #: The bench's own.
-FAMILIES = (mapping, advice, moving, jobs, processes)
+FAMILIES = (
+    mapping, advice, moving, jobs, processes, lives, folios, files, stores, pins, promises,
+    accounts, uffd, dirty, guard, nodes, reclaim, poison, device,
+)  # fmt: skip
 
 _OWN = tuple(operation for family in FAMILIES for operation in family.OPERATIONS)
 

@@ -7,7 +7,7 @@ import errno
 from collections.abc import Iterator
 from enum import IntEnum
 
-from hmmbench.guest.program import PAGE, MapKind, Op, OpResult
+from hmmbench.guest.program import PAGE, PROT_RW, MapKind, Op, OpResult
 from hmmbench.model.belief import SYSTEM, UNKNOWN, Belief, touched
 from hmmbench.model.drawing import Draw
 from hmmbench.model.ops.base import (
@@ -16,6 +16,7 @@ from hmmbench.model.ops.base import (
     Field,
     Operation,
     aligned,
+    flags_of,
     huge_ok,
     pages,
     ranged,
@@ -23,7 +24,18 @@ from hmmbench.model.ops.base import (
     shorter,
 )
 from hmmbench.model.ops.mapping import GROUP
-from hmmbench.model.space import ANON, HUGETLB, SHARED, Process, Space
+from hmmbench.model.space import (
+    ANON,
+    GUARDED,
+    HUGETLB,
+    MERGEABLE,
+    POISONED,
+    SEALED,
+    SERVED,
+    SHARED,
+    Process,
+    Space,
+)
 
 
 class Advice(IntEnum):
@@ -73,6 +85,7 @@ class Madvise(Operation):
     group = GROUP
     fields = (*RANGE, Field("advice", "a", {a: a.name.lower() for a in Advice}))
     races = True
+    areas = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not aligned(o) or o.a not in list(Advice):
@@ -81,6 +94,12 @@ class Madvise(Operation):
         vmas = p.overlapping(start, end)
         if not vmas or (o.a in _GIVES_UP and _locked(p, o)):
             return False
+        flags = flags_of(p, o)
+        if POISONED in flags or (o.a in (Advice.FREE, Advice.MERGEABLE) and flags & SERVED):
+            return False
+        if o.a in (Advice.DONTNEED, Advice.FREE) and SEALED in flags:
+            # The kernel refuses some of what is only read.
+            return all(v.prot == PROT_RW for v in vmas) and o.a == Advice.DONTNEED
         if o.a == Advice.DONTNEED:
             return huge_ok(p, start, end)
         if o.a == Advice.FREE:
@@ -111,7 +130,9 @@ class Madvise(Operation):
 
     def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
         if self.zeroes(o):
-            return settled(p, o) and all(v.kind in ANON for v in p.overlapping(*pages(o)))
+            return settled(p, o) and GUARDED not in flags_of(p, o) and all(
+                v.kind in ANON for v in p.overlapping(*pages(o))
+            )  # fmt: skip
         return o.a not in (Advice.FREE, Advice.MERGEABLE)
 
     def zeroes(self, o: Op) -> bool:
@@ -124,6 +145,7 @@ class Madvise(Operation):
                 if v.kind not in SHARED:
                     p.drop_pages(max(v.start, start), min(v.end, end))
         elif o.a == Advice.FREE:
+            p.unwatch(start, end)
             for v in p.overlapping(start, end):
                 if v.kind in ANON:
                     lo, hi = max(v.start, start), min(v.end, end)
@@ -131,8 +153,15 @@ class Madvise(Operation):
                     for gp, page in p.private.items():
                         if lo <= gp < hi:
                             page.free()
+        elif o.a == Advice.PAGEOUT:
+            p.paged.append((start, end))
         elif o.a in (Advice.HUGEPAGE, Advice.NOHUGEPAGE, Advice.MERGEABLE):
-            p.split(start, end)
+            inside = p.split(start, end)
+            if o.a == Advice.MERGEABLE:
+                # The entry of a page that was merged says nothing of what was written before.
+                p.unwatch(start, end)
+                for v in inside:
+                    v.flags |= {MERGEABLE}
 
     def simpler(self, o: Op) -> Iterator[Op]:
         return shorter(o, PAGE)
@@ -186,6 +215,43 @@ class Madvise(Operation):
         return [g.ranged("madvise", proc, start, end, a=advice)]
 
 
+class Zap(Operation):
+    """MADV_DONTNEED of shared memory: the entries go, what is in the pages stays."""
+
+    number, name = 26, "zap"
+    since = 4
+    weight = 3
+    rows = ("zap of shared",)
+    group = GROUP
+    fields = RANGE
+    races = True
+    areas = True
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        if not aligned(o) or not p.covered(*pages(o)) or not huge_ok(p, *pages(o)):
+            return False
+        return all(v.kind in SHARED and LOCKED not in v.flags for v in p.overlapping(*pages(o)))
+
+    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
+        # Somebody may unmap some of it.
+        return OK | {-errno.ENOMEM} if racing else OK
+
+    def simpler(self, o: Op) -> Iterator[Op]:
+        return shorter(o, PAGE)
+
+    def impossible(self, row: str, kind: int, at: int) -> str | None:
+        return None if kind in SHARED else "of shared memory alone"
+
+    def sentence(self, o: Op, at: str) -> str:
+        return f"takes the shared memory of {at} out of its page table"
+
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        shared = [v for v in proc.vmas if v.kind in SHARED]
+        if not shared:
+            return []
+        return [g.ranged("zap", proc, *g.span(g.rng.choice(shared)))]
+
+
 class Mlock(Operation):
     """mlock, mlock2(MLOCK_ONFAULT) and munlock.  What is locked is brought to system memory."""
 
@@ -207,10 +273,16 @@ class Mlock(Operation):
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not ranged(o) or o.a > 2 or not p.covered(*pages(o)):
             return False
+        if flags_of(p, o) & {GUARDED, POISONED, *SERVED}:
+            return False
         return all(v.kind in _LOCKABLE and v.prot for v in p.overlapping(*pages(o)))
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
-        return OK
+        start, end = pages(o)
+        vmas = space.procs[o.proc].overlapping(start, end)
+        # It is locked all the same, but what lies behind the end of a file cannot be brought.
+        missing = o.a == 0 and any(v.beyond(min(v.end, end) - 1) for v in vmas)
+        return frozenset({-errno.ENOMEM}) if missing else OK
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         for v in p.split(*pages(o)):
@@ -247,4 +319,4 @@ class Ksm(Operation):
         return "runs the page merger" if o.a else "stops the page merger"
 
 
-OPERATIONS = (Madvise(), Mlock(), Ksm())
+OPERATIONS = (Madvise(), Zap(), Mlock(), Ksm())

@@ -25,14 +25,20 @@ from hmmbench.guest.program import (
 )
 from hmmbench.model.belief import Belief, touched
 from hmmbench.model.drawing import Draw
-from hmmbench.model.space import FIXED, HUGETLB, Process, Space, gp_of
+from hmmbench.model.space import FIXED, HUGETLB, SEALED, Process, Space, gp_of
 
 #: The two regions whose memory is there from the start.
 STACK_REGION, GLOBAL_REGION = 14, 15
 
+#: 2 MiB pages all hugetlb mappings of a program may use together, copies by fork included.
+HUGETLB_BUDGET = 4
+
 #: Statuses: success; the address space changed all the time, or a signal came in between.
 OK = frozenset({0})
 TOO_FAST = frozenset({-errno.EBUSY, -errno.EINTR})
+#: The guest, asked for what its kernel lacks.  It tried on memory of its own before it says so.
+NOT_THERE = -errno.EOPNOTSUPP
+PERHAPS = OK | {NOT_THERE}
 
 PROTS = {0: "none", 1: "r", 3: "rw"}
 
@@ -77,6 +83,17 @@ class Operation:
     lays      -- what it does in a phase with others counts for what is admitted after that, as it
                  does for what is judged
     shapes    -- it gives memory its shape, or jobs theirs: bold guesses while shrinking keep it
+    areas     -- it is a system call on the process's areas, or on all of them
+    alone     -- in a phase with others it is the only such call of its process: what it does
+                 depends on how the areas are cut, or on what is in all of them
+    reshapes  -- it changes file `b`, perhaps while others access that (model/reshape.py)
+    steady    -- it stands beside nothing that changes mappings
+    takes     -- how often it may take its pages (`zeroes`) before it is done with them
+    optional  -- not each kernel has it: one that lacks it says NOT_THERE, and does nothing
+    takes_gpu -- it takes the device away, from whoever has it open; one in a phase
+    stale_ok  -- it may use the GPU's file that its process has of a device that was taken away
+    once      -- the machine is another one after it, or it takes long: a program with it does not
+                 run again, to see what it leaves (`again` of an environment)
     """
 
     number: int
@@ -90,7 +107,16 @@ class Operation:
     main_only = False
     wanted = True
     shapes = False
+    areas = False
+    alone = False
     unmaps = False
+    reshapes = False
+    steady = False
+    takes = 1
+    optional = False
+    takes_gpu = False
+    stale_ok = False
+    once = False
     lays = True
     rows: tuple[str, ...] = ()
     holes = False
@@ -101,6 +127,10 @@ class Operation:
         """The number that a field has for a word.  Raises StopIteration if it knows none."""
         words = next(f.words for f in self.fields if f.name == field) or {}
         return next(number for number, text in words.items() if text == word)
+
+    def absent(self, r: OpResult) -> bool:
+        """Whether its answer says that this kernel lacks it."""
+        return self.optional and r.status == NOT_THERE
 
     # -- drawing --
 
@@ -130,8 +160,19 @@ class Operation:
         """What is wrong with what it answers beside its status; "": nothing."""
         return ""
 
+    def explain(self, space: Space, o: Op, r: OpResult) -> str:
+        """What the model, as it is before it, says against its answer; "": nothing.
+
+        Asked only where nothing runs beside it.  May learn from the answer.
+        """
+        return ""
+
     def apply(self, space: Space, p: Process, o: Op) -> None:
         """What it does when it succeeds, apart from accesses and copies."""
+
+    def reshaped(self, o: Op, size: int) -> tuple[range, int]:
+        """Of file `b`, of `size` pages: those whose content it changes, and its size then."""
+        return range(0), size
 
     # -- what it may race with: the rules are in the head of admit.py --
 
@@ -144,9 +185,18 @@ class Operation:
         """The protection that it gives its pages while others access them; None: it leaves it."""
         return None
 
+    def writes(self, o: Op) -> bool:
+        """Whether it writes its range as a CPU does, without being followed word by word: nobody
+        else is at those pages in its phase."""
+        return False
+
     def zeroes(self, o: Op) -> bool:
         """Whether it takes its private pages away, which are zero when touched again."""
         return False
+
+    def lands(self, o: Op) -> tuple[int, int] | None:
+        """Pages [start, end) that come to be while others run, and that these leave alone."""
+        return None
 
     def changes(self, o: Op) -> bool:
         """Whether accesses of its phase see a difference."""
@@ -223,6 +273,28 @@ def huge_ok(p: Process, start: int, end: int) -> bool:
     )
 
 
+def flags_of(p: Process, o: Op) -> frozenset[str]:
+    """What operations said of its range, or of a part of it."""
+    return frozenset[str]().union(*(v.flags for v in p.overlapping(*pages(o))))
+
+
+def sealed(p: Process, o: Op) -> bool:
+    """Does its range have areas that stay as they are?"""
+    return SEALED in flags_of(p, o)
+
+
+def changeable(p: Process, o: Op) -> bool:
+    """Do its borders cut no hugetlb page, and are all of its areas sealed, or none?  (The kernel
+    may change those before the first that is.)"""
+    evenly = not sealed(p, o) or all(SEALED in v.flags for v in p.overlapping(*pages(o)))
+    return evenly and huge_ok(p, *pages(o))
+
+
+def changed(space: Space, o: Op) -> frozenset[int]:
+    """How a change of areas ends."""
+    return frozenset({-errno.EPERM}) if sealed(space.procs[o.proc], o) else OK
+
+
 def settled(p: Process, o: Op) -> bool:
     """Is its range mapped as a whole, not too large, and of known contents?"""
     start, end = pages(o)
@@ -240,3 +312,16 @@ def no_fixed(p: Process, start: int, end: int) -> bool:
 def fixed_pages(kind: MapKind) -> int:
     """Of the stack, or of the globals."""
     return STACK_PAGES if kind == MapKind.STACK else GLOBAL_PAGES
+
+
+def hugetlb_used(space: Space) -> int:
+    """2 MiB pages that the program's mappings may need at once, at most."""
+    shared: dict[int, int] = {}
+    private = 0
+    for p in space.alive():
+        for v in p.vmas:
+            if v.kind == MapKind.HUGETLB_SHARED and v.obj is not None:
+                shared[id(v.obj)] = v.obj.npages // 512
+            elif v.kind == MapKind.HUGETLB_PRIVATE:
+                private += (v.end - v.start) // 512
+    return private + sum(shared.values())

@@ -7,10 +7,11 @@ them may meet is decided access by access (admit.py); here is what they have in 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hmmbench.guest.program import F_CTX1, F_NOWAIT, PAGE, Acc, Op, OpResult
+from hmmbench.guest.program import F_CTX1, F_NOWAIT, F_THREAD, PAGE, Acc, Op, OpResult
 from hmmbench.model import scenes
 from hmmbench.model.belief import (
     ABSENT,
@@ -134,6 +135,7 @@ class CpuAccess(_Accesses):
 class GpuAccess(_Accesses):
     number, name = 7, "gpu_access"
     weight = 40
+    changed = (4,)
     rows = tuple(f"GPU {a}" for a in _CLASSES)
     group = "GPU"
     fields = (Field("block", "arg"), Field("budget", "a"))
@@ -141,7 +143,8 @@ class GpuAccess(_Accesses):
 
     def sentence(self, o: Op, at: str) -> str:
         second = " in its second context" if o.flags & F_CTX1 else ""
-        wait = ", and it is not waited for" if o.flags & F_NOWAIT else ""
+        wait = ", for a thread that ends at once" if o.flags & F_THREAD else ""
+        wait += ", and it is not waited for" if o.flags & F_NOWAIT else ""
         return f"GPU{second} {accesses(o, True)}{wait}"
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
@@ -172,6 +175,8 @@ class GpuAccess(_Accesses):
         if rng.random() < 0.08:
             kind_, region, _, off, value, expect = g.stray(proc)
             o.acc.append((kind_, region, rng.randrange(lanes), off, value, expect))
+        if g.grammar >= 4 and rng.random() < 0.08:
+            o.flags |= F_THREAD
         return [o]
 
 
@@ -289,13 +294,15 @@ class CloseGpu(Operation):
     wanted = False
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
-        return OK
+        # The driver is not there any more to be told that a context goes.
+        return OK | {-errno.ENODEV} if space.procs[o.proc].stale else OK
 
     def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
         return o.proc not in gpu
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         p.exclusive = False
+        p.stale = 0
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
         b.whole("close GPU", o.proc)

@@ -18,11 +18,12 @@ from hmmbench.guest.program import (
     Op,
     OpResult,
 )
-from hmmbench.model import scenes
+from hmmbench.model import scenes, upheaval
 from hmmbench.model.belief import ABSENT, Belief, touched
 from hmmbench.model.drawing import FILE_PAGES, REGIONS, Draw
 from hmmbench.model.ops.base import (
     GLOBAL_REGION,
+    HUGETLB_BUDGET,
     OK,
     PROTS,
     RANGE,
@@ -30,10 +31,15 @@ from hmmbench.model.ops.base import (
     Field,
     Operation,
     aligned,
+    changeable,
+    changed,
     fixed_pages,
+    flags_of,
     huge_ok,
+    hugetlb_used,
     no_fixed,
     pages,
+    sealed,
     settled,
     shorter,
 )
@@ -42,7 +48,12 @@ from hmmbench.model.space import (
     ANON,
     FILE,
     FIXED,
+    GUARDED,
     HUGETLB,
+    MERGEABLE,
+    POISONED,
+    SEALED,
+    SERVED,
     SHARED,
     Process,
     SharedObject,
@@ -52,24 +63,7 @@ from hmmbench.model.space import (
     place,
 )
 
-#: 2 MiB pages all hugetlb mappings of a program may use together, copies by fork included.
-HUGETLB_BUDGET = 4
-
 _PROT = Field("prot", "a", PROTS)
-
-
-def hugetlb_used(space: Space) -> int:
-    """2 MiB pages that the program's mappings may need at once, at most."""
-    shared: dict[int, int] = {}
-    private = 0
-    for p in space.alive():
-        for v in p.vmas:
-            if v.kind == MapKind.HUGETLB_SHARED and v.obj is not None:
-                shared[id(v.obj)] = v.obj.npages // 512
-            elif v.kind == MapKind.HUGETLB_PRIVATE:
-                private += (v.end - v.start) // 512
-    return private + sum(shared.values())
-
 
 GROUP = "address space"
 
@@ -84,6 +78,7 @@ class Mmap(Operation):
         Field("file", "b"), Field("file_off", "c", hex=True),
     )  # fmt: skip
     shapes = True
+    areas = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if o.arg not in list(MapKind) or o.a not in (PROT_NONE, PROT_READ, PROT_RW):
@@ -102,17 +97,21 @@ class Mmap(Operation):
                 return False
         if not aligned(o) or o.len > 8 * HUGE:
             return False
-        if (o.region >= STACK_REGION) != (kind in FIXED) or p.overlapping(*pages(o)):
+        if (o.region >= STACK_REGION) != (kind in FIXED) or not self._place(p, o):
             return False
         if kind in FILE:
             if o.b >= len(space.files) or o.c % PAGE:
                 return False
-            return o.c // PAGE + o.len // PAGE <= space.files[o.b].npages
+            return o.c // PAGE + o.len // PAGE <= space.files[o.b].capacity
         if kind in HUGETLB:
             if o.off % HUGE or o.len % HUGE:
                 return False
             return hugetlb_used(space) + o.len // HUGE <= HUGETLB_BUDGET
         return True
+
+    def _place(self, p: Process, o: Op) -> bool:
+        """Is the place one where it maps?"""
+        return not p.overlapping(*pages(o))
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         return OK
@@ -181,31 +180,99 @@ class Mmap(Operation):
         return [o]
 
 
+class Replace(Mmap):
+    """mmap over what is there, in one call; what was there is gone."""
+
+    number, name = 25, "replace"
+    since = 4
+    weight = 4
+    rows = ("mmap over",)
+    races = True
+    alone = True
+
+    def _place(self, p: Process, o: Op) -> bool:
+        there = p.overlapping(*pages(o))
+        return bool(there) and huge_ok(p, *pages(o)) and no_fixed(p, *pages(o))
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        return o.arg not in FIXED and super().admit(space, p, o) and changeable(p, o)
+
+    def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
+        return changed(space, o)
+
+    def apply(self, space: Space, p: Process, o: Op) -> None:
+        if not sealed(p, o):
+            super().apply(space, p, o)
+
+    def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
+        """Others see nothing but that the pages are new."""
+        same = (
+            v.kind == MapKind.ANON_PRIVATE and v.prot == o.a and not v.flags
+            for v in p.overlapping(*pages(o))
+        )
+        return o.arg == MapKind.ANON_PRIVATE and settled(p, o) and all(same)
+
+    def zeroes(self, o: Op) -> bool:
+        return True
+
+    def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
+        start, end = touched(o)
+        b.range(self.rows[0], start, end)
+        b.forget(start, end)
+
+    def impossible(self, row: str, kind: int, at: int) -> str | None:  # type: ignore[override]
+        return "stack and globals stay where they are" if kind in FIXED else None
+
+    def sentence(self, o: Op, at: str) -> str:
+        return f"{super().sentence(o, at)}, over what is there"
+
+    def draw(self, g: Draw, proc: Process) -> list[Op]:
+        rng = g.rng
+        if rng.random() < 0.3:
+            return upheaval.again(g, proc)
+        vma = g.pick(proc)
+        start, end = g.span(vma)
+        kind = MapKind.ANON_PRIVATE if rng.random() < 0.6 else rng.choice(tuple(MapKind)[:6])
+        if kind in HUGETLB:
+            start, end = start // 512 * 512, start // 512 * 512 + 512
+        if vma.kind in HUGETLB and start % 512 + end % 512:
+            start, end = vma.start, vma.end
+        o = g.ranged("replace", proc, start, end, arg=kind, a=PROT_RW)
+        if kind in FILE:
+            o.b = 1
+            o.c = rng.choice((0, 1, 5)) * PAGE
+        return [o]
+
+
 class Munmap(Operation):
     number, name = 2, "munmap"
     weight = 6
     rows = ("munmap",)
     unmaps = True
     group = GROUP
-    fields = RANGE
+    #: shared: beside others it may take shared memory, too (grammar 4).
+    fields = (*RANGE, Field("shared", "a"))
     races = True
     shapes = True
+    areas = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
-        return aligned(o) and huge_ok(p, *pages(o)) and no_fixed(p, *pages(o))
+        return aligned(o) and changeable(p, o) and no_fixed(p, *pages(o))
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
-        return OK
+        return changed(space, o)
 
     def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
-        private = (v.kind == MapKind.ANON_PRIVATE for v in p.overlapping(*pages(o)))
-        return settled(p, o) and all(private)
+        kinds = {MapKind.ANON_PRIVATE, *(SHARED if o.a else ())}
+        known = all(v.kind in kinds for v in p.overlapping(*pages(o)))
+        return known and settled(p, o) and not sealed(p, o)
 
     def protects(self, o: Op) -> int:
         return PROT_NONE
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
-        p.unmap(*pages(o))
+        if not sealed(p, o):
+            p.unmap(*pages(o))
 
     def simpler(self, o: Op) -> Iterator[Op]:
         return shorter(o, PAGE)
@@ -236,6 +303,7 @@ class Mprotect(Operation):
     fields = (*RANGE, _PROT)
     races = True
     shapes = True
+    areas = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not aligned(o) or o.a not in (PROT_NONE, PROT_READ, PROT_RW):
@@ -243,23 +311,29 @@ class Mprotect(Operation):
         start, end = pages(o)
         return (
             p.covered(start, end)
-            and huge_ok(p, start, end)
+            and changeable(p, o)
             and all(v.kind != MapKind.STACK for v in p.overlapping(start, end))
         )
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
-        return OK
+        return changed(space, o)
 
     def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
         known = (v.kind in ANON or v.kind in SHARED for v in p.overlapping(*pages(o)))
-        return settled(p, o) and all(known)
+        return settled(p, o) and all(known) and not flags_of(p, o) & {SEALED, GUARDED}
 
     def protects(self, o: Op) -> int:
         return o.a
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
+        if sealed(p, o):
+            return
+        p.forget_clean(*pages(o))
         for v in p.split(*pages(o)):
-            v.prot = o.a
+            if GUARDED in v.flags:
+                v.behind = o.a
+            else:
+                v.prot = o.a
 
     def simpler(self, o: Op) -> Iterator[Op]:
         return shorter(o, PAGE)
@@ -296,6 +370,10 @@ class Mremap(Operation):
         Field("new_len", "b", hex=True), Field("dontunmap", "c"),
     )  # fmt: skip
     shapes = True
+    races = True
+    areas = True
+    alone = True
+    unmaps = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         if not aligned(o) or o.arg >= MAX_REGIONS or o.a % PAGE or o.b % PAGE or not o.b:
@@ -314,15 +392,36 @@ class Mremap(Operation):
             return False
         if o.arg >= STACK_REGION:
             return False
+        if v.flags & {POISONED, *SERVED} or (GUARDED in v.flags and o.b > o.len):
+            return False
         if o.c and (o.b != o.len or v.kind != MapKind.ANON_PRIVATE):
             return False
         # Growing a shared mapping would reach behind the end of its object.
         return o.b <= o.len or v.kind == MapKind.ANON_PRIVATE
 
+    def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
+        """A move, and no more: where the pages were nothing is, and what was in them when they
+        left is where they are."""
+        known = {MapKind.ANON_PRIVATE, *SHARED} - HUGETLB
+        (v,) = p.overlapping(*pages(o))
+        return (
+            settled(p, o) and v.kind in known and o.b == o.len and not o.c
+            and not v.flags & {SEALED, GUARDED}
+        )  # fmt: skip
+
+    def protects(self, o: Op) -> int:
+        return PROT_NONE
+
+    def lands(self, o: Op) -> tuple[int, int]:
+        to = gp_of(o.arg, o.a)
+        return to, to + o.b // PAGE
+
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
-        return OK
+        return changed(space, o)
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
+        if sealed(p, o):
+            return
         start, end = pages(o)
         to = gp_of(o.arg, o.a)
         count = o.b // PAGE
@@ -333,15 +432,23 @@ class Mremap(Operation):
         contents = {gp + shift: pg for gp, pg in p.private.items() if start <= gp < start + move}
         marks = {gp + shift for gp in p.unsettled if start <= gp < start + move}
         late = {gp + shift for gp in p.late if start <= gp < start + move}
+        pinned = {gp + shift: k for gp, k in p.pinned.items() if start <= gp < start + move}
         kind, prot, obj, delta, large = old.kind, old.prot, old.obj, old.delta, old.large
-        flags = old.flags
+        flags, behind = old.flags, old.behind
+        if p.was_paged(start, end):
+            p.paged.append((to, to + count))
         if o.c:
             p.drop_pages(start, end)
-            old.flags = frozenset()
+            if GUARDED in old.flags:
+                old.prot = old.behind
+            old.flags &= {MERGEABLE}  # the others go with its pages
         else:
             p.unmap(start, end)
-        p.add(Vma(to, to + count, kind, prot, obj, delta - shift, large, flags))
+        new = Vma(to, to + count, kind, prot, obj, delta - shift, large, flags)
+        new.behind = behind
+        p.add(new)
         p.private.update(contents)
+        p.pinned.update(pinned)
         p.unsettled |= marks
         p.late |= late
         for gp in contents.keys() & p.late:
@@ -390,4 +497,4 @@ class Mremap(Operation):
         return [g.ranged("mremap", proc, start, end, arg=region, a=to, b=new, c=dontunmap)]
 
 
-OPERATIONS = (Mmap(), Munmap(), Mprotect(), Mremap())
+OPERATIONS = (Mmap(), Munmap(), Mprotect(), Mremap(), Replace())

@@ -70,6 +70,14 @@ class Migrate(Operation):
             return ""
         return f"says it moved {r.aux0} of {o.len // PAGE} pages"
 
+    def explain(self, space: Space, o: Op, r: OpResult) -> str:
+        start, end = pages(o)
+        pinned = sum(start <= gp < end for gp in space.procs[o.proc].pinned)
+        # (`aux0` may have a page twice: where VRAM is short, what moved goes and moves again.)
+        if o.arg != MIGRATE_DEVICE or r.status or r.aux1 >= pinned:
+            return ""
+        return f"says that {r.aux1} pages are not where they should be; {pinned} are pinned"
+
     def simpler(self, o: Op) -> Iterator[Op]:
         return shorter(o, PAGE)
 

@@ -6,16 +6,18 @@ from __future__ import annotations
 from hmmbench.guest.program import MAX_PROCS, MapKind, Op, OpResult
 from hmmbench.model.belief import Belief
 from hmmbench.model.drawing import Draw
-from hmmbench.model.ops.base import OK, Field, Operation
-from hmmbench.model.ops.mapping import HUGETLB_BUDGET, hugetlb_used
-from hmmbench.model.space import Process, Space
+from hmmbench.model.ops.base import HUGETLB_BUDGET, OK, Field, Operation, hugetlb_used
+from hmmbench.model.space import MISSING, Process, Space
 
 
-def _end(p: Process) -> None:
+def end(p: Process) -> None:
+    """Its memory is no more, and it does nothing."""
     p.alive = False
     p._set([])
     p.private.clear()
     p.unsettled.clear()
+    p.watched.clear()
+    p.clean.clear()
 
 
 class Nop(Operation):
@@ -67,9 +69,13 @@ class Fork(Spawn):
     weight = 3
     rows = ("fork",)
     group = "process"
+    races = True
+    areas = True
+    alone = True
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
-        if not super().admit(space, p, o):
+        if not super().admit(space, p, o) or any(MISSING in v.flags for v in p.vmas):
+            # (What was not there yet the child would have as zeroes.)
             return False
         private = sum(
             (v.end - v.start) // 512 for v in p.vmas if v.kind == MapKind.HUGETLB_PRIVATE
@@ -79,6 +85,7 @@ class Fork(Spawn):
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         space.procs[o.arg] = p.fork(o.arg)
+        p.clean = {}
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
         b.whole("fork", o.proc)
@@ -101,7 +108,7 @@ class Exit(Operation):
     wanted = False
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
-        _end(p)
+        end(p)
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
         b.whole("exit", o.proc)
@@ -121,7 +128,7 @@ class Kill(Operation):
         return victim is not None and victim.alive and o.arg != o.proc
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
-        _end(space.procs[o.arg])
+        end(space.procs[o.arg])
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
         b.whole("kill", o.arg)

@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from hmmbench.device import injection
 from hmmbench.example.portrait import Portrait
 from hmmbench.example.recipe import Recipe
 from hmmbench.model import oracles
@@ -24,6 +25,7 @@ from hmmbench.report.page.heat import heat, short
 from hmmbench.report.page.timeline import duration, timeline
 from hmmbench.report.result import Report
 from hmmbench.report.tally import Finding, Tally
+from hmmbench.vm import kinds
 
 #: Characters of one text from outside (a console excerpt, a message) that go into the page.
 TEXT_MAX = 12000
@@ -98,7 +100,10 @@ def render(report: Report, tally: Tally, counters: Mapping[str, int]) -> str:
         heat=heat(tally.coverage),
         racing=tally.coverage.racing,
         numbers=_numbers(counters),
-        injected=sorted(tally.injected.items()),
+        injected=[
+            (rule, n, line.words if (line := injection.of(rule)) is not None else "")
+            for rule, n in sorted(tally.injected.items())
+        ],
         delayed=sorted(tally.delayed.items()),
         interleavings=report.interleavings,
         pace=_pace(tally.pace),
@@ -194,6 +199,8 @@ def _finding(number: int, f: Finding, options: Sequence[str]) -> dict[str, Any]:
         "inject": recipe.environment.inject,
         "rebind": recipe.environment.rebind,
         "vram": recipe.environment.vram,
+        "again": recipe.environment.again,
+        "machine": kinds.words(recipe.machine) if recipe.machine else "",
         "pages": _pages(portrait),
         "pages_when": portrait.when if portrait else "",
         "details": _cut(details),

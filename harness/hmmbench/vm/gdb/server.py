@@ -173,7 +173,8 @@ def gpu_of(machine: Machine) -> Gpu:
                 regs, vram = bars.get(hw.HG_BAR_REGS, -1), bars.get(hw.HG_BAR_VRAM, -1)
                 if min(regs, vram) <= 0:
                     raise VmError("the GPU's memory is switched off: no driver has it")
-                return Gpu(partial(physical, machine), regs, vram)
+                frame = machine.gpu.frame if machine.spec.iommu else int
+                return Gpu(partial(physical, machine), regs, vram, frame)
     raise VmError("this machine has no GPU")
 
 

@@ -72,11 +72,13 @@ class Gpu:
     read  -- physical memory, the device's registers included
     regs  -- where those are
     vram  -- where the part of VRAM is that the CPU reaches
+    frame -- the physical address of one on the bus; raises LookupError
     """
 
     read: Reader
     regs: int
     vram: int
+    frame: Callable[[int], int] = int
 
     def reg(self, offset: int) -> int:
         return int(struct.unpack("<I", self.read(self.regs + offset, 4))[0])
@@ -145,6 +147,7 @@ class Gpu:
         for level in range(hw.HG_PT_LEVELS - 1, -1, -1):
             at = table + (address >> (hw.HG_PAGE_SHIFT + 9 * level) & 511) * 8
             try:
+                at = at if in_vram else self.frame(at)
                 data = self._vram(at, 8) if in_vram else self.read(at, 8)
             except LookupError as error:
                 return Walk(root, tuple(steps), str(error))
