@@ -17,8 +17,9 @@ from hmmbench.campaign import fleet
 from hmmbench.campaign.repeat import repeat
 from hmmbench.campaign.runner import Campaign
 from hmmbench.campaign.surroundings import injections
+from hmmbench.example.recipe import Recipe
 from hmmbench.guest import splat
-from hmmbench.guest.program import Acc, Op
+from hmmbench.guest.program import Acc, Op, Program
 from hmmbench.model.ops.nodes import Offline
 from hmmbench.vm import kinds
 from hmmbench.vm.snapshot import Snapshots
@@ -142,6 +143,13 @@ def test_a_run_where_the_driver_refuses_is_no_violation(tmp_path: Path) -> None:
     assert data["error"].startswith("no examples: ")
     assert {one["machine"] for one in data["portions"]} == {"swiotlb"}
     assert all(one["refused"] and not one["examples"] for one in data["portions"])
+    # Nor is there a word on a recipe.
+    recipe = tmp_path / "recipe.json"
+    Recipe(Program([mmap(1)]), machine="swiotlb").write(recipe)
+    assert cli.main(["replay", str(recipe), "--json", str(result)]) == 5
+    data = json.loads(result.read_text())
+    assert (data["verdict"], data["executions"]) == ("short", 0)
+    assert data["refused"]
 
 
 @pytest.mark.timeout(900)

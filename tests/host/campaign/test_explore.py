@@ -316,6 +316,20 @@ def test_what_was_loaded_and_not_run_says_nothing_against_others(tmp_path: Path)
     assert found.keys() == {some(n).input for n in (1, 2, 3)}
 
 
+def test_a_campaign_tells_what_it_ran_from_what_it_loaded(tmp_path: Path) -> None:
+    corpus.save(tmp_path, [some(1, 1, 2, 7)], GRAMMAR)
+    looked = explorer(corpus.load(tmp_path, GRAMMAR))
+    corpus.save(tmp_path, [some(1, 1, 9)], GRAMMAR)
+    own = some(3, 4)
+    for n in range(20):
+        fresh = looked.choose(n, own.input.steps).steps == own.input.steps
+        looked.reached(n, own.features if fresh else frozenset())
+    looked.end(tmp_path)
+    found = {one.input: one.features for one in corpus.load(tmp_path, GRAMMAR)}
+    assert found[some(1).input] >= some(1, 1, 9).features
+    assert own.features in found.values()
+
+
 def test_who_loads_while_another_saves_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from hmmbench.oracle import unload
 from hmmbench.report.filling import conclude, fill
 from hmmbench.report.result import Report
 from hmmbench.report.tally import Tally
+from hmmbench.vm.agent import AgentError
 from hmmbench.vm.errors import AgentTimeout, VmDied, VmError
 from hmmbench.vm.machine import Machine
 
@@ -184,6 +185,30 @@ class Faults(Says):
 
     def counters(self) -> dict[str, int]:
         return {"faults": self.seen.pop(0)}
+
+
+class Unscanned(Says):
+    """Its kernel has kmemleak, which has switched itself off."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.hello = {"kmemleak": True}
+        self.asked = 0
+
+    def check(self, script: str, seconds: float) -> str:
+        self.asked += 1
+        raise AgentError("echo: write error: Operation not permitted")
+
+
+def test_a_scan_that_cannot_be_made_is_told_of() -> None:
+    target = VmTarget(lambda: cast(Machine, Unscanned()))
+    assert target.vm
+    target.close()
+    assert (target.totals.scans, target.totals.unscanned) == (0, 1)
+    # Nor is one made when somebody has interrupted the run.
+    box = cast(Unscanned, target.vm)
+    target.end()
+    assert not box.asked
 
 
 def test_who_counts_less_than_before_has_begun_anew() -> None:

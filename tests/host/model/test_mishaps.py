@@ -7,6 +7,8 @@ import errno
 
 import pytest
 
+from hmmbench.example.judge import judge
+from hmmbench.example.target import Execution
 from hmmbench.guest.program import (
     ERR_BUS,
     ERR_FAULT,
@@ -93,6 +95,13 @@ def test_promises_are_off_where_jobs_may_fail() -> None:
     failed = (Op(Promise.number, phase=1, len=PAGE), OpResult(status=-errno.EFAULT))
     assert judged(mapped(), failed)
     assert not judged(mapped(), failed, rules=("bus.read nth=40 error",))
+
+
+def test_a_promise_that_nobody_judged_was_not_tried() -> None:
+    program = Program([Op(Promise.number, len=PAGE)])
+    for rules, tried in (((), 1), (("bus.read nth=40 error",), 0)):
+        done = judge(Execution(program, Result([OpResult()]), inject=rules))
+        assert (done.promises, done.promises_tried) == (1, tried)
 
 
 def test_the_device_is_taken_away_beside_a_job() -> None:
