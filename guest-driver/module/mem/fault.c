@@ -48,9 +48,9 @@
  * was sent so shortly before that the access has not faulted again, which takes the
  * device a walk, and others a service each.
  *
- * A work takes the mmap lock for reading (for writing if nobody has it, where it refuses
- * memory without a file), and nothing that migrate_to_ram() or an MMU notifier waits for; while it waits for a process that serves its faults itself, nothing
- * (served_by_process()).
+ * A work takes the mmap lock for reading (for writing if nobody has it, where it refuses memory
+ * without a file), and nothing that migrate_to_ram() or an MMU notifier waits for; while it waits
+ * for a process that serves its faults itself, nothing (served_by_process()).
  */
 #include <linux/delay.h>
 #include <linux/fs.h>
