@@ -17,6 +17,7 @@ from hmmbench.guest import splat
 from hmmbench.guest.program import Acc, Op
 from hmmbench.model.ops.jobs import CpuAccess, GpuAccess
 from hmmbench.model.ops.moving import Evict, Policy
+from hmmbench.model.ops.pins import PIPE, Pin, Unpin
 from hmmbench.model.ops.processes import Fork, Sleep
 from hmmbench.vm.machine import Machine
 from hmmbench.vm.opener import Opener
@@ -133,3 +134,17 @@ def test_the_state_machine(coherent: MachineSpec, tmp_path: Path) -> None:
         assert [f.violation.message for f in tally.findings] == []
     assert target.totals.audit_checks > 1000
     assert target.totals.to_device > 0
+
+
+def test_pages_that_a_pipe_has_stay_in_vram(vm: Machine) -> None:
+    """Eviction comes to an end beside them, and takes them when they are let go."""
+    n = 2
+    result = run_ops(vm, [
+        mmap(n), Op(CpuAccess.number, acc=[work.acc(Acc.WRITE, 0, 7)]),
+        migrate(n, p.MIGRATE_DEVICE),
+        Op(Pin.number, len=n * p.PAGE, arg=PIPE), query(n), Op(Evict.number), query(n),
+        Op(Unpin.number), Op(Evict.number), query(n),
+    ])  # fmt: skip
+    assert [r.status for r in result.ops] == [0] * 10
+    device = [[bool(q & p.Q_CPU_DEVICE) for q in flags(result, i)] for i in (4, 6, 9)]
+    assert device == [[True, True], [True, True], [False, False]]

@@ -24,6 +24,8 @@ the version give the program; seed and version give the bytes (`blocks`).
    process_madvise, memcg, memory that goes, breaks or is about to; the device is taken away beside
    all that races: unbound, reset, removed, with its module; the kernel's accounts of a process are
    compared
+5  buffers in VRAM; queues of jobs that wait for one another, or end; both beside what races; a
+   reaper takes memory of who was killed; resets more often; pages that a pipe holds
 """
 
 from __future__ import annotations
@@ -89,6 +91,7 @@ SCENES = (
     Step("end", 1, scenes.end),
     Step("merge", 1, scenes.merge, since=3),
     Step("upheaval", 8, upheaval.upheaval, since=4),
+    Step("reaped", 3, upheaval.reaped, since=5),
 )
 
 #: From this version of the grammar on the blocks are ours, and not Hypothesis's.

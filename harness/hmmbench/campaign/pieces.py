@@ -57,7 +57,7 @@ def always(inject: tuple[str, ...]) -> tuple[str, ...]:
 
 
 #: A rule that comes true once, by a bit of an address: of pages of system memory.
-_BY_BIT = re.compile(r"\bmatch=([0-9a-f]+)/([0-9a-f]+)(?= count=1 )")
+_BY_BIT = re.compile(r"\bmatch=([0-9a-f]+)/([0-9a-f]+)(?= count=\d+ )")
 
 
 def once(inject: tuple[str, ...], event: int) -> tuple[str, ...]:

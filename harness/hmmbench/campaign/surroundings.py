@@ -36,6 +36,9 @@ DELAYED_TOO = 0.35
 #: fault of what they sent again beside such a one alone, so it goes with waits at their point.
 LATE_REPLAY, SLOW_WALKS = "fault_before_replay", "mmu.walk delay=1000000"
 
+#: But not with a program that walks so often that it would seem to hang.
+WALKS = 500
+
 #: Share of examples in which the device misbehaves by one of these.
 INJECTED = 0.35
 
@@ -52,8 +55,8 @@ def injections(
     """The rules, as they are of use on this machine."""
     # An IOMMU's addresses are handed out from 2^32 downwards: half of them, by another bit.
     bits = 0x20004000 if spec.iommu else 1 << (spec.memory_mib << 20).bit_length() - 2
-    fails = f"ce.copy match={bits:x}/{0xffffff << 40 | bits:x} count=1 error"
-    return tuple(fails if rule == injection.COPY_FAILS else rule for rule in rules)
+    home = f"match={bits:x}/{0xffffff << 40 | bits:x}"
+    return tuple(rule.replace(injection.HOME, home) for rule in rules)
 
 
 def scheduled(environment: Environment, schedule: str) -> Environment:
@@ -97,7 +100,7 @@ class Surroundings:
         if self.injections and rng.random() < INJECTED:
             inject = (rng.choice(self.injections),)
         late = any(line.split()[0] == LATE_REPLAY for line in lines)
-        if self.injections and late:
+        if self.injections and late and sum(operation(o).walks(o) for o in p.ops) < WALKS:
             inject = (SLOW_WALKS,)
         at_faults = any(o.op == Policy.number and o.arg & POLICY_MIGRATE for o in p.ops)
         short = rng.random() < (VRAM_SHORT_AT_FAULTS if at_faults else VRAM_SHORT)

@@ -58,6 +58,13 @@ def main(
         options.Accel, typer.Option(help="In exact machines (docs/exact.md), or with threads.")
     ] = options.Accel.exact,
     machine: options.Machine = "",
+    kernel_variant: Annotated[
+        options.Variant | None,
+        typer.Option(
+            help="In a kernel that looks for mistakes itself, with threads: those whose patch asks "
+            "for none."
+        ),
+    ] = None,
     draw: Annotated[
         int,
         typer.Option(
@@ -148,6 +155,8 @@ def main(
     chosen: list[Mutant] = [
         *(kernel_set.choose(names or ()) if kernel_bugs else choose(names or (), folder))
     ]
+    if kernel_variant is not None:
+        chosen = [replace(m, variant=m.variant or kernel_variant.value) for m in chosen]
     if markdown and not list_only:
         raise UsageError("--markdown is a way to --list")
     if list_only:

@@ -68,8 +68,16 @@ _LATE: Final = "nothing is to be done: it comes later"
 #: One copy home fails: driver copies go to bus addresses, those of programs to virtual ones, and
 #: VRAM is below 8 MiB.  It is not every page that is looked at afterwards: those of the upper half
 #: of the usual machine's memory (others: campaign/surroundings.py).
-_HOME_FAILS: Final = "match=20000000/ffffff0020000000 count=1 error"
-COPY_FAILS: Final = f"ce.copy {_HOME_FAILS}"
+HOME: Final = "match=20000000/ffffff0020000000"
+_HOME_FAILS: Final = f"{HOME} count=1 error"
+
+#: One that fails once more when it is tried again: the page stays where it is, and who needs it
+#: elsewhere is told (`hurts`).  Others that were to come with it lose nothing.
+_HOME_FAILS_AGAIN: Final = (f"{HOME} count=2 error", f"{HOME} count=4 error")
+
+#: The same on the way to VRAM, where half of its first 4 MiB is: nobody is told, it does not move.
+#: (Globals of the agent, which programs copy to, begin at 4 MiB.)
+_NEVER_THERE: Final = "match=100000/ffffffffffd00000 count=6 error"
 
 TABLE: Final = (
     # An invalidation that takes its time is where a driver that does not wait goes wrong: hence
@@ -90,7 +98,8 @@ TABLE: Final = (
     ),
     Line(
         "fault.entry", "repeat", "as a duplicate",
-        ("prob=0.3 repeat=200000", "prob=0.3 repeat=2000000"), always=True, promises=False,
+        ("prob=0.3 repeat=200000", "prob=0.3 repeat=2000000", "repeat=20000"),
+        always=True, promises=False,
     ),
     # Each time, nobody would ever be told of anything.
     Line(
@@ -117,7 +126,7 @@ TABLE: Final = (
     Line(
         "ce.copy", "error", "copies once more what is its own; a program's copy ends with POISON",
         (*(_HOME_FAILS,) * 5, "nth=1 error",
-         "prob=0.2 count=1 error"),
+         "prob=0.2 count=1 error", *_HOME_FAILS_AGAIN, _NEVER_THERE),
         ends=COPIES,
     ),
     # Without an argument it is a half, and so may be half of a word.
@@ -199,10 +208,25 @@ def _times(rule: str) -> int:
     return int(count[1]) if count else 1 if "nth=" in rule else 1 << 30
 
 
+def copies_fail(rules: Iterable[str]) -> int:
+    """How often a copy, of whomever, is refused by the rules at most."""
+    return sum(
+        _times(rule) for rule in rules
+        if (line := of(rule)) is not None and line.event == "ce.copy" and line.ends
+    )  # fmt: skip
+
+
+def hurts(rules: Iterable[str]) -> bool:
+    """Whether a copy of the driver's own may fail each time that it is tried: then who needs the
+    page is told, and nothing is said any more of what it did."""
+    rules = tuple(rules)
+    return copies_fail(rules) > 1 and any(map(_of_driver, rules))
+
+
 def keeps_promises(rules: Iterable[str]) -> bool:
     """Whether what a driver promises can be judged beside them."""
     rules = tuple(rules)
-    return all(line.promises for line in lines(rules)) and not any(
+    return not hurts(rules) and all(line.promises for line in lines(rules)) and not any(
         ends(rules, jobs) for jobs in (COPIES, JOBS)
     )
 

@@ -84,6 +84,9 @@ def _judge_result(
         )
     )
     stuck = progress.check(program, result)
+    if injection.hurts(rules) and progress.by_sigbus(result):
+        # Memory of its own that it could not have.
+        stuck = None
     if stuck is not None:
         outcome.violations.append(stuck)
         outcome.tainted = True
@@ -97,8 +100,9 @@ def _judge_result(
     if stray is not None:
         outcome.violations.append(stray)
     storm = excess.check(program, result) if injection.keeps_promises(rules) else None
-    if storm is not None and stuck is None:
-        outcome.violations.append(storm)
+    for much in (storm, excess.blamed(program, result, rules)):
+        if much is not None and stuck is None:
+            outcome.violations.append(much)
     for leak in (leaks.check(result), growth.check(result)):
         if leak is not None and stuck is None:
             outcome.violations.append(leak)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from hmmbench.guest.program import (
+    F_NOWAIT,
     MIGRATE_DEVICE,
     MIGRATE_SYSTEM,
     PROT_NONE,
@@ -28,6 +29,9 @@ from hmmbench.model.space import (
 #: What copies of a race copy, in bytes, and from which place in a page on: beside WORDS.
 _COPIES = (64, 256, 512)
 _APART = (1024, 1536, 2560, 3072)
+
+#: How often something of the device is used beside it that no memory of the program is in.
+BESIDE, BESIDE_SINCE = 0.2, 5
 
 
 def _movers(vma: Vma) -> tuple[str, ...]:
@@ -95,6 +99,15 @@ def _mover(g: Draw, proc: Process, vma: Vma, start: int, end: int) -> tuple[Op, 
     return g.ranged("mprotect", proc, start, end, a=prot), 0
 
 
+def _beside(g: Draw, proc: Process) -> list[Op]:
+    """Somebody is at other things of the device meanwhile: buffers, queues."""
+    other = g.rng.choice(g.space.alive())
+    made = g.draw(g.rng.choice(("buffer", "buffer", "queue")), other)
+    for o in made:
+        o.actor = 3 if other is proc else 0
+    return made
+
+
 def upheaval(g: Draw, proc: Process) -> list[Op]:
     """Faults, copies and migrations are under way when the pages' areas change."""
     rng = g.rng
@@ -127,6 +140,8 @@ def upheaval(g: Draw, proc: Process) -> list[Op]:
         out.append(g.op("sleep", proc, a=rng.choice((50, 100, 300, 700, 1500))))
     mover, shift = _mover(g, proc, vma, start, end)
     out.append(mover)
+    if g.grammar >= BESIDE_SINCE and rng.random() < BESIDE:
+        out += _beside(g, proc)
     g.after = _aftermath(g, proc, mover, vma, [gp + shift for gp in gps], words)
     return out
 
@@ -151,6 +166,37 @@ def _aftermath(
         out += [look("cpu_access", child, Acc.READ), look("gpu_access", child, Acc.ADD)]
         out += [look("cpu_access", proc.number, Acc.READ), look("cpu_access", child, Acc.READ)]
     return out
+
+
+def reaped(g: Draw, proc: Process) -> list[Op]:
+    """A process that the GPU works for is killed, and before it has come to its end its memory is
+    taken away by notifiers that may not sleep, as an OOM killer's reaper does."""
+    rng = g.rng
+    others = [p for p in g.space.alive() if p is not proc]
+    if not others and (n := g.next_proc()):
+        g.first([g.op("fork", proc, arg=n)])
+        others = [p for p in g.space.alive() if p is not proc]
+    if not others:
+        return []
+    victim = rng.choice(others)
+    strong = [v for v in victim.vmas if v.kind == MapKind.ANON_PRIVATE and v.prot == PROT_RW]
+    if strong:
+        vma = rng.choice(strong)
+        start, end = vma.start, min(vma.end, vma.start + rng.choice((2, 8, 32, 64)))
+        g.first([g.touch(victim, vma, start, end, Acc.WRITE)])
+        if rng.random() < 0.4:
+            g.first([g.ranged("migrate", victim, start, end, arg=MIGRATE_DEVICE)])
+        gps = [rng.randrange(start, end) for _ in range(rng.choice((4, 16)))]
+        job = g.accesses("gpu_access", victim, [
+            access for lane, gp in enumerate(gps) for _ in range(8)
+            for access in (
+                g.access(vma, gp, lane, rng.choice(WORDS), Acc.ADD),
+                (int(Acc.DELAY), 0, lane, 0, rng.choice((100, 1000, 5000)), 0),
+            )
+        ])  # fmt: skip
+        job.flags |= F_NOWAIT
+        g.first([job])
+    return [g.op("kill", proc, arg=victim.number, a=1)]
 
 
 def again(g: Draw, proc: Process) -> list[Op]:

@@ -86,7 +86,8 @@ class Mutant:
 
     def argv(self) -> list[str]:
         """The arguments with which `hmmbench mutants` runs this one alone."""
-        return [self.name, "--folder", str(self.path.parent)]
+        other = ["--kernel-variant", self.variant] if self.variant else []
+        return [self.name, "--folder", str(self.path.parent), *other]
 
 
 def folder() -> Path:

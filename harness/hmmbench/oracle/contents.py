@@ -48,6 +48,11 @@ def check(space: Space, o: Op, r: OpResult) -> str:
     return ""
 
 
+def unreadable(r: OpResult) -> bool:
+    """Whether a READ_BACK's answer has pages that could not be read."""
+    return any(count & _UNREADABLE for _, count, _ in _RUN.iter_unpack(r.data))
+
+
 def _known(proc: Process, gp: int, vma: Vma) -> bool:
     """Whether the page can be anything but zeros."""
     return (

@@ -13,7 +13,11 @@ The device counts, whatever driver there is; the driver's file `counters` tells 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from hmmbench.device import injection
 from hmmbench.guest.program import PAGE, Op, Program, Result
+from hmmbench.model.ops import of
 from hmmbench.model.ops.jobs import GpuAccess, GpuCopy, GpuFill
 from hmmbench.model.ops.promises import Promise
 from hmmbench.oracle.violation import Violation
@@ -24,13 +28,16 @@ EACH, BESIDE = 64, 16384
 #: Counter of the device's -> what it is too much of.
 _COUNTED = {"dev_faults": "fault storm", "dev_invals": "invalidation storm"}
 
+#: And what the driver counts of its own.
+_GIVEN_UP = "copy_errors"
+
 #: How often an operation comes to its pages: a copy to two ranges, a promise again and again.
 _TIMES = {GpuCopy.number: 2, GpuFill.number: 2, Promise.number: 8}
 
 
 def _counters(text: str) -> dict[str, int]:
     words = (line.partition(" ") for line in text.splitlines())
-    return {name: int(n) for name, _, n in words if name in _COUNTED and n.isdigit()}
+    return {name: int(n) for name, _, n in words if name in (*_COUNTED, _GIVEN_UP) and n.isdigit()}
 
 
 def needed(program: Program) -> int:
@@ -45,10 +52,30 @@ def needed(program: Program) -> int:
     return sum(of(o) for o in program.ops)
 
 
+def blamed(program: Program, result: Result, rules: Iterable[str]) -> Violation | None:
+    """Of copies that the driver gave up only those can be: that failed, and failed again when they
+    were tried alone.  Our driver counts them (`copy_errors`)."""
+    rules = tuple(rules)
+    # The first is of a list of them, which is then gone through one by one.
+    most = max(injection.copies_fail(rules) - 1, 0)
+    others = any(line.event != "ce.copy" for line in injection.lines(rules))
+    if others or any(of(o).takes_gpu for o in program.ops):
+        return None
+    before, after = _counters(result.counters_before), _counters(result.counters_after)
+    given_up = after.get(_GIVEN_UP, 0) - before.get(_GIVEN_UP, 0)
+    if given_up <= most:
+        return None
+    return Violation(
+        "promise",
+        f"blamed for others: {given_up} copies were given up, and at most {most} failed by"
+        " themselves",
+    )
+
+
 def check(program: Program, result: Result) -> Violation | None:
     before, after = _counters(result.counters_before), _counters(result.counters_after)
     most = EACH * needed(program) + BESIDE
-    for name in before.keys() & after.keys():
+    for name in _COUNTED.keys() & before.keys() & after.keys():
         if (counted := after[name] - before[name]) > most:
             return Violation(
                 "promise", f"{_COUNTED[name]}: {counted} in a program that needs at most {most}"

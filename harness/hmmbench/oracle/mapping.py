@@ -95,7 +95,7 @@ def check(space: Space, o: Op, r: OpResult) -> str:
                 problem = "the GPU may do atomics on a page that is not exclusively its own"
         if not problem and q & Q_CPU_DEVICE and vma is not None and vma.kind in SHARED:
             problem = "a shared page lives in VRAM"
-        if not problem and q & Q_CPU_DEVICE and gp in proc.pinned:
+        if not problem and q & Q_CPU_DEVICE and proc.pinned.get(gp, -1) >= 0:
             problem = "a page that is pinned lives in VRAM"
         if problem:
             return f"{problem}: {place(gp)} of process {o.proc} (query {q:#x})"

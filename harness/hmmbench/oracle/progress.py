@@ -7,9 +7,18 @@ What is too long, and what is only slow, the agent decides
 
 from __future__ import annotations
 
+import signal
+
 from hmmbench.guest.program import BUSY_TIMES, RES_SKIPPED, TIMEOUT_BUSY, Program, Result
 from hmmbench.oracle.telling import describe
 from hmmbench.oracle.violation import Violation
+
+
+def by_sigbus(result: Result) -> bool:
+    """Whether nothing is wrong but that processes died from SIGBUS."""
+    return bool(result.died) and not result.stuck and not result.timeout and (
+        result.died_signal == signal.SIGBUS
+    )  # fmt: skip
 
 
 def check(program: Program, result: Result) -> Violation | None:

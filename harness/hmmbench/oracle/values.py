@@ -94,6 +94,9 @@ class Checker:
                             coverage.observe(self.space, o, r, True)
                     self._race(items)
         except Contradiction as c:
+            if self.space.mishaps.hurts and any(_gave_up(o, r) for _, o, r in items):
+                # What it did before that nobody knows, and so not what comes behind it.
+                return None
             return Violation(c.oracle, c.message, c.op, page=first_page(c.message))
         return None
 
@@ -158,8 +161,8 @@ class Checker:
         """Whether nothing is said of its answer: the device is taken away meanwhile, or misbehaves
         so that promises are off."""
         mishaps = self.space.mishaps
-        if o.op == Promise.number and not mishaps.promises:
-            if r.status:
+        if of(o).trial and (mishaps.away or not mishaps.promises):
+            if o.op == Promise.number and r.status:
                 # Perhaps it has set its policy.
                 self.space.procs[o.proc].exclusive = None
             return True
@@ -259,3 +262,12 @@ class Checker:
             if policies.count(proc) > 1 or proc in failed:
                 # Which came last?
                 self.space.procs[proc].exclusive = None
+
+
+def _gave_up(o: Op, r: OpResult) -> bool:
+    """Whether it, or a part of it, was told that it cannot have a page."""
+    return (
+        r.status != 0
+        or any(st not in (0, Ast.DONE) for _, st, _ in r.acc)
+        or (o.op == ReadBack.number and contents.unreadable(r))
+    )

@@ -32,13 +32,16 @@ HOME = replace(NOTHING, step=1, system=N, mapped=N)
 KEPT = {
     Word.MIGRATES: [AWAY, HOME], Word.COMES_HOME: [AWAY, HOME], Word.PREFETCHES: [AWAY, HOME],
     Word.EVICTS: [AWAY, HOME], Word.POLICY: [AWAY, HOME], Word.STAYS: [AWAY, AWAY],
-    Word.ALONE: [replace(HOME, faults=N), HOME, HOME], Word.HUGE: [AWAY],
+    Word.ALONE: [replace(HOME, faults=N), HOME, HOME],
+    Word.HUGE: [AWAY, replace(HOME, home=N)],
+    Word.USAGE: [replace(NOTHING, used=5), replace(HOME, used=5 + N), replace(NOTHING, used=5)],
+    Word.NODE: [AWAY, replace(HOME, home=N)],
 }  # fmt: skip
 
 
 def judge(word: Word, looks: list[Seen], coherent: bool = False) -> str:
     o = Op(Promise.number, arg=word, len=N * PAGE)
-    data = b"".join(struct.pack("<12I", *astuple(look)) for look in looks)
+    data = b"".join(struct.pack("<14I", *astuple(look)) for look in looks)
     r = OpResult(aux1=int(coherent), data=data)
     assert tried(o, r)
     return Promise().judge(o, r, False).partition(":")[0]
@@ -70,6 +73,13 @@ def test_a_promise_that_was_kept(word: Word) -> None:
         (Word.ALONE, 2, {"faults": 1}, "faults without need"),
         (Word.HUGE, 0, {"device": 7}, "not in VRAM"),
         (Word.HUGE, 0, {"mapped_huge": 0}, "not huge"),
+        (Word.HUGE, 1, {"home": 0}, "not huge"),
+        (Word.USAGE, 1, {"used": 6}, "counted wrongly"),
+        (Word.USAGE, 2, {"used": 6}, "counted wrongly"),
+        (Word.USAGE, 0, {"used": 4}, "counted wrongly"),
+        (Word.NODE, 0, {"device": 7}, "not in VRAM"),
+        (Word.NODE, 1, {"home": 7}, "on another node"),
+        (Word.NODE, 1, {"wrong": 1}, "wrong contents"),
     ],
 )
 def test_one_that_was_not(word: Word, at: int, fields: dict[str, int], said: str) -> None:
@@ -91,7 +101,7 @@ def test_without_room_nothing_is_judged() -> None:
 
 def test_it_reports_by_its_own_name() -> None:
     o = Op(Promise.number, arg=Word.MIGRATES, len=N * PAGE)
-    looks = struct.pack("<12I", *astuple(NOTHING)) * 2
+    looks = struct.pack("<14I", *astuple(NOTHING)) * 2
     found = Checker(Program([o]), Result([OpResult(data=looks)])).run()
     assert found is not None
     assert found.key == ("promise", "not in VRAM")

@@ -27,6 +27,7 @@ from hmmbench.guest import program as P
 from hmmbench.guest.program import Acc, MapKind, Op, OpResult, Program, Result
 from hmmbench.model.ops.accounts import Account
 from hmmbench.model.ops.advice import Advice, Madvise, Mlock, Zap
+from hmmbench.model.ops.buffers import Buffer
 from hmmbench.model.ops.dirty import Dirty
 from hmmbench.model.ops.files import FileRead, FileWrite, Msync, Punch, Truncate
 from hmmbench.model.ops.guard import Guard, Seal
@@ -39,6 +40,7 @@ from hmmbench.model.ops.pins import WRITES, How, Pin, PinIo, Unpin
 from hmmbench.model.ops.poison import Poison
 from hmmbench.model.ops.processes import Exit, Fork, Kill, Spawn
 from hmmbench.model.ops.promises import Promise, ReadBack
+from hmmbench.model.ops.queues import Queue
 from hmmbench.model.ops.reclaim import ProcessMadvise
 from hmmbench.model.ops.uffd import How as Uffd
 from hmmbench.model.ops.uffd import Uffd as UffdOp
@@ -470,8 +472,8 @@ class Fake:
             )
         elif o.op == ProcessMadvise.number:
             r.aux0 = o.len
-        elif o.op == Promise.number:
-            # There is no VRAM here.
+        elif o.op in (Promise.number, Buffer.number, Queue.number):
+            # There is no VRAM here, and nothing that takes jobs.
             r.aux0 = 1
         elif o.op == Account.number:
             r.aux0 = end - start

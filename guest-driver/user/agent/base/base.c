@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -55,4 +56,15 @@ void drain_lru(void)
 			madvise(unused, sizeof(unused), MADV_COLD);
 	}
 	sched_setaffinity(0, sizeof(all), &all);
+}
+
+unsigned node_count(void)
+{
+	unsigned n = 0;
+	char path[64];
+
+	do
+		snprintf(path, sizeof(path), "/sys/devices/system/node/node%u", n);
+	while (n < MAX_NODES && access(path, F_OK) == 0 && ++n);
+	return n ? n : 1;
 }

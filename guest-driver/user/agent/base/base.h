@@ -21,6 +21,10 @@ void drain_lru(void);
 /* A driver may have no such parameter: docs/driver.md. */
 #define DRIVER_WATCH	"/sys/module/hmm_gpu/parameters/watch_ms"
 
+/* Nodes of memory, from 0 on. */
+#define MAX_NODES	8
+unsigned node_count(void);
+
 /* ---- debugfs.c ---- */
 
 /* The driver's debugfs directory, or NULL while there is none. */

@@ -21,6 +21,7 @@ static struct {
 	/* of file and context: sh->taken when it was opened; NOT_KNOWN: that changed meanwhile */
 	uint32_t made[2][2];
 	bool split;
+	uint32_t closed;	/* how often all was */
 	unsigned npending;	/* jobs of NOWAIT operations, oldest first */
 	struct {
 		uint16_t op;
@@ -65,6 +66,7 @@ static int forget(void)
 {
 	int ret = forget_contexts(), err;
 
+	gpu.closed++;
 	for (unsigned i = 0; i < ARRAY_SIZE(gpu.dev); i++) {
 		err = hmmgpu_close(gpu.dev[i]);
 		ret = ret ? ret : err;
@@ -123,6 +125,16 @@ int gpu_get(struct hmmgpu **dev, unsigned number, struct hmmgpu_ctx **ctx)
 		*ctx = gpu.ctx[number];
 	pthread_mutex_unlock(&gpu.lock);
 	return ret;
+}
+
+uint32_t gpu_opened(void)
+{
+	uint32_t closed;
+
+	pthread_mutex_lock(&gpu.lock);
+	closed = gpu.closed;
+	pthread_mutex_unlock(&gpu.lock);
+	return closed;
 }
 
 /* A file of a device that is gone answers so; 0 if it does, or is not there. */

@@ -25,6 +25,8 @@ int gpu_split(bool split);
  * -EBADE for a success that is wrong; *@where: of 0 opening, 1 the file, 2 the context, 3 closing.
  */
 int gpu_reopen(bool gone, bool reset, uint64_t *where);
+/* Another number whenever all was closed: what belonged to a file before is gone. */
+uint32_t gpu_opened(void);
 /* In a child of fork(): forgets the parent's. */
 void gpu_after_fork(void);
 

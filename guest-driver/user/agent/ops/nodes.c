@@ -15,12 +15,10 @@
 #include "op.h"
 
 #define MAX_MOVED	512	/* pages of one operation */
-#define MAX_NODES	8
 #define OF_OTHERS	4	/* MPOL_MF_MOVE_ALL */
 #define OWN		2	/* MPOL_MF_MOVE */
 #define PREFERRED	1	/* MPOL_PREFERRED */
 
-#define NODES		"/sys/devices/system/node"
 #define BLOCKS		"/sys/devices/system/memory"
 #define BALANCING	"/proc/sys/kernel/numa_balancing"
 #define HUGE_PAGES	"/proc/sys/vm/nr_hugepages"
@@ -41,18 +39,6 @@ static bool read_word(const char *path, char *word, size_t size)
 	return got;
 }
 
-/* Nodes that there are, from 0 on. */
-static unsigned nodes(void)
-{
-	unsigned n = 0;
-	char path[64];
-
-	do
-		snprintf(path, sizeof(path), NODES "/node%u", n);
-	while (n < MAX_NODES && access(path, F_OK) == 0 && ++n);
-	return n ? n : 1;
-}
-
 static int op_move_pages(const struct op_call *call)
 {
 	const struct hb_op *op = call->op;
@@ -60,7 +46,7 @@ static int op_move_pages(const struct op_call *call)
 	uint64_t n = op->len / PAGE_SIZE;
 	void *page[MAX_MOVED];
 	int node[MAX_MOVED], *status;
-	unsigned have = nodes();
+	unsigned have = node_count();
 	long left;
 
 	if (!addr || !n || n > MAX_MOVED)
@@ -86,7 +72,7 @@ static int op_bind(const struct op_call *call)
 {
 	const struct hb_op *op = call->op;
 	void *addr = op_range(op);
-	unsigned long mask = 1ul << op->arg % nodes();
+	unsigned long mask = 1ul << op->arg % node_count();
 
 	if (!addr)
 		return -EINVAL;

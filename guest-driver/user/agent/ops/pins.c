@@ -23,7 +23,7 @@
 enum how { HOW_VM_READ, HOW_VM_WRITE, HOW_PEEK, HOW_POKE, HOW_PIPE, HOW_DIRECT_OUT,
 	   HOW_DIRECT_IN, HOW_FIXED_OUT, HOW_FIXED_IN };
 
-enum by { BY_TEST, BY_RING };
+enum by { BY_TEST, BY_RING, BY_PIPE };
 
 /* The disk for direct I/O: the guest's init makes it. */
 static const char disk[] = "/dev/zram1";
@@ -45,6 +45,8 @@ struct longterm {
 static int pin_fd = -1;
 static void *pin_addr;
 static uint64_t pin_size;
+/* Or the reading end of a pipe that has the pages. */
+static bool pin_piped;
 /* Or the ring's, if pin_fd is that. */
 static struct ring pin_ring = { .fd = -1 };
 
@@ -56,6 +58,7 @@ static void forget(void)
 	else if (pin_fd >= 0)
 		close(pin_fd);
 	pin_fd = -1;
+	pin_piped = false;
 }
 
 static void watch_forks(void) __attribute__((constructor));
@@ -257,6 +260,23 @@ static int op_pin_io(const struct op_call *call)
 	return 0;
 }
 
+/* A pipe has references to its pages, until it is read or closed. */
+static int pin_by_pipe(void)
+{
+	struct iovec all = { pin_addr, pin_size };
+	int end[2], ret = 0;
+
+	if (pipe2(end, O_CLOEXEC))
+		return -errno;
+	if (fcntl(end[1], F_SETPIPE_SZ, (int)pin_size) < 0 ||
+	    vmsplice(end[1], &all, 1, 0) != (ssize_t)pin_size)
+		ret = errno ? -errno : -EIO;
+	close(end[1]);
+	pin_fd = end[0];
+	pin_piped = true;
+	return ret;
+}
+
 static int op_pin(const struct op_call *call)
 {
 	struct longterm pin = {
@@ -264,12 +284,14 @@ static int op_pin(const struct op_call *call)
 	};
 	int ret = 0;
 
-	if (!pin.addr || !pin.size || pin.size > MOST || call->op->arg > BY_RING)
+	if (!pin.addr || !pin.size || pin.size > MOST || call->op->arg > BY_PIPE)
 		return -EINVAL;
 	if (pin_fd >= 0)
 		return -EBUSY;
 	pin_addr = op_range(call->op);
 	pin_size = pin.size;
+	if (call->op->arg == BY_PIPE)
+		return pin_by_pipe();
 	if (call->op->arg == BY_RING) {
 		ret = ring_open(&pin_ring, pin_addr, pin_size);
 		pin_fd = pin_ring.fd;
@@ -310,6 +332,12 @@ static int op_unpin(const struct op_call *call)
 
 	if (pin_fd < 0)
 		return -EBADF;
+	if (pin_piped) {
+		close(pin_fd);
+		pin_fd = -1;
+		pin_piped = false;
+		return 0;
+	}
 	data = op_data(call, pin_size);
 	if (pin_fd == pin_ring.fd) {
 		ret = unpin_ring(data);

@@ -104,6 +104,13 @@ static int op_kill(const struct op_call *call)
 	if (p.fd < 0)
 		return -errno;
 	kill(atomic_load(&s->pid), SIGKILL);
+	/*
+	 * As an OOM killer's reaper, in whose notifiers nobody may sleep.  It has what it
+	 * waits for, or the process was faster.
+	 */
+	while (call->op->a && syscall(SYS_process_mrelease, p.fd, 0) && errno == EAGAIN)
+		if (poll(&p, 1, 0) > 0)
+			break;
 	/* Readable when every thread is gone, and with them memory and files. */
 	while (poll(&p, 1, -1) < 0 && errno == EINTR)
 		;
@@ -132,7 +139,7 @@ static const struct op_kind processes[] = {
 	{ 15, "spawn", op_spawn, OP_BEARS, NULL },
 	/* the process ends (_exit) */
 	{ 16, "exit", op_exit, OP_MAIN_ONLY | OP_EXITS, NULL },
-	/* kill -9 process arg (not itself), waits until it is gone */
+	/* kill -9 process arg (not itself), waits until it is gone; a = 1: takes its memory first */
 	{ 17, "kill", op_kill, OP_KILLS, NULL },
 	/* a = microseconds */
 	{ 19, "sleep", op_sleep, 0, NULL },

@@ -10,9 +10,11 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "access.h"
@@ -28,11 +30,11 @@
 /* In this order numbers of the bench. */
 enum promise {
 	PROMISE_MIGRATES, PROMISE_COMES_HOME, PROMISE_PREFETCHES, PROMISE_EVICTS, PROMISE_POLICY,
-	PROMISE_STAYS, PROMISE_ALONE, PROMISE_HUGE,
+	PROMISE_STAYS, PROMISE_ALONE, PROMISE_HUGE, PROMISE_USAGE, PROMISE_NODE,
 };
 
 /* aux0 of the answer */
-enum { PROMISE_TRIED, PROMISE_NO_ROOM, PROMISE_NO_HUGE_PAGE, PROMISE_NOT_COUNTED };
+enum { PROMISE_TRIED, PROMISE_NO_ROOM, PROMISE_NO_HUGE_PAGE, PROMISE_NOT_COUNTED, PROMISE_ONE_NODE };
 
 /* One look at the memory, behind the step of this number; an answer's data is some of these. */
 struct seen {
@@ -48,6 +50,8 @@ struct seen {
 	uint32_t wrong;		/* with other contents; ~0: not looked at */
 	uint32_t faults;	/* of the GPU in the step, as driver or device count them */
 	uint32_t flushes;	/* of its TLBs */
+	uint32_t used;		/* that the kernel says the GPU has of the process, all in all */
+	uint32_t home;		/* pages of it that are one of 2 MiB, or on the node that was asked for */
 };
 #define NOT_SEEN	UINT32_MAX
 
@@ -134,6 +138,16 @@ static struct counted count(void)
 	return c;
 }
 
+/* Pages; what the driver does not tell is not looked at. */
+static uint32_t used(struct trial *t)
+{
+	struct hmmgpu_usage u;
+
+	if (hmmgpu_usage(t->dev, &u))
+		return NOT_SEEN;
+	return (u.vram_bytes + u.system_bytes) / PAGE_SIZE;
+}
+
 /* Sets what is seen of the pages now: 0 or -errno. */
 static int look(struct trial *t, struct seen *s, uint32_t step, void *addr, uint32_t n)
 {
@@ -142,7 +156,7 @@ static int look(struct trial *t, struct seen *s, uint32_t step, void *addr, uint
 
 	if (ret)
 		return ret;
-	*s = (struct seen){ .step = step, .pages = n, .wrong = NOT_SEEN };
+	*s = (struct seen){ .step = step, .pages = n, .wrong = NOT_SEEN, .used = used(t) };
 	for (uint32_t i = 0; i < n; i++) {
 		s->device += !!(q[i] & HMM_GPU_Q_CPU_DEVICE);
 		s->system += q[i] & HMM_GPU_Q_CPU_READ && !(q[i] & HMM_GPU_Q_CPU_DEVICE);
@@ -268,10 +282,14 @@ static int try_policy(struct trial *t, uint8_t *unused)
 	int ret = 0, err;
 
 	(void)unused;
-	for (uint32_t step = 0; !ret && step < 2; step++) {
+	for (uint32_t step = 0; !ret && step < 4; step++) {
+		/* what atomics do is another matter */
+		const uint32_t atomics = step < 2 ? 0 : HMM_GPU_POLICY_EXCLUSIVE;
+		const bool stays = step % 2;
 		struct seen *s = next_seen(t);
 
-		ret = hmmgpu_set_policy(t->dev, step ? HMM_GPU_POLICY_MAP : HMM_GPU_POLICY_MIGRATE);
+		ret = hmmgpu_set_policy(t->dev, atomics | (stays ? HMM_GPU_POLICY_MAP :
+								   HMM_GPU_POLICY_MIGRATE));
 		for (uint32_t tries = 1; !ret && tries <= TRIES; tries++) {
 			uint8_t *p = fresh(t->n);
 
@@ -285,7 +303,7 @@ static int try_policy(struct trial *t, uint8_t *unused)
 				s->wrong = count_wrong(p, t->n, &pattern);
 			s->tries = tries;
 			give_back(p, t->n);
-			if (s->wrong || (step ? s->system : s->device) == t->n)
+			if (s->wrong || (stays ? s->system : s->device) == t->n)
 				break;
 		}
 	}
@@ -397,9 +415,142 @@ static int try_huge_page(struct trial *t, uint8_t *p, uint32_t tries, uint64_t *
 	if (ret)
 		return ret;
 	s->tries = tries;
-	s->wrong = count_wrong(p, 1, NULL);
-	*kept = s->wrong || (s->device == HUGE_PAGES && s->mapped_huge == HUGE_PAGES);
+	*kept = s->device == HUGE_PAGES && s->mapped_huge == HUGE_PAGES;
+	if (!*kept) {
+		s->wrong = count_wrong(p, 1, NULL);
+		return 0;
+	}
+	/* and home again */
+	ret = hmmgpu_migrate(t->dev, p, HUGE_SIZE, HMM_GPU_MIGRATE_SYSTEM, &migrated, &failed);
+	t->nseen = 2;
+	if (!ret)
+		ret = look(t, &s[1], 1, p, HUGE_PAGES);
+	if (ret)
+		return ret;
+	s[1].tries = tries;
+	s[1].home = is_huge(p) ? HUGE_PAGES : 0;
+	s[1].wrong = count_wrong(p, 1, NULL);
+	*kept = s[1].home == HUGE_PAGES || s[1].wrong;
 	return 0;
+}
+
+/* What the GPU has is counted, and what it has no more is not. */
+static int try_usage_of(struct trial *t, uint8_t *p, uint32_t n, struct seen *s)
+{
+	const uint64_t pattern = 0x7573616765000001ull;
+	struct hb_op_result unused = { 0 };
+	uint64_t job;
+	int ret = look(t, &s[0], 0, p, n);
+
+	if (!ret)
+		ret = hmmgpu_fill(t->ctx, p, pattern, n * PAGE_SIZE, 0, 0, &job);
+	if (!ret)
+		ret = gpu_wait_job(t->ctx, job, &unused);
+	if (!ret)
+		ret = look(t, &s[1], 1, p, n);
+	if (!ret)
+		s[1].wrong = count_wrong(p, n, &pattern);
+	return ret;
+}
+
+/* Small pages, or if there is one and there is room a large one, prefetched. */
+static int try_usage(struct trial *t, uint8_t *unused)
+{
+	const bool large = t->call->op->len > PAGE_SIZE;
+	uint64_t migrated, failed;
+	int ret = 0;
+
+	(void)unused;
+	t->nseen = 3;
+	for (uint32_t tries = 1; !ret && tries <= TRIES; tries++) {
+		const size_t size = large ? 2 * HUGE_SIZE : t->n * PAGE_SIZE;
+		uint8_t *area = mmap(NULL, size, PROT_READ | PROT_WRITE,
+				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		uint8_t *p = area;
+		struct seen *s = t->seen;
+
+		if (area == MAP_FAILED)
+			return -ENOMEM;
+		if (large) {
+			p = (uint8_t *)(((uintptr_t)area + HUGE_SIZE - 1) & ~(HUGE_SIZE - 1));
+			madvise(p, HUGE_SIZE, MADV_HUGEPAGE);
+		}
+		*(volatile uint64_t *)p = content_of(0);
+		if (large)
+			ret = hmmgpu_migrate(t->dev, p, HUGE_SIZE, HMM_GPU_MIGRATE_DEVICE, &migrated,
+					     &failed);
+		if (!ret)
+			ret = try_usage_of(t, p, large ? HUGE_PAGES : t->n, s);
+		munmap(area, size);
+		s[2] = (struct seen){ .step = 2, .wrong = NOT_SEEN, .used = used(t) };
+		for (unsigned i = 0; i < t->nseen; i++)
+			s[i].tries = tries;
+		if (s[1].wrong || (s[2].used == s[0].used - s[0].mapped &&
+				   s[1].used == s[2].used + s[1].mapped))
+			break;
+	}
+	return ret;
+}
+
+#define BIND	2	/* MPOL_BIND */
+
+static uint32_t count_on(uint8_t *p, uint32_t n, unsigned node)
+{
+	void *page[MAX_PAGES];
+	int status[MAX_PAGES];
+	uint32_t there = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		page[i] = p + i * PAGE_SIZE;
+	if (syscall(SYS_move_pages, 0, (unsigned long)n, page, NULL, status, 0))
+		return NOT_SEEN;
+	for (uint32_t i = 0; i < n; i++)
+		there += status[i] == (int)node;
+	return there;
+}
+
+/* Memory that is bound to a node, another than this thread's, is there when it comes home. */
+static int try_node(struct trial *t, uint8_t *unused)
+{
+	unsigned cpu, here = 0, node;
+	unsigned long mask;
+	int ret = 0;
+
+	(void)unused;
+	getcpu(&cpu, &here);
+	node = (here + 1) % node_count();
+	mask = 1ul << node;
+	t->nseen = 2;
+	for (uint32_t tries = 1; !ret && tries <= TRIES; tries++) {
+		uint8_t *p = mmap(NULL, t->n * PAGE_SIZE, PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		struct seen *s = t->seen;
+
+		if (p == MAP_FAILED)
+			return -ENOMEM;
+		madvise(p, t->n * PAGE_SIZE, MADV_NOHUGEPAGE);
+		if (syscall(SYS_mbind, p, t->n * PAGE_SIZE, BIND, &mask, MAX_NODES + 1, 0)) {
+			munmap(p, t->n * PAGE_SIZE);
+			return errno == ENOSYS ? -EOPNOTSUPP : -errno;
+		}
+		for (uint32_t i = 0; i < t->n; i++)
+			*(volatile uint64_t *)(p + i * PAGE_SIZE) = content_of(i);
+		ret = move(t, &s[0], 0, p, HMM_GPU_MIGRATE_DEVICE, false);
+		/* half of them by the CPU's touch, which brings its neighbours, too */
+		if (!ret)
+			s[0].wrong = count_wrong(p, (t->n + 1) / 2, NULL);
+		if (!ret)
+			ret = move(t, &s[1], 1, p, HMM_GPU_MIGRATE_SYSTEM, false);
+		if (!ret) {
+			s[1].home = count_on(p, t->n, node);
+			s[1].wrong = count_wrong(p, t->n, NULL);
+		}
+		s[0].tries = s[1].tries = tries;
+		munmap(p, t->n * PAGE_SIZE);
+		if (s[1].wrong || (s[0].device == t->n && s[1].home == t->n))
+			break;
+	}
+	return ret;
 }
 
 /*
@@ -463,6 +614,8 @@ static int op_promise(const struct op_call *call)
 		[PROMISE_POLICY] = try_policy,
 		[PROMISE_STAYS] = try_stays,
 		[PROMISE_ALONE] = try_alone,
+		[PROMISE_USAGE] = try_usage,
+		[PROMISE_NODE] = try_node,
 	};
 	const struct hb_op *op = call->op;
 	struct trial t = { .call = call, .n = op->len / PAGE_SIZE };
@@ -471,7 +624,7 @@ static int op_promise(const struct op_call *call)
 	int ret;
 
 	if (op->len % PAGE_SIZE || !op->len || op->len > MAX_PAGES * PAGE_SIZE ||
-	    op->arg > PROMISE_HUGE)
+	    op->arg > PROMISE_NODE)
 		return -EINVAL;
 	ret = gpu_get(&t.dev, 0, &t.ctx);
 	if (ret)
@@ -490,8 +643,13 @@ static int op_promise(const struct op_call *call)
 		call->result->aux0 = PROMISE_NO_ROOM;
 		return op->arg == PROMISE_POLICY ? hmmgpu_set_policy(t.dev, op->a) : 0;
 	}
-	if (op->arg == PROMISE_ALONE && !count().known) {
+	if ((op->arg == PROMISE_ALONE && !count().known) ||
+	    (op->arg == PROMISE_USAGE && used(&t) == NOT_SEEN)) {
 		call->result->aux0 = PROMISE_NOT_COUNTED;
+		return 0;
+	}
+	if (op->arg == PROMISE_NODE && node_count() < 2) {
+		call->result->aux0 = PROMISE_ONE_NODE;
 		return 0;
 	}
 	p = fresh(t.n);

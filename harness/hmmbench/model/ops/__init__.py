@@ -13,6 +13,7 @@ from hmmbench.guest.program import Op, Program
 from hmmbench.model.ops import (
     accounts,
     advice,
+    buffers,
     device,
     dirty,
     files,
@@ -28,6 +29,7 @@ from hmmbench.model.ops import (
     poison,
     processes,
     promises,
+    queues,
     reclaim,
     stores,
     uffd,
@@ -39,6 +41,7 @@ from hmmbench.model.space import Space
 FAMILIES = (
     mapping, advice, moving, jobs, processes, lives, folios, files, stores, pins, promises,
     accounts, uffd, dirty, guard, nodes, reclaim, poison, device,
+    buffers, queues,
 )  # fmt: skip
 
 _OWN = tuple(operation for family in FAMILIES for operation in family.OPERATIONS)

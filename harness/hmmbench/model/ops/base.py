@@ -92,6 +92,8 @@ class Operation:
     optional  -- not each kernel has it: one that lacks it says NOT_THERE, and does nothing
     takes_gpu -- it takes the device away, from whoever has it open; one in a phase
     stale_ok  -- it may use the GPU's file that its process has of a device that was taken away
+    trial     -- it tries something on memory of its own: nothing is said of what it tells where the
+                 device misbehaves so that promises are off, or is taken away meanwhile
     once      -- the machine is another one after it, or it takes long: a program with it does not
                  run again, to see what it leaves (`again` of an environment)
     """
@@ -116,6 +118,7 @@ class Operation:
     optional = False
     takes_gpu = False
     stale_ok = False
+    trial = False
     once = False
     lays = True
     rows: tuple[str, ...] = ()
@@ -154,6 +157,10 @@ class Operation:
 
     def takes_ms(self, o: Op) -> int:
         """How long it may wait by itself, with a driver that does its work."""
+        return 0
+
+    def walks(self, o: Op) -> int:
+        """Pages that the GPU comes to in it, beside those that its fields name."""
         return 0
 
     def judge(self, o: Op, r: OpResult, racing: bool) -> str:

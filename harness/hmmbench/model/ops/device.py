@@ -37,6 +37,9 @@ _WORDS: Final = {way.value: way.name.lower() for way in Away}
 #: What is drawn.  A module that is loaded again lies elsewhere, and its machine is of no use then.
 _DRAWN = (*(Away.UNBIND, Away.RESET) * 4, *(Away.REMOVE,) * 3, Away.RELOAD)
 
+#: How often it is a reset, which costs little: what is left of a program runs on.
+RESETS, RESETS_SINCE = 0.35, 5
+
 _ROWS = tuple(f"device: {word}" for word in _WORDS.values())
 
 
@@ -44,6 +47,7 @@ class TakeGpu(Operation):
     number, name = 92, "take_gpu"
     weight = 1
     since = 4
+    changed = (RESETS_SINCE,)
     rows = _ROWS
     group = "process"
     fields = (Field("how", "arg", _WORDS),)
@@ -96,9 +100,18 @@ class TakeGpu(Operation):
         """Beside what races, or alone; then all open it anew.  Mostly not at all: it takes
         long, and so does what follows such a program (VmTarget._unbound())."""
         rng = g.rng
-        if rng.random() < 0.65 or not self.admit(g.space, proc, Op(self.number)):
+        if g.grammar >= RESETS_SINCE and rng.random() < RESETS and self._may(g, proc):
+            return self._taken(g, proc, Away.RESET)
+        if rng.random() < 0.65 or not self._may(g, proc):
             return upheaval.upheaval(g, proc)
-        how, r = rng.choice(_DRAWN), rng.random()
+        return self._taken(g, proc, rng.choice(_DRAWN))
+
+    def _may(self, g: Draw, proc: Process) -> bool:
+        return self.admit(g.space, proc, Op(self.number))
+
+    def _taken(self, g: Draw, proc: Process, how: Away) -> list[Op]:
+        rng = g.rng
+        r = rng.random()
         beside = (
             [] if r < 0.15 else scenes.race(g, proc) if r < 0.4 else upheaval.upheaval(g, proc)
         )  # fmt: skip

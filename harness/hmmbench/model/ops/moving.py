@@ -72,7 +72,9 @@ class Migrate(Operation):
 
     def explain(self, space: Space, o: Op, r: OpResult) -> str:
         start, end = pages(o)
-        pinned = sum(start <= gp < end for gp in space.procs[o.proc].pinned)
+        held = space.procs[o.proc].pinned.items()
+        # (What a pipe has may be in VRAM.)
+        pinned = sum(start <= gp < end and k >= 0 for gp, k in held)
         # (`aux0` may have a page twice: where VRAM is short, what moved goes and moves again.)
         if o.arg != MIGRATE_DEVICE or r.status or r.aux1 >= pinned:
             return ""

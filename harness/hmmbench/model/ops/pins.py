@@ -30,7 +30,7 @@ from hmmbench.guest.program import (
     Op,
     OpResult,
 )
-from hmmbench.model.belief import SYSTEM, Belief, touched
+from hmmbench.model.belief import SYSTEM, UNKNOWN, Belief, touched
 from hmmbench.model.drawing import WORDS, Draw, usable, writable
 from hmmbench.model.ops.base import (
     OK,
@@ -88,6 +88,9 @@ class How(IntEnum):
     FIXED_OUT = 7
     FIXED_IN = 8
 
+
+#: A pin by that, and what such pages have in `Process.pinned`: nobody looks at them by it.
+PIPE, PIPE_SINCE, STAYS = 2, 5, -1
 
 WRITES = (How.VM_WRITE, How.POKE, How.DIRECT_IN, How.FIXED_IN)
 _FORCES = (How.PEEK, How.POKE)
@@ -304,19 +307,21 @@ class PinIo(Operation):
 
 
 class Pin(Operation):
-    """Pages are pinned for long, and for writing; one pin in all processes."""
+    """Pages are pinned for long, and for writing; one pin in all processes.  A pipe has references
+    to them alone: they stay where they are, in VRAM too if that is memory of the CPU."""
 
     number, name = 51, "pin"
     weight = 3
     since = 4
+    changed = (PIPE_SINCE,)
     rows = ("pin",)
     group = "CPU"
-    fields = (*RANGE, Field("by", "arg", {0: "test", 1: "ring"}))
+    fields = (*RANGE, Field("by", "arg", {0: "test", 1: "ring", PIPE: "pipe"}))
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
         return (
             space.pinner is None
-            and o.arg <= 1
+            and o.arg <= PIPE
             and aligned(o)
             and o.len <= MOST_PAGES * PAGE
             and settled(p, o)
@@ -329,7 +334,9 @@ class Pin(Operation):
 
     def explain(self, space: Space, o: Op, r: OpResult) -> str:
         if r.status == 0:
-            space.procs[o.proc].pinned = {gp: k for k, gp in enumerate(range(*pages(o)))}
+            space.procs[o.proc].pinned = {
+                gp: STAYS if o.arg == PIPE else k for k, gp in enumerate(range(*pages(o)))
+            }
         return ""
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
@@ -343,13 +350,13 @@ class Pin(Operation):
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
         super().meet(b, o, r, racing)
         if r.status == 0:
-            b.put(range(*touched(o)), SYSTEM)
+            b.put(range(*touched(o)), UNKNOWN if o.arg == PIPE else SYSTEM)
 
     def impossible(self, row: str, kind: int, at: int) -> str | None:
         return None if kind in _PINNABLE else "only memory that a pin does not copy"
 
     def sentence(self, o: Op, at: str) -> str:
-        return f"pins {at}" + (" as a buffer of io_uring" if o.arg else "")
+        return f"pins {at}" + ("", " as a buffer of io_uring", " in a pipe")[o.arg]
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         rng = g.rng
@@ -379,12 +386,15 @@ class Pin(Operation):
                 for lane, gp in enumerate(range(lo, hi))
             ]),
         ]  # fmt: skip
-        if rng.random() < 0.3:
+        by = rng.randrange(3) if g.grammar >= PIPE_SINCE else None
+        if rng.random() < (0.8 if by == PIPE else 0.3):
             g.after.append(g.op("evict", proc, a=0))
         if rng.random() < 0.6:
             g.after.append(g.op("unpin", proc))
         g.after.append(g.touch(proc, vma, lo, hi, Acc.READ))
-        return [g.ranged("pin", proc, start, end, arg=rng.randrange(2))]
+        if by is None:
+            by = rng.randrange(2)
+        return [g.ranged("pin", proc, start, end, arg=by)]
 
 
 class Unpin(Operation):
@@ -404,6 +414,8 @@ class Unpin(Operation):
     def explain(self, space: Space, o: Op, r: OpResult) -> str:
         p = space.procs[o.proc]
         for gp, index in sorted(p.pinned.items()):
+            if index == STAYS:
+                continue
             vma, data = p.find(gp), r.data[index * PAGE : (index + 1) * PAGE]
             if len(data) != PAGE:
                 return f"answered {len(r.data)} bytes, which page {index} of the pin is not in"

@@ -121,9 +121,11 @@ class Kill(Operation):
     number, name = 17, "kill"
     rows = ("kill",)
     group = "process"
-    fields = (Field("victim", "arg"),)
+    fields = (Field("victim", "arg"), Field("reap", "a", {0: "no", 1: "yes"}))
 
     def admit(self, space: Space, p: Process, o: Op) -> bool:
+        if o.a > 1:
+            return False
         victim = space.procs.get(o.arg)
         return victim is not None and victim.alive and o.arg != o.proc
 
@@ -134,7 +136,7 @@ class Kill(Operation):
         b.whole("kill", o.arg)
 
     def sentence(self, o: Op, at: str) -> str:
-        return f"kills process {o.arg}"
+        return f"kills process {o.arg}" + (" and takes its memory meanwhile" if o.a else "")
 
 
 OPERATIONS = (Nop(), Sleep(), Spawn(), Fork(), Exit(), Kill())

@@ -19,6 +19,7 @@ from hmmbench.model.belief import SYSTEM, UNKNOWN, VRAM, Belief, touched
 from hmmbench.model.drawing import Draw
 from hmmbench.model.ops.base import OK, RANGE, Field, Operation, aligned, pages, shorter
 from hmmbench.model.ops.moving import POLICIES, Policy
+from hmmbench.model.ops.trials import TRIED, records
 from hmmbench.model.space import HUGETLB, Process, Space
 
 
@@ -38,12 +39,14 @@ class Word(IntEnum):
     STAYS = 5
     ALONE = 6
     HUGE = 7
+    USAGE = 8
+    NODE = 9
 
 
 _WORDS: Final = {word.value: word.name.lower().replace("_", "-") for word in Word}
 
-#: As the guest has it: how it went, in aux0; how many pages a promise may be about.
-TRIED, MAX_PAGES = 0, 64
+#: How many pages a promise may be about.
+MAX_PAGES = 64
 
 NOT_SEEN: Final = 0xFFFFFFFF
 
@@ -52,7 +55,10 @@ NOT_SEEN: Final = 0xFFFFFFFF
 #: driver may do without, or with one for each that it is told of.
 FAULTS_A_PAGE, FAULTS, FLUSHES = 16, 64, 16
 
-_SEEN = struct.Struct("<12I")
+#: Words with which a version came; of those before it knows no others.
+LATER: Final = {5: (Word.USAGE, Word.NODE)}
+
+_SEEN = struct.Struct("<14I")
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,8 @@ class Seen:
     wrong: int
     faults: int
     flushes: int
+    used: int = 0
+    home: int = 0
 
     def there(self, coherent: bool) -> str:
         """What is wrong if all of it is to be in VRAM."""
@@ -86,7 +94,7 @@ class Seen:
             )
         return ""
 
-    def home(self) -> str:
+    def at_home(self) -> str:
         """And if none is."""
         if self.system == self.pages:
             return ""
@@ -105,9 +113,7 @@ class Seen:
 
 def seen(r: OpResult) -> list[Seen]:
     """Raises ValueError if the answer is not made of looks."""
-    if len(r.data) % _SEEN.size:
-        raise ValueError(f"{len(r.data)} bytes")
-    return [Seen(*words) for words in _SEEN.iter_unpack(r.data)]
+    return [Seen(*words) for words in records(_SEEN, r)]
 
 
 def tried(o: Op, r: OpResult) -> bool:
@@ -121,22 +127,29 @@ def _kept(word: int, looks: list[Seen], coherent: bool) -> str:
     if word in (Word.MIGRATES, Word.COMES_HOME, Word.EVICTS) and (bad := first.there(coherent)):
         return bad
     if word == Word.MIGRATES and not coherent:
-        return looks[1].home()
+        return looks[1].at_home()
     if word in (Word.COMES_HOME, Word.EVICTS):
-        return looks[1].home()
+        return looks[1].at_home()
     if word == Word.PREFETCHES:
         return (
-            first.there(coherent) or first.reached(True) or looks[1].home()
+            first.there(coherent) or first.reached(True) or looks[1].at_home()
             or looks[1].reached(False)
         )  # fmt: skip
     if word == Word.POLICY:
-        return first.there(coherent) or looks[1].home() or looks[1].reached(False)
+        # Without atomics that keep the CPU away, and with them.
+        return next((bad for n in range(0, len(looks), 2) if (bad := (
+            looks[n].there(coherent) or looks[n + 1].at_home() or looks[n + 1].reached(False)
+        ))), "")  # fmt: skip
     if word == Word.STAYS:
         return looks[1].there(coherent) or looks[1].reached(True)
     if word == Word.ALONE:
         return _alone(looks)
     if word == Word.HUGE:
-        return first.there(True) or _whole(first)
+        return first.there(True) or _whole(first) or _whole_again(looks[1:])
+    if word == Word.USAGE:
+        return _counted(looks)
+    if word == Word.NODE:
+        return first.there(coherent) or looks[1].at_home() or _bound(looks[1])
     return ""
 
 
@@ -154,6 +167,36 @@ def _alone(looks: list[Seen]) -> str:
     return ""
 
 
+def _counted(looks: list[Seen]) -> str:
+    before, there, gone = looks
+    if there.used - gone.used != there.mapped:
+        return (
+            f"counted wrongly: the GPU is said to have {there.used} pages of the process, and"
+            f" {gone.used} without {there.mapped} that it had"
+        )
+    if gone.used != before.used - before.mapped:
+        return (
+            f"counted wrongly: the GPU is said to have {gone.used} pages of the process, and had"
+            f" {before.used - before.mapped} before memory came and went"
+        )
+    return ""
+
+
+def _bound(look: Seen) -> str:
+    if look.home in (look.pages, NOT_SEEN):
+        return ""
+    return (
+        f"on another node: {look.home} of {look.pages} pages came home to the node that they are"
+        " bound to"
+    )
+
+
+def _whole_again(looks: list[Seen]) -> str:
+    if all(look.home == look.pages for look in looks):
+        return ""
+    return "not huge: a 2 MiB page that was whole in VRAM came home in pieces"
+
+
 def _whole(look: Seen) -> str:
     if look.mapped_huge == look.pages:
         return ""
@@ -167,6 +210,7 @@ class Promise(Operation):
     number, name = 70, "promise"
     weight = 4
     since = 4
+    changed = tuple(LATER)
     oracle = "promise"
     fields = (
         Field("word", "arg", _WORDS), Field("len", "len", hex=True),
@@ -175,6 +219,7 @@ class Promise(Operation):
     uses_gpu = True
     # What it is compared with is not the result of a call.
     wanted = False
+    trial = True
 
     def ranges(self, o: Op) -> list[tuple[int, int, int]]:
         return []
@@ -189,6 +234,9 @@ class Promise(Operation):
 
     def statuses(self, space: Space, o: Op, racing: bool) -> frozenset[int] | None:
         return OK
+
+    def walks(self, o: Op) -> int:
+        return 3 * 512 if o.arg in (Word.USAGE, Word.HUGE) else 0
 
     def judge(self, o: Op, r: OpResult, racing: bool) -> str:
         if not tried(o, r):
@@ -225,14 +273,17 @@ class Promise(Operation):
             Word.POLICY: "goes where the policy for GPU faults says",
             Word.STAYS: "stays in VRAM while the GPU uses it",
             Word.ALONE: "is left alone when other memory changes",
-            Word.HUGE: "stays huge in VRAM",
+            Word.HUGE: "stays huge in VRAM, and on its way home",
+            Word.USAGE: "is counted while the GPU has it, and not after that",
+            Word.NODE: "comes home to the node that it is bound to",
         }[Word(o.arg)]
         size = "a 2 MiB page" if o.arg == Word.HUGE else f"{o.len // PAGE} pages"
         return f"tries whether fresh memory ({size}) {what}"
 
     def draw(self, g: Draw, proc: Process) -> list[Op]:
         rng = g.rng
-        word = rng.randrange(len(Word))
+        later = {word for since, words in LATER.items() if since > g.grammar for word in words}
+        word = rng.choice([word.value for word in Word if word not in later])
         policy = rng.choice(POLICIES) if word == Word.POLICY else 0
         size = rng.choice((1, 2, 3, 8, 16, 33, MAX_PAGES))
         return [g.op("promise", proc, arg=word, len=size * PAGE, a=policy)]

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Buffers in VRAM and queues of jobs, as operations of programs, in a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import work
+from work import run_ops
+
+from hmmbench.guest import splat
+from hmmbench.guest.program import PAGE, Op
+from hmmbench.model.ops import buffers, queues
+from hmmbench.model.ops.buffers import Buffer
+from hmmbench.model.ops.queues import Queue
+from hmmbench.vm.machine import Machine
+
+
+@pytest.fixture
+def watched(vm: Machine) -> Iterator[Machine]:
+    """The machine; a splat or a violation seen by the device fails the test."""
+    vm.gpu.set_audit("access")
+    yield vm
+    vm.check()
+    assert splat.scan(vm.console.take()) == []
+    work.no_violation(vm)
+
+
+def buffer(word: buffers.Word, pages: int = 0) -> Op:
+    return Op(Buffer.number, arg=word, len=pages * PAGE)
+
+
+def test_buffers_keep_what_is_in_them(watched: Machine) -> None:
+    word = buffers.Word
+    ops = [
+        buffer(word.LOOK), buffer(word.MAKE, 16), buffer(word.MAKE, 513), buffer(word.LOOK),
+        buffer(word.MAKE, 1), buffer(word.LOOK), buffer(word.FREE), buffer(word.LOOK),
+        buffer(word.FREE), buffer(word.FREE),
+    ]  # fmt: skip
+    result = run_ops(watched, ops)
+    step = buffers.Step
+    steps = [[look.step for look in Buffer().seen(r)] for r in result.ops]
+    assert [r.status for r in result.ops] == [0] * len(ops)
+    assert steps == [
+        [], [step.ZERO, step.FILLED, step.PAST],
+        [step.ZERO, step.FILLED, step.PAST, step.PAST], [step.KEPT, step.KEPT],
+        [step.ZERO, step.FILLED, step.PAST, step.PAST], [step.KEPT, step.KEPT],
+        [step.UNDER, step.UNDER, step.FREED], [step.KEPT],
+        [step.UNDER, step.UNDER, step.FREED], [],
+    ]  # fmt: skip
+    for o, r in zip(ops, result.ops, strict=True):
+        assert Buffer().judge(o, r, False) == "", Buffer().seen(r)
+
+
+@pytest.mark.parametrize("size", [1, queues.MAX_PAGES])
+def test_queues_keep_their_order(watched: Machine, size: int) -> None:
+    ops = [Op(Queue.number, arg=word, len=size * PAGE) for word in queues.Word]
+    result = run_ops(watched, ops)
+    assert [(r.status, r.aux0) for r in result.ops] == [(0, 0)] * len(ops)
+    for o, r in zip(ops, result.ops, strict=True):
+        assert len(Queue().seen(r)) >= (1 if o.arg == queues.Word.FULL else 6)
+        assert Queue().judge(o, r, False) == "", Queue().seen(r)
