@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 
 import pytest
@@ -11,9 +12,10 @@ from work import run_ops
 
 from hmmbench.guest import splat
 from hmmbench.guest.program import PAGE, Op
-from hmmbench.model.ops import buffers, queues
+from hmmbench.model.ops import buffers, queues, refusals
 from hmmbench.model.ops.buffers import Buffer
 from hmmbench.model.ops.queues import Queue
+from hmmbench.model.ops.refusals import Refusal
 from hmmbench.vm.machine import Machine
 
 
@@ -51,6 +53,14 @@ def test_buffers_keep_what_is_in_them(watched: Machine) -> None:
     ]  # fmt: skip
     for o, r in zip(ops, result.ops, strict=True):
         assert Buffer().judge(o, r, False) == "", Buffer().seen(r)
+
+
+@pytest.mark.parametrize("word", refusals.Word)
+def test_what_nobody_may_is_refused(watched: Machine, word: refusals.Word) -> None:
+    (r,) = run_ops(watched, [Op(Refusal.number, arg=word)]).ops
+    assert (r.status, r.aux0) == (0, 0)
+    assert [look.status for look in Refusal().seen(r)] == [0, -errno.EFAULT]
+    assert Refusal().judge(Op(Refusal.number, arg=word), r, False) == ""
 
 
 @pytest.mark.parametrize("size", [1, queues.MAX_PAGES])

@@ -25,7 +25,8 @@ the version give the program; seed and version give the bytes (`blocks`).
    all that races: unbound, reset, removed, with its module; the kernel's accounts of a process are
    compared
 5  buffers in VRAM; queues of jobs that wait for one another, or end; both beside what races; a
-   reaper takes memory of who was killed; resets more often; pages that a pipe holds
+   reaper takes memory of who was killed; resets more often; pages that a pipe holds; accesses that
+   nobody can serve
 """
 
 from __future__ import annotations

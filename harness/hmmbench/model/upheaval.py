@@ -102,7 +102,7 @@ def _mover(g: Draw, proc: Process, vma: Vma, start: int, end: int) -> tuple[Op, 
 def _beside(g: Draw, proc: Process) -> list[Op]:
     """Somebody is at other things of the device meanwhile: buffers, queues."""
     other = g.rng.choice(g.space.alive())
-    made = g.draw(g.rng.choice(("buffer", "buffer", "queue")), other)
+    made = g.draw(g.rng.choice(("buffer", "buffer", "queue", "refusal")), other)
     for o in made:
         o.actor = 3 if other is proc else 0
     return made

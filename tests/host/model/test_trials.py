@@ -12,11 +12,13 @@ import pytest
 from hmmbench.device import injection
 from hmmbench.guest.program import PAGE, Op, OpResult, Program, Result
 from hmmbench.model.mishaps import Mishaps
-from hmmbench.model.ops import buffers, queues
+from hmmbench.model.ops import buffers, queues, refusals
 from hmmbench.model.ops.buffers import Buffer
 from hmmbench.model.ops.device import TakeGpu
 from hmmbench.model.ops.jobs import GpuFill
 from hmmbench.model.ops.queues import Queue
+from hmmbench.model.ops.refusals import Refusal
+from hmmbench.model.ops.trials import Trial
 from hmmbench.oracle import excess, progress
 from hmmbench.oracle.values import Checker
 
@@ -26,7 +28,9 @@ GOOD = buffers.Look(buffers.Step.KEPT, 4, 0, 0, 0, 0, 0)
 REFUSED = buffers.Look(buffers.Step.PAST, 4, 0, FAULT, 4 * PAGE, 0, 4 * PAGE)
 
 
-def answered(looks: list[buffers.Look] | list[queues.Look], form: str) -> OpResult:
+def answered(
+    looks: list[buffers.Look] | list[queues.Look] | list[refusals.Look], form: str
+) -> OpResult:
     return OpResult(data=b"".join(struct.pack(form, *astuple(look)) for look in looks))
 
 
@@ -78,8 +82,25 @@ def test_looks_at_queues(look: queues.Look, said: str) -> None:
     assert bool(found) == bool(said)
 
 
-@pytest.mark.parametrize("kind", [Buffer(), Queue()])
-def test_one_that_says_nothing(kind: Buffer | Queue) -> None:
+@pytest.mark.parametrize(
+    ("look", "said"),
+    [
+        (refusals.Look(0, 0, 0, 8), ""),
+        (refusals.Look(FAULT, 0, 8, 8), "a job that wrote what it may ended with error"),
+        (refusals.Look(FAULT, 1, 8, 8), ""),
+        (refusals.Look(FAULT, 1, 16, 8), "a job that wrote what nobody may ended with error"),
+        (refusals.Look(-errno.ENOMEM, 1, 8, 8), "a job that wrote what nobody may ended with"),
+        (refusals.Look(0, 1, 0, 8), "a job wrote what nobody may, and was not stopped"),
+    ],
+)
+def test_looks_at_refusals(look: refusals.Look, said: str) -> None:
+    found = Refusal().judge(Op(Refusal.number), answered([look], "<iIQQ"), False)
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize("kind", [Buffer(), Queue(), Refusal()])
+def test_one_that_says_nothing(kind: Trial) -> None:
     o = Op(kind.number)
     assert kind.judge(o, OpResult(), False).startswith("nothing seen")
     assert kind.judge(o, OpResult(aux0=1), False) == ""

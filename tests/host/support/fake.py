@@ -42,6 +42,7 @@ from hmmbench.model.ops.processes import Exit, Fork, Kill, Spawn
 from hmmbench.model.ops.promises import Promise, ReadBack
 from hmmbench.model.ops.queues import Queue
 from hmmbench.model.ops.reclaim import ProcessMadvise
+from hmmbench.model.ops.refusals import Refusal
 from hmmbench.model.ops.uffd import How as Uffd
 from hmmbench.model.ops.uffd import Uffd as UffdOp
 
@@ -472,7 +473,7 @@ class Fake:
             )
         elif o.op == ProcessMadvise.number:
             r.aux0 = o.len
-        elif o.op in (Promise.number, Buffer.number, Queue.number):
+        elif o.op in (Promise.number, Buffer.number, Queue.number, Refusal.number):
             # There is no VRAM here, and nothing that takes jobs.
             r.aux0 = 1
         elif o.op == Account.number:

@@ -31,6 +31,7 @@ from hmmbench.model.ops import (
     promises,
     queues,
     reclaim,
+    refusals,
     stores,
     uffd,
 )
@@ -41,7 +42,7 @@ from hmmbench.model.space import Space
 FAMILIES = (
     mapping, advice, moving, jobs, processes, lives, folios, files, stores, pins, promises,
     accounts, uffd, dirty, guard, nodes, reclaim, poison, device,
-    buffers, queues,
+    buffers, queues, refusals,
 )  # fmt: skip
 
 _OWN = tuple(operation for family in FAMILIES for operation in family.OPERATIONS)
