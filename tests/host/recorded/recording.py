@@ -18,7 +18,7 @@ from hmmbench.guest.program import Program
 HERE = Path(__file__).parent
 
 #: The versions of the grammar of which programs are recorded, and the one of the answers' own.
-GRAMMARS = (1, 2, 3, 4)
+GRAMMARS = (1, 2, 3, 4, 5)
 GRAMMAR = 1
 #: Recorded programs of each: the numbers 0 to COUNT - 1.
 COUNT = 10_000
