@@ -187,7 +187,7 @@ def test_cpus_are_held_at_the_points_that_are_named(
 
     def held(addresses: str) -> tuple[int, set[int]]:
         target.renew()
-        schedule = f"seed=1 slice=5:14 point=8:14:15 at={addresses}"
+        schedule = f"seed=1 slice=5:14 point=8:14:15 odds=1 at={addresses}"
         assert target.execute(work.program, Environment(schedule=schedule)).result is not None
         target.write_log(tmp_path / "log")
         log = decisions.read(tmp_path / "log")

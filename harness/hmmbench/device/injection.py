@@ -98,7 +98,7 @@ TABLE: Final = (
     ),
     Line(
         "fault.entry", "repeat", "as a duplicate",
-        ("prob=0.3 repeat=200000", "prob=0.3 repeat=2000000", "repeat=20000"),
+        ("prob=0.3 repeat=200000", "prob=0.3 repeat=2000000", "prob=0.3 repeat=20000"),
         always=True, promises=False,
     ),
     # Each time, nobody would ever be told of anything.
@@ -216,23 +216,37 @@ def copies_fail(rules: Iterable[str]) -> int:
     )  # fmt: skip
 
 
+def fails_again(rules: Iterable[str]) -> bool:
+    """Whether a copy of the driver's own may fail each time that it is tried."""
+    return any(_of_driver(rule) and copies_fail((rule,)) > 1 for rule in rules)
+
+
 def hurts(rules: Iterable[str]) -> bool:
-    """Whether a copy of the driver's own may fail each time that it is tried: then who needs the
-    page is told, and nothing is said any more of what it did."""
+    """And whether it is one on the way home: then who needs the page is told, and nothing is said
+    any more of what that did."""
+    return any(
+        fails_again((rule,)) and int(match[1], 16) >= _VRAM
+        for rule in rules if (match := re.search(r"\bmatch=([0-9a-f]+)/", rule))
+    )  # fmt: skip
+
+
+def ends_jobs(rules: Iterable[str]) -> bool:
+    """Whether jobs that did nothing wrong may end, or what the driver copies for itself fail."""
     rules = tuple(rules)
-    return copies_fail(rules) > 1 and any(map(_of_driver, rules))
+    return fails_again(rules) or any(ends(rules, jobs) for jobs in (COPIES, JOBS))
 
 
 def keeps_promises(rules: Iterable[str]) -> bool:
     """Whether what a driver promises can be judged beside them."""
     rules = tuple(rules)
-    return not hurts(rules) and all(line.promises for line in lines(rules)) and not any(
-        ends(rules, jobs) for jobs in (COPIES, JOBS)
-    )
+    return all(line.promises for line in lines(rules)) and not ends_jobs(rules)
 
 
 #: Where no program has anything: its regions lie higher.
 _OWN: Final = 1 << 40
+
+#: All of VRAM is below; a rule for copies home goes by a bit that is not.
+_VRAM: Final = 1 << 24
 
 
 def ends(rules: Iterable[str], jobs: str) -> int:

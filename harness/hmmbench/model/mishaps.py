@@ -33,6 +33,8 @@ class Mishaps:
         self._phase = -1
         #: whether what a driver promises is judged
         self.promises = injection.keeps_promises(rules)
+        #: whether a trial's jobs (model/ops/trials.py) may end by them
+        self.trials = not injection.ends_jobs(rules)
         #: whether anybody may be told that a page cannot be had
         self.hurts = injection.hurts(rules)
         #: whether an operation of this phase takes the device away

@@ -15,10 +15,10 @@ from hmmbench.oracle.violation import Violation
 
 
 def by_sigbus(result: Result) -> bool:
-    """Whether nothing is wrong but that processes died from SIGBUS."""
-    return bool(result.died) and not result.stuck and not result.timeout and (
-        result.died_signal == signal.SIGBUS
-    )  # fmt: skip
+    """Whether nothing is wrong but that a process died from SIGBUS."""
+    # (Of several processes one's signal is told.)
+    one = result.died.bit_count() == 1 and result.died_signal == signal.SIGBUS
+    return one and not result.stuck and not result.timeout
 
 
 def check(program: Program, result: Result) -> Violation | None:

@@ -30,6 +30,7 @@ from hmmbench.model.mishaps import AWAY, Mishaps
 from hmmbench.model.ops import of
 from hmmbench.model.ops.jobs import CloseGpu, CpuAccess, GpuAccess, GpuCopy, GpuFill, target
 from hmmbench.model.ops.moving import Evict, Policy, Query
+from hmmbench.model.ops.pins import PinIo
 from hmmbench.model.ops.processes import Fork
 from hmmbench.model.ops.promises import Promise, ReadBack
 from hmmbench.model.oracles import WORDS
@@ -161,7 +162,8 @@ class Checker:
         """Whether nothing is said of its answer: the device is taken away meanwhile, or misbehaves
         so that promises are off."""
         mishaps = self.space.mishaps
-        if of(o).trial and (mishaps.away or not mishaps.promises):
+        judged = mishaps.promises if o.op == Promise.number else mishaps.trials
+        if of(o).trial and (mishaps.away or not judged):
             if o.op == Promise.number and r.status:
                 # Perhaps it has set its policy.
                 self.space.procs[o.proc].exclusive = None
@@ -264,10 +266,16 @@ class Checker:
                 self.space.procs[proc].exclusive = None
 
 
+#: How that is told; who died of it did the rest not.
+_NOT_HAD = (-errno.EIO, -errno.EFAULT, -errno.ENOMEM, RES_SKIPPED)
+
+
 def _gave_up(o: Op, r: OpResult) -> bool:
     """Whether it, or a part of it, was told that it cannot have a page."""
     return (
-        r.status != 0
-        or any(st not in (0, Ast.DONE) for _, st, _ in r.acc)
+        r.status in _NOT_HAD
+        or any(st == Ast.SIGBUS for _, st, _ in r.acc)
+        # A call that got a part of it.
+        or (o.op == PinIo.number and r.aux0 < o.len)
         or (o.op == ReadBack.number and contents.unreadable(r))
     )

@@ -43,12 +43,12 @@ def answered(
         (replace(GOOD, step=buffers.Step.ZERO, wrong=2, got=9), "a new one is not zero"),
         (replace(GOOD, step=buffers.Step.FILLED, wrong=2), "not what was just written"),
         (REFUSED, ""),
-        (replace(REFUSED, status=0), "a job wrote behind its end, and was not stopped"),
-        (replace(REFUSED, status=-errno.EIO), "a job that wrote behind its end ended with error 5"),
-        (replace(REFUSED, at=PAGE), "a job that wrote behind its end is told of a fault at 0x10"),
-        (replace(REFUSED, step=buffers.Step.FREED, status=0), "a job wrote after it was given"),
+        (replace(REFUSED, status=0), "not stopped: a job wrote behind its end"),
+        (replace(REFUSED, status=-errno.EIO), "wrong fault: a job that wrote behind its end ended"),
+        (replace(REFUSED, at=PAGE), "wrong fault: a job that wrote behind its end is told"),
+        (replace(REFUSED, step=buffers.Step.FREED, status=0), "not stopped: a job wrote after"),
         (replace(GOOD, step=buffers.Step.UNDER, status=FAULT), ""),
-        (replace(GOOD, step=buffers.Step.UNDER, status=-errno.EIO), "a job in it ended with error"),
+        (replace(GOOD, step=buffers.Step.UNDER, status=-errno.EIO), "wrong fault: a job in it"),
     ],
 )
 def test_looks_at_buffers(look: buffers.Look, said: str) -> None:
@@ -86,11 +86,11 @@ def test_looks_at_queues(look: queues.Look, said: str) -> None:
     ("look", "said"),
     [
         (refusals.Look(0, 0, 0, 8), ""),
-        (refusals.Look(FAULT, 0, 8, 8), "a job that wrote what it may ended with error"),
+        (refusals.Look(FAULT, 0, 8, 8), "wrongly refused: a job that wrote"),
         (refusals.Look(FAULT, 1, 8, 8), ""),
-        (refusals.Look(FAULT, 1, 16, 8), "a job that wrote what nobody may ended with error"),
-        (refusals.Look(-errno.ENOMEM, 1, 8, 8), "a job that wrote what nobody may ended with"),
-        (refusals.Look(0, 1, 0, 8), "a job wrote what nobody may, and was not stopped"),
+        (refusals.Look(FAULT, 1, 16, 8), "wrong fault: a job that wrote"),
+        (refusals.Look(-errno.ENOMEM, 1, 8, 8), "wrong fault: a job that wrote"),
+        (refusals.Look(0, 1, 0, 8), "not stopped: a job wrote what"),
     ],
 )
 def test_looks_at_refusals(look: refusals.Look, said: str) -> None:
@@ -128,6 +128,7 @@ HOME = f"ce.copy {injection.HOME}"
         ("ce.copy nth=1 error", False, False),
         ("ce.copy prob=0.2 count=1 error", False, False),
         ("bus.read nth=40 error", False, False),
+        ("ce.copy match=100000/ffffffffffd00000 count=6 error", False, False),
     ],
 )
 def test_who_may_be_told_that_a_page_cannot_be_had(rule: str, hurts: bool, kept: bool) -> None:
@@ -148,6 +149,7 @@ def test_who_dies_of_it() -> None:
     assert progress.by_sigbus(dead)
     assert not progress.by_sigbus(replace(dead, died_signal=11))
     assert not progress.by_sigbus(replace(dead, timeout=1))
+    assert not progress.by_sigbus(replace(dead, died=3))
     assert not progress.by_sigbus(Result([]))
 
 

@@ -168,7 +168,7 @@ static int set(struct work *w, struct buffer *b)
 	int ret;
 
 	b->pattern = 0x6275666600000000ull + ((uint64_t)process_number() << 24) +
-		     ((uint64_t)w->call->index << 8);
+		     ((uint64_t)w->call->index << 8) + w->n;
 	ret = hmmgpu_fill(w->ctx, b->addr, b->pattern, b->pages * PAGE_SIZE, 0, 0, &job);
 	ret = done(w, ret, job);
 	return ret ? ret : touch(w, b, true, NULL);

@@ -265,12 +265,16 @@ static int pin_by_pipe(void)
 {
 	struct iovec all = { pin_addr, pin_size };
 	int end[2], ret = 0;
+	ssize_t n = 0;
 
 	if (pipe2(end, O_CLOEXEC))
 		return -errno;
-	if (fcntl(end[1], F_SETPIPE_SZ, (int)pin_size) < 0 ||
-	    vmsplice(end[1], &all, 1, 0) != (ssize_t)pin_size)
-		ret = errno ? -errno : -EIO;
+	if (fcntl(end[1], F_SETPIPE_SZ, (int)pin_size) < 0)
+		n = -1;
+	else
+		n = vmsplice(end[1], &all, 1, 0);
+	if (n != (ssize_t)pin_size)
+		ret = n < 0 ? -errno : -EIO;
 	close(end[1]);
 	pin_fd = end[0];
 	pin_piped = true;

@@ -474,6 +474,8 @@ static int try_usage(struct trial *t, uint8_t *unused)
 		if (large) {
 			p = (uint8_t *)(((uintptr_t)area + HUGE_SIZE - 1) & ~(HUGE_SIZE - 1));
 			madvise(p, HUGE_SIZE, MADV_HUGEPAGE);
+		} else {
+			madvise(p, size, MADV_NOHUGEPAGE);
 		}
 		*(volatile uint64_t *)p = content_of(0);
 		if (large)

@@ -4,7 +4,8 @@
  * jobs are in them or others ask for them.
  *
  * All of it is tried with queues and memory that the operation itself makes, so it
- * needs no lock and may stand beside anything.  What was seen is only told; the bench
+ * needs no lock and may stand beside anything.  Numbers of queues that are gone are
+ * another's soon: so who uses one has a file of its own.  What was seen is only told; the bench
  * judges (model/ops/queues.py).
  */
 #define _GNU_SOURCE
@@ -144,7 +145,9 @@ static int try_chain(struct work *w)
 		ret = hmmgpu_copy(w->ctx[0], w->mem[2], w->mem[1], w->size, w->sync[1], 0, &last);
 	if (!ret) {
 		early = hmmgpu_syncobj_wait(w->dev, w->sync[0], 1000);
-		next_look(w, STEP_EARLY, early ? early : hmmgpu_wait(w->ctx[1], second, 0, NULL));
+		if (early == -ETIME)
+			early = hmmgpu_wait(w->ctx[1], second, 0, NULL);
+		next_look(w, STEP_EARLY, early);
 	}
 	*w->stop = 1;
 	if (!ret)
@@ -230,16 +233,15 @@ static void *ask_on(void *arg)
 	return NULL;
 }
 
-static int try_gone(struct work *w)
+static int try_gone_in(struct work *own, struct work *w)
 {
 	struct drm_hmm_gpu_ctx_create create = { 0 };
 	struct drm_hmm_gpu_ctx_destroy destroy = { 0 };
-	struct asker a = { .w = w };
+	struct asker a = { .w = own };
 	pthread_t thread;
 	int ret;
 
-	next_pattern(w);
-	ret = ask(w, DRM_IOCTL_HMM_GPU_CTX_CREATE, &create);
+	ret = ask(own, DRM_IOCTL_HMM_GPU_CTX_CREATE, &create);
 	if (ret)
 		return ret;
 	a.ctx_id = destroy.ctx_id = create.ctx_id;
@@ -248,15 +250,29 @@ static int try_gone(struct work *w)
 		/* Somewhere between its calls. */
 		while (atomic_load(&a.asked) < w->call->index % 4 && !atomic_load(&a.over))
 			__builtin_ia32_pause();
-		next_look(w, STEP_DESTROYED, ask(w, DRM_IOCTL_HMM_GPU_CTX_DESTROY, &destroy));
+		next_look(w, STEP_DESTROYED, ask(own, DRM_IOCTL_HMM_GPU_CTX_DESTROY, &destroy));
 		pthread_join(thread, NULL);
 		next_look(w, STEP_ASKED, a.submitted);
 		next_look(w, STEP_WAITED, a.waited ? a.waited : a.error);
-		next_look(w, STEP_AGAIN, ask(w, DRM_IOCTL_HMM_GPU_CTX_DESTROY, &destroy));
+		next_look(w, STEP_AGAIN, ask(own, DRM_IOCTL_HMM_GPU_CTX_DESTROY, &destroy));
 	} else {
-		ask(w, DRM_IOCTL_HMM_GPU_CTX_DESTROY, &destroy);
+		ask(own, DRM_IOCTL_HMM_GPU_CTX_DESTROY, &destroy);
 	}
 	return ret;
+}
+
+static int try_gone(struct work *w)
+{
+	struct work own = *w;
+	int ret, err;
+
+	own.pattern = next_pattern(w);
+	ret = hmmgpu_open(&own.dev, NULL);
+	if (ret)
+		return ret;
+	ret = try_gone_in(&own, w);
+	err = hmmgpu_close(own.dev);
+	return ret ? ret : err;
 }
 
 /* ---- a queue in which many jobs wait ---- */
@@ -293,15 +309,23 @@ static void wakes_up(int sig)
 	(void)sig;
 }
 
+/* For good: another thread of the process may send one. */
+static void handle_signal(void)
+{
+	struct sigaction sa = { .sa_handler = wakes_up };
+
+	sigaction(SIGUSR2, &sa, NULL);
+}
+
 /* Asks for more than there is room for, and is interrupted: 0, or how it ended otherwise. */
 static int crowd(struct work *w, uint32_t ctx_id)
 {
-	struct sigaction sa = { .sa_handler = wakes_up }, before;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct crowd c = { .w = w, .ctx_id = ctx_id };
 	pthread_t thread;
 	int ret;
 
-	sigaction(SIGUSR2, &sa, &before);
+	pthread_once(&once, handle_signal);
 	ret = -pthread_create(&thread, NULL, crowd_in, &c);
 	if (!ret) {
 		while (!atomic_load(&c.over)) {
@@ -311,7 +335,6 @@ static int crowd(struct work *w, uint32_t ctx_id)
 		pthread_join(thread, NULL);
 		ret = c.ret == -EINTR ? 0 : c.ret;
 	}
-	sigaction(SIGUSR2, &before, NULL);
 	return ret;
 }
 
@@ -338,6 +361,8 @@ static int try_full(struct work *w)
 		ret = hmmgpu_fill(w->ctx[0], bad ? (void *)(nothing + n * 8) : w->mem[0] + n, last, 8,
 				  0, n == JOBS - 1 ? w->sync[0] : 0, &job[n]);
 	}
+	if (ret && n)
+		n--;
 	if (!ret)
 		ret = ask(w, DRM_IOCTL_HMM_GPU_CTX_CREATE, &create);
 	if (!ret) {
@@ -361,6 +386,9 @@ static int try_full(struct work *w)
 	}
 	if (destroy.ctx_id)
 		next_look(w, STEP_DESTROYED, ask(w, DRM_IOCTL_HMM_GPU_CTX_DESTROY, &destroy));
+	/* what is left of them may not write where another's memory is then */
+	if (n)
+		hmmgpu_wait(w->ctx[0], job[n - 1], -1, NULL);
 	munmap(nothing, PAGE_SIZE);
 	return ret;
 }

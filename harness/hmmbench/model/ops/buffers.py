@@ -80,7 +80,7 @@ class Look:
         if self.step == Step.UNDER:
             if self.status in (0, -errno.EFAULT):
                 return ""
-            return f"a job in it ended with error {-self.status} when it was given back"
+            return f"wrong fault: a job in it ended with error {-self.status} as it was given back"
         if not self.wrong:
             return ""
         what = {
@@ -97,11 +97,11 @@ class Look:
     def _refused(self) -> str:
         where = "behind its end" if self.step == Step.PAST else "after it was given back"
         if self.status == 0:
-            return f"a job wrote {where}, and was not stopped"
+            return f"not stopped: a job wrote {where}"
         if self.status != -errno.EFAULT:
-            return f"a job that wrote {where} ended with error {-self.status}, not with a fault"
+            return f"wrong fault: a job that wrote {where} ended with error {-self.status}"
         if self.at // PAGE != self.wanted // PAGE:
-            return f"a job that wrote {where} is told of a fault at {self.at:#x} from its beginning"
+            return f"wrong fault: a job that wrote {where} is told of one at {self.at:#x} of it"
         return ""
 
 

@@ -167,6 +167,11 @@ class Offline(Operation):
         # OFFLINE_S of ops/nodes.c.
         return 2500
 
+    def beside(self, space: Space, p: Process, o: Op, gpu: frozenset[int]) -> bool:
+        # A reserved hugetlb page of the block is passed over while the block is isolated
+        # (dequeue_hugetlb_folio_node_exact(), mm/hugetlb.c): who touches it gets SIGBUS.
+        return not any(v.kind in HUGETLB for q in space.alive() for v in q.vmas)
+
     def sentence(self, o: Op, at: str) -> str:
         return "takes a block of memory out of the machine, and puts it back"
 

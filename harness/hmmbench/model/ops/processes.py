@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from hmmbench.guest.program import MAX_PROCS, MapKind, Op, OpResult
 from hmmbench.model.belief import Belief
 from hmmbench.model.drawing import Draw
@@ -134,6 +137,10 @@ class Kill(Operation):
 
     def meet(self, b: Belief, o: Op, r: OpResult, racing: bool) -> None:
         b.whole("kill", o.arg)
+
+    def simpler(self, o: Op) -> Iterator[Op]:
+        if o.a:
+            yield replace(o, a=0)
 
     def sentence(self, o: Op, at: str) -> str:
         return f"kills process {o.arg}" + (" and takes its memory meanwhile" if o.a else "")

@@ -19,7 +19,7 @@ from hmmbench.guest.program import Op, OpResult
 from hmmbench.model.drawing import Draw
 from hmmbench.model.ops.base import Field
 from hmmbench.model.ops.trials import Trial, records
-from hmmbench.model.space import Process
+from hmmbench.model.space import Process, Space
 
 
 class Word(IntEnum):
@@ -49,13 +49,16 @@ class Look:
         if not self.refused:
             if self.status == 0:
                 return ""
-            return f"a job that wrote what it may ended with error {-self.status} at {self.at:#x}"
+            return (
+                "wrongly refused: a job that wrote what it may ended with error"
+                f" {-self.status} at {self.at:#x}"
+            )
         if self.status == 0:
-            return "a job wrote what nobody may, and was not stopped"
+            return "not stopped: a job wrote what nobody may"
         if self.status != -errno.EFAULT or self.at != self.wanted:
             return (
-                f"a job that wrote what nobody may ended with error {-self.status} at {self.at:#x},"
-                f" not with a fault at {self.wanted:#x}"
+                f"wrong fault: a job that wrote what nobody may ended with error {-self.status} at"
+                f" {self.at:#x}, not with a fault at {self.wanted:#x}"
             )
         return ""
 
@@ -67,6 +70,9 @@ class Refusal(Trial):
     rows = ("refusal",)
     oracle = "values"
     fields = (Field("where", "arg", _WORDS),)
+
+    def admit(self, space: Space, p: Process, o: Op) -> bool:
+        return o.arg in _WORDS
 
     def seen(self, r: OpResult) -> Sequence[Look]:
         return [Look(*words) for words in records(_LOOK, r)]
