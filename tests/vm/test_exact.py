@@ -181,13 +181,14 @@ def test_cpus_are_held_at_the_points_that_are_named(
     target: ExactTarget, points: dict[int, schedules.Points], tmp_path: Path,
     artifacts: Artifacts, specs: dict[int, MachineSpec],
 ) -> None:  # fmt: skip
-    """Addresses from symbols and relocations are where code comes by, and nowhere else."""
+    """Addresses from symbols and relocations are where code comes by, and nowhere else.  (With
+    crowd=2 also the only CPU that has something to do is held.)"""
     work = mixed(7, pages=8, lanes=16)
     at = decisions.names(sorted(set(points[4].favourites)))
 
     def held(addresses: str) -> tuple[int, set[int]]:
         target.renew()
-        schedule = f"seed=1 slice=5:14 point=8:14:15 odds=1 at={addresses}"
+        schedule = f"seed=1 slice=5:14 point=8:14:15 crowd=2 at={addresses}"
         assert target.execute(work.program, Environment(schedule=schedule)).result is not None
         target.write_log(tmp_path / "log")
         log = decisions.read(tmp_path / "log")
