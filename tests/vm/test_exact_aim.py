@@ -110,8 +110,9 @@ def test_looking_changes_nothing(
 
 
 def test_who_meets(artifacts: Artifacts, spec4: MachineSpec) -> None:
-    """The notifier's sequence, the CPU's page table, the GPU's page table and its registers."""
-    profile = aim.make(artifacts, spec4, programs=aim.EACH)
+    """The notifier's sequence, the CPU's page table, the GPU's page table and its registers, in as
+    many programs as it takes."""
+    profile = aim.make(artifacts, spec4, programs=aim.EACH + 8)
     pairs = {
         frozenset((_function(profile, a), _function(profile, b))) for a, b in profile.pairs
     }  # fmt: skip
