@@ -24,6 +24,7 @@ HERE = Path(__file__).parent
 
 # Its assertions say what they saw, as a test's do.
 pytest.register_assert_rewrite("work")
+import work  # noqa: E402
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -80,3 +81,13 @@ def vm(spec: MachineSpec, snapshots: Snapshots) -> Iterator[Machine]:
     with snapshots.open(spec) as machine:
         yield machine
         assert splat.scan(machine.console.text()) == []
+
+
+@pytest.fixture
+def watched(vm: Machine) -> Iterator[Machine]:
+    """The machine; a splat or a violation seen by the device fails the test."""
+    vm.gpu.set_audit("access")
+    yield vm
+    vm.check()
+    assert splat.scan(vm.console.take()) == []
+    work.no_violation(vm)

@@ -8,13 +8,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-import work
 from work import acc, cpu, flags, gpu, migrate, mmap, query, run_ops, statuses, values
 
 from hmmbench.campaign.generate import newest, program, size_of
 from hmmbench.example.recipe import op_from_json, op_to_json
 from hmmbench.guest import program as p
-from hmmbench.guest import splat
 from hmmbench.guest.program import PAGE, Acc, MapKind, Op
 from hmmbench.model import ops
 from hmmbench.model.admit import normalise
@@ -36,16 +34,6 @@ def lock(pages: int, how: int = LOCK, **fields: int) -> Op:
 
 def advise(pages: int, advice: Advice, **fields: int) -> Op:
     return Op(Madvise.number, len=pages * PAGE, a=advice, **fields)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def watched(vm: Machine) -> Iterator[Machine]:
-    """The machine; a splat or a violation seen by the device fails the test."""
-    vm.gpu.set_audit("access")
-    yield vm
-    vm.check()
-    assert splat.scan(vm.console.take()) == []
-    work.no_violation(vm)
 
 
 def test_what_is_locked_comes_home_and_stays_right(watched: Machine) -> None:

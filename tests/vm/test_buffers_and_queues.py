@@ -4,29 +4,16 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 
 import pytest
-import work
 from work import run_ops
 
-from hmmbench.guest import splat
 from hmmbench.guest.program import PAGE, Op
 from hmmbench.model.ops import buffers, queues, refusals
 from hmmbench.model.ops.buffers import Buffer
 from hmmbench.model.ops.queues import Queue
 from hmmbench.model.ops.refusals import Refusal
 from hmmbench.vm.machine import Machine
-
-
-@pytest.fixture
-def watched(vm: Machine) -> Iterator[Machine]:
-    """The machine; a splat or a violation seen by the device fails the test."""
-    vm.gpu.set_audit("access")
-    yield vm
-    vm.check()
-    assert splat.scan(vm.console.take()) == []
-    work.no_violation(vm)
 
 
 def buffer(word: buffers.Word, pages: int = 0) -> Op:

@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 import pytest
-import work
 from work import acc, cpu, gpu, migrate, mmap, run_ops
 
 from hmmbench.guest import program as p
-from hmmbench.guest import splat
 from hmmbench.guest.program import PAGE, Acc, MapKind, Op, Program
 from hmmbench.model.ops.accounts import Account, looked
 from hmmbench.oracle import growth, unreferenced
@@ -32,16 +29,6 @@ USED = [
         *[acc(Acc.READ, i, region=2) for i in range(1, N, 2)],
     ),
 ]  # fmt: skip
-
-
-@pytest.fixture
-def watched(vm: Machine) -> Iterator[Machine]:
-    """The machine; a splat or a violation seen by the device fails the test."""
-    vm.gpu.set_audit("access")
-    yield vm
-    vm.check()
-    assert splat.scan(vm.console.take()) == []
-    work.no_violation(vm)
 
 
 @pytest.mark.parametrize("again", [4, 16])

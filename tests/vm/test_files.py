@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Iterator
 
 import pytest
-import work
 from work import acc, cpu, gpu, migrate, mmap, query, run_ops, set_delays, statuses, values
 
 from hmmbench.guest import program as p
-from hmmbench.guest import splat
 from hmmbench.guest.program import PAGE, Acc, Ast, MapKind, Op, Program, Result
 from hmmbench.model.admit import normalise
 from hmmbench.model.drawing import FILE_PAGES
@@ -27,16 +24,6 @@ WHOLE = FILE_PAGES[0]
 
 def truncate(pages: int, **fields: int) -> Op:
     return Op(Truncate.number, c=pages * PAGE, **fields)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def watched(vm: Machine) -> Iterator[Machine]:
-    """The machine; a splat or a violation seen by the device fails the test."""
-    vm.gpu.set_audit("access")
-    yield vm
-    vm.check()
-    assert splat.scan(vm.console.take()) == []
-    work.no_violation(vm)
 
 
 def judged(vm: Machine, ops: list[Op]) -> Result:

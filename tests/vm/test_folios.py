@@ -3,28 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import work
 from work import acc, cpu, gpu, migrate, mmap, run_ops, statuses, values
 
 from hmmbench.guest import program as p
-from hmmbench.guest import splat
 from hmmbench.guest.program import HUGE, PAGE, Acc, Op
 from hmmbench.model.ops.advice import Advice, Madvise
 from hmmbench.model.ops.folios import SIZES, Collapse, Compact, Khugepaged, Mthp
 from hmmbench.vm.machine import Machine
-
-
-@pytest.fixture
-def watched(vm: Machine) -> Iterator[Machine]:
-    """The machine; a splat or a violation seen by the device fails the test."""
-    vm.gpu.set_audit("access")
-    yield vm
-    vm.check()
-    assert splat.scan(vm.console.take()) == []
-    work.no_violation(vm)
 
 
 def test_pages_become_one_folio(watched: Machine) -> None:

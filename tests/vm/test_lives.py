@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 
 import pytest
-import work
 from work import acc, cpu, gpu, migrate, mmap, run_ops, statuses, values
 
 from hmmbench.guest import program as p
-from hmmbench.guest import splat
 from hmmbench.guest.program import F_CTX1, F_NOWAIT, F_THREAD, PAGE, PROT_RW, Acc, MapKind, Op
 from hmmbench.model.ops.advice import Zap
 from hmmbench.model.ops.jobs import CloseGpu, GpuSpin
@@ -21,16 +18,6 @@ from hmmbench.model.ops.processes import Exit, Spawn
 from hmmbench.vm.machine import Machine
 
 PERM = -errno.EPERM
-
-
-@pytest.fixture
-def watched(vm: Machine) -> Iterator[Machine]:
-    """The machine; a splat or a violation seen by the device fails the test."""
-    vm.gpu.set_audit("access")
-    yield vm
-    vm.check()
-    assert splat.scan(vm.console.take()) == []
-    work.no_violation(vm)
 
 
 def test_what_is_replaced_is_new_and_what_is_zapped_is_not(watched: Machine) -> None:

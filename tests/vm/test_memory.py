@@ -66,16 +66,6 @@ def done(vm: Machine, *ops: Op) -> Result:
     return result
 
 
-@pytest.fixture
-def watched(vm: Machine) -> Iterator[Machine]:
-    """The machine; a splat or a violation seen by the device fails the test."""
-    vm.gpu.set_audit("access")
-    yield vm
-    vm.check()
-    assert splat.scan(vm.console.take()) == []
-    work.no_violation(vm)
-
-
 def newest(vm: Machine) -> bool:
     """Whether the kernel is one that has guards."""
     major, minor = vm.agent.check("uname -r").split(".")[:2]

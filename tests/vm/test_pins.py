@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 
 import pytest
-import work
 from test_files import judged
 from work import acc, cpu, flags, gpu, migrate, mmap, query, statuses, values
 
 from hmmbench.guest import program as p
-from hmmbench.guest import splat
 from hmmbench.guest.program import MIGRATE_DEVICE, PAGE, PROT_NONE, Acc, MapKind, Op
 from hmmbench.model.ops.mapping import Mprotect
 from hmmbench.model.ops.moving import Evict
@@ -25,16 +22,6 @@ N = 4
 
 def io(how: How, length: int = N * PAGE, off: int = 0, **fields: int) -> Op:
     return Op(PinIo.number, arg=how, off=off, len=length, a=99, **fields)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def watched(vm: Machine) -> Iterator[Machine]:
-    """The machine; a splat or a violation seen by the device fails the test."""
-    vm.gpu.set_audit("access")
-    yield vm
-    vm.check()
-    assert splat.scan(vm.console.take()) == []
-    work.no_violation(vm)
 
 
 @pytest.mark.parametrize("how", list(How), ids=lambda h: h.name)

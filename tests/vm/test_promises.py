@@ -3,14 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import work
 from work import acc, cpu, gpu, migrate, mmap, run_ops
 
 from hmmbench.guest import program as p
-from hmmbench.guest import splat
 from hmmbench.guest.program import PAGE, Acc, Op, Program
 from hmmbench.model.ops.promises import MAX_PAGES, Promise, ReadBack, Word, seen, tried
 from hmmbench.oracle.values import Checker
@@ -19,16 +15,6 @@ from hmmbench.vm.machine import Machine
 
 def promise(word: Word, size: int = MAX_PAGES) -> Op:
     return Op(Promise.number, arg=word, len=size * PAGE)
-
-
-@pytest.fixture
-def watched(vm: Machine) -> Iterator[Machine]:
-    """The machine; a splat or a violation seen by the device fails the test."""
-    vm.gpu.set_audit("access")
-    yield vm
-    vm.check()
-    assert splat.scan(vm.console.take()) == []
-    work.no_violation(vm)
 
 
 @pytest.mark.parametrize("size", [1, 7, MAX_PAGES])
