@@ -125,8 +125,8 @@ TABLE: Final = (
     Line("ce.copy", "delay", _LATE, ("prob=0.3 delay=200000",), always=True),
     Line(
         "ce.copy", "error", "copies once more what is its own; a program's copy ends with POISON",
-        (*(_HOME_FAILS,) * 5, "nth=1 error",
-         "prob=0.2 count=1 error", *_HOME_FAILS_AGAIN, _NEVER_THERE),
+        (*(_HOME_FAILS,) * 3, "nth=1 error",
+         "prob=0.2 count=1 error", *_HOME_FAILS_AGAIN * 2, _NEVER_THERE),
         ends=COPIES,
     ),
     # Without an argument it is a half, and so may be half of a word.

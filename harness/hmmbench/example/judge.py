@@ -103,7 +103,7 @@ def _judge_result(
     for much in (storm, excess.blamed(program, result, rules)):
         if much is not None and stuck is None:
             outcome.violations.append(much)
-    for leak in (leaks.check(result), growth.check(result)):
+    for leak in (leaks.check(result), leaks.remains(result), growth.check(result)):
         if leak is not None and stuck is None:
             outcome.violations.append(leak)
             outcome.tainted = True

@@ -8,6 +8,9 @@ from hmmbench.oracle.violation import Violation
 
 _LIVE = "live_"
 
+#: A line of the agent's (engine/remains.h): pages more than before the program.
+_REMAINS = "remains"
+
 
 def live(counters: str) -> dict[str, int]:
     """The gauges of the driver's counters text that are not zero."""
@@ -17,6 +20,23 @@ def live(counters: str) -> dict[str, int]:
         if name.startswith(_LIVE) and value.strip() not in ("", "0"):
             out[name[len(_LIVE) :]] = int(value)
     return out
+
+
+def remains(result: Result) -> Violation | None:
+    """Memory of processes that are gone, by the kernel's counts alone: of one reference that was
+    forgotten, on a page or on an address space, once is enough."""
+    for line in result.counters_after.splitlines():
+        name, *numbers = line.split() or [""]
+        if name != _REMAINS or len(numbers) != 2:
+            continue
+        unmapped, tables = map(int, numbers)
+        what = []
+        if unmapped:
+            what.append(f"{unmapped} of their anonymous pages")
+        if tables:
+            what.append(f"{tables} pages of page tables")
+        return Violation("leak", f"all processes are gone, but {' and '.join(what)} are left")
+    return None
 
 
 def check(result: Result) -> Violation | None:

@@ -9,6 +9,7 @@
  *	proc.c		a process: its actors, phases, one operation after the other
  *	patience.c	standing still, or only slow
  *	bystander.c	memory that no program has
+ *	remains.c	memory of processes that are gone
  *	census.c	what a program leaves in the kernel's counts
  *
  * Whoever uses it has one thread and runs one program at a time.

@@ -31,6 +31,7 @@
 #include "patience.h"
 #include "prepare.h"
 #include "proc.h"
+#include "remains.h"
 
 #define KILL_GRACE_MS		3000
 #define MIN_KILL_GRACE_MS	1000
@@ -469,11 +470,24 @@ static void run_again(const uint8_t *text, size_t len, struct program_answer *a,
 	census_tell(after, COUNTERS_SIZE);
 }
 
+/* Behind the counters after. */
+static void tell_remains(const struct remains *before, char *after)
+{
+	size_t len = strlen(after);
+	struct remains more;
+
+	if (remains_more(before, sh->prog.settle_ms, &more))
+		snprintf(after + len, COUNTERS_SIZE - len, "remains %lld %lld\n",
+			 (long long)more.unmapped, (long long)more.tables);
+}
+
 static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_answer *a,
 		     char *err)
 {
 	static char before[COUNTERS_SIZE], after[COUNTERS_SIZE];
 	struct hb_result *r = &a->result;
+	struct remains was;
+	bool known;
 
 	memset(a, 0, sizeof(*a));
 	if (!program_prepare(text, len, err) || !program_make_files(err))
@@ -482,11 +496,14 @@ static bool run_told(const uint8_t *text, size_t len, bool hold, struct program_
 	before[0] = after[0] = 0;
 	if (sh->prog.flags & HB_PF_COUNTERS)
 		debugfs_read("counters", before, sizeof(before));
+	known = sh->prog.settle_ms && remains_look(&was);
 	if (!run_once(hold, r, after, err))
 		return false;
 	r->strays = bystander_check();
 	if (!(sh->prog.flags & HB_PF_COUNTERS))
 		after[0] = 0;
+	if (known && is_well(r))
+		tell_remains(&was, after);
 	set_answer(a, before, after);
 	if (sh->prog.again) {
 		static char left[COUNTERS_SIZE];
