@@ -18,7 +18,7 @@ from hmmbench.example.delays import parse as parse_points
 from hmmbench.example.recipe import Environment
 from hmmbench.example.seen import Looker
 from hmmbench.example.target import Execution
-from hmmbench.example.vm_target import ALL_VRAM, STILL_S, VmTarget, asked, unfit
+from hmmbench.example.vm_target import ALL_VRAM, STILL_S, VmTarget, asked, limit_s, unfit
 from hmmbench.guest import example, splat
 from hmmbench.guest.program import BUSY_TIMES, Program
 from hmmbench.model.ops import takes_ms
@@ -235,7 +235,7 @@ class ExactTarget(VmTarget):
         """What `go` answers within the program's limits and a grace, short where they are; while
         the device works, which it does not where something hangs, within as many times that as
         the agent gives it."""
-        limit, kill = _limit_s(program), program.kill_ms / 1000
+        limit, kill = limit_s(program), program.kill_ms / 1000
         grace, still = min(GRACE_S, max(limit, kill)), min(STILL_S, limit)
         spent, step, before = 0.0, limit + grace, {"": 0}
         while True:
@@ -377,10 +377,6 @@ def limited(program: Program, environment: Environment) -> Program:
     )  # fmt: skip
     limit += takes_ms(program) + waits_ms(environment.inject)
     return replace(program, timeout_ms=min(program.timeout_ms, limit))
-
-
-def _limit_s(program: Program) -> float:
-    return (program.timeout_ms + program.settle_ms) / 1000
 
 
 def _no_progress(vm: Machine) -> VmError:

@@ -68,6 +68,12 @@ def _moving(vm: Machine, end: float) -> bool:
     return time.monotonic() < end and vm.gpu.counters() != before
 
 
+def limit_s(program: Program) -> float:
+    """Within which its guest answers, if all is well: each time that it runs."""
+    runs = 1 + max(program.again, growth.LOOKS) if program.again else 1
+    return runs * (program.timeout_ms + program.settle_ms) / 1000
+
+
 def asked(program: Program, environment: Environment) -> Program:
     """What the guest is sent: with all that oracles want to know of its run."""
     return replace(program, again=environment.again, flags=program.flags | PF_COUNTERS)
@@ -289,7 +295,7 @@ class VmTarget:
         self._busy = True
         try:
             self._surround(environment)
-            limit = program.timeout_ms / 1000 + program.settle_ms / 1000
+            limit = limit_s(program)
             moving = partial(_moving, vm, time.monotonic() + BUSY_TIMES * limit + GRACE_S)
             answer = vm.agent.program(program.encode(), limit + GRACE_S, moving)
             result = done.result = Result.decode(answer, program)

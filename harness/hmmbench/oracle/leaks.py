@@ -32,10 +32,10 @@ def remains(result: Result) -> Violation | None:
         unmapped, tables = map(int, numbers)
         what = []
         if unmapped:
-            what.append(f"{unmapped} of their anonymous pages")
+            what.append(f"{unmapped} pages that nobody maps")
         if tables:
             what.append(f"{tables} pages of page tables")
-        return Violation("leak", f"all processes are gone, but {' and '.join(what)} are left")
+        return Violation("leak", f"left of processes that are gone: {' and '.join(what)}")
     return None
 
 

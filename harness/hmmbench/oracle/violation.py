@@ -52,6 +52,8 @@ def _progress(message: str) -> str:
 def _leak(message: str) -> str:
     if message.startswith("left each time"):
         return "grows"
+    if message.startswith("left of processes"):
+        return "remains"
     return "unbound" if message.startswith("the driver was unbound") else "left"
 
 

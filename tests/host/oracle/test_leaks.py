@@ -13,9 +13,9 @@ from hmmbench.model.ops.processes import Nop
 
 @pytest.mark.parametrize(("line", "what"), [
     ("", []),
-    ("remains 1 0", ["but 1 of their anonymous pages are left"]),
-    ("remains 0 28", ["but 28 pages of page tables are left"]),
-    ("remains 3 28", ["but 3 of their anonymous pages and 28 pages of page tables are left"]),
+    ("remains 1 0", ["gone: 1 pages that nobody maps"]),
+    ("remains 0 28", ["gone: 28 pages of page tables"]),
+    ("remains 3 28", ["gone: 3 pages that nobody maps and 28 pages of page tables"]),
     # not the agent's words
     ("remains", []),
     ("remains_of_a_driver 7", []),
@@ -25,5 +25,6 @@ def test_what_remains_is_a_leak(line: str, what: list[str]) -> None:
     result = Result([OpResult()], counters_after=text)
     found = judge(Execution(Program([Op(Nop.number)]), result)).violations
     assert [v.oracle for v in found] == ["leak"] * len(what)
+    assert {v.key for v in found} <= {("leak", "remains")}
     for violation, words in zip(found, what, strict=True):
         assert words in violation.message

@@ -270,6 +270,8 @@ static void serve(int fd)
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory == MAP_FAILED)
 		_exit(1);
+	/* What a file loses is given back, a page at a time. */
+	madvise(memory, HB_MAX_FILES * (size_t)HB_REGION_SIZE, MADV_NOHUGEPAGE);
 	for (;;) {
 		ssize_t n = read(device, request, sizeof(request));
 

@@ -477,7 +477,8 @@ static void tell_remains(const struct remains *before, char *after)
 	struct remains more;
 
 	if (remains_more(before, sh->prog.settle_ms, &more))
-		snprintf(after + len, COUNTERS_SIZE - len, "remains %lld %lld\n",
+		snprintf(after + len, COUNTERS_SIZE - len, "%sremains %lld %lld\n",
+			 len && after[len - 1] != '\n' ? "\n" : "",
 			 (long long)more.unmapped, (long long)more.tables);
 }
 

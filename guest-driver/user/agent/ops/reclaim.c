@@ -70,8 +70,8 @@ static void disband(void)
 
 /*
  * What is above goes while this is written; afterwards nobody is made to wait who does not
- * wait already.  Not even we: opened in between, the file would be charged for, and whoever
- * is charged then waits for seconds.
+ * wait already.  We as a rule are not: opened in between, the file would be charged for, and
+ * whoever is charged then waits for seconds.
  */
 static int press(const char *text)
 {

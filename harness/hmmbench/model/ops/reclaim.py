@@ -169,10 +169,11 @@ class Memcg(Operation):
 
     def takes_ms(self, o: Op) -> int:
         # Whoever has too much for a moment is made to wait, by 2 s at most, and that goes on when
-        # the moment is over (MEMCG_MAX_HIGH_DELAY_JIFFIES).  The moment itself is as long as what
-        # takes nothing is tried again: 16 times, each of which may wait a tenth of a second for
-        # what is written back (MAX_RECLAIM_RETRIES, VMSCAN_THROTTLE_WRITEBACK).
-        return {Group.JOIN: 0, Group.RECLAIM: 2000, Group.HIGH: 4500}[Group(o.arg)]
+        # the moment is over (MEMCG_MAX_HIGH_DELAY_JIFFIES); so may who asked, and then the others
+        # once more.  The moment itself is as long as what takes nothing is tried again: 17 times,
+        # each of which may wait a tenth of a second for what is written back, five times where
+        # there are few such pages (MAX_RECLAIM_RETRIES, VMSCAN_THROTTLE_WRITEBACK).
+        return {Group.JOIN: 0, Group.RECLAIM: 9000, Group.HIGH: 13000}[Group(o.arg)]
 
     def apply(self, space: Space, p: Process, o: Op) -> None:
         for one in space.alive() if o.arg != Group.JOIN else ():
